@@ -1,5 +1,5 @@
-//! How fast transfers are, beside what the same kind of socket streams: two data servers and a metadata service on
-//! Unix sockets, as threads of this process.
+//! Measures the throughput of transfers and compares it with a raw stream over the same kind of socket. Two data
+//! servers and a metadata service listen on Unix sockets, as threads of this process.
 //!
 //! `cargo run --release -p slabfs-fs --example transfer_speed [DIRECTORY]`
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use slabfs_fs::client::transfer::{Memory, start_all, wait_all};
 use slabfs_fs::client::{Client, ClientOptions, Handle};
 use slabfs_model::{Hyperslab, Region};
-use sockets::{House, create, spec};
+use sockets::{Cluster, create, spec};
 
 const REGION: usize = 4 << 20;
 const REGIONS: u64 = 64;
@@ -32,7 +32,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Bytes through two sockets, received and thrown away, at the same time.
+/// Streams bytes through two socket pairs at the same time; the receivers discard them.
 fn raw(bytes: usize) -> Duration {
     let begun = Instant::now();
     std::thread::scope(|threads| {
@@ -92,7 +92,7 @@ fn large(client: &Arc<Client>, layout: &str) {
         let begun = Instant::now();
         buffers = write_all(&handle, buffers, REGION);
         writes.push(begun.elapsed());
-        // What was replaced goes before the next round.
+        // The replaced chunks are deleted before the next round.
         handle.fsync().unwrap();
         let begun = Instant::now();
         buffers = read_all(&handle, buffers, REGION);
@@ -108,7 +108,7 @@ fn large(client: &Arc<Client>, layout: &str) {
         speed(read),
         raw.as_secs_f64() / read.as_secs_f64(),
     );
-    // A writer that computes for as long as a transfer takes.
+    // A writer that computes for as long as a transfer takes: how much of the transfer is hidden.
     let mut hidden = Vec::new();
     for _ in 0..ROUNDS {
         let mut all: Vec<_> = buffers
@@ -164,11 +164,11 @@ fn small(client: &Arc<Client>) {
 fn main() {
     let place = std::env::args().nth(1).unwrap_or_else(|| "/dev/shm".into());
     let dir = tempfile::tempdir_in(place).unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions::default());
     let only = std::env::args().nth(2);
     if only.as_deref() != Some("small") {
-        // In a grid bytes have their places, and are sent.
+        // In a grid layout each byte has a fixed place, and is sent over the socket.
         for layout in ["aligned", "grid:1,4194304", "grid:2,1000000"] {
             large(&client, layout);
         }
@@ -177,5 +177,5 @@ fn main() {
         small(&client);
     }
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }

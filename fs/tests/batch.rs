@@ -1,4 +1,4 @@
-//! Batches through the client library to three data servers over sockets, against an interpreter that goes through
+//! Batches through the client library to three data servers over sockets, compared with an interpreter that processes
 //! every byte.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
@@ -30,31 +30,31 @@ const WRITE: OpenMode = OpenMode {
 };
 
 /// A metadata service in this process, and data servers behind sockets.
-struct House {
+struct Cluster {
     service: Arc<Service>,
     hearts: Vec<Heart>,
     servers: Vec<DataServer>,
     client: Option<Arc<Client>>,
 }
 
-impl House {
-    fn open(dir: &Path) -> House {
-        House::open_with(dir, false)
+impl Cluster {
+    fn open(dir: &Path) -> Cluster {
+        Cluster::open_with(dir, false)
     }
 
-    /// `local`: the client calls the stores in this process instead.
-    fn open_with(dir: &Path, local: bool) -> House {
+    /// With `local`, the client calls the stores in this process instead.
+    fn open_with(dir: &Path, local: bool) -> Cluster {
         let options = ClientOptions {
-            // Many chunks of small objects.
+            // Small limits, so that small objects have many chunks.
             direct_min: 1000,
             tail_limit: 500,
             chunk_limit: 4000,
             ..ClientOptions::default()
         };
-        House::open_as(dir, local, options)
+        Cluster::open_as(dir, local, options)
     }
 
-    fn open_as(dir: &Path, local: bool, client_options: ClientOptions) -> House {
+    fn open_as(dir: &Path, local: bool, client_options: ClientOptions) -> Cluster {
         let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
         let service = Arc::new(service);
         let known = Servers::new(Options::default());
@@ -87,7 +87,7 @@ impl House {
             client_options,
         )
         .unwrap();
-        House {
+        Cluster {
             service,
             hearts,
             servers,
@@ -121,7 +121,7 @@ impl House {
         self.create(name, spec)
     }
 
-    /// An empty object of bytes that grows.
+    /// An empty byte object with an unlimited axis.
     fn growing(&self, name: &str, layout: &str) -> Arc<Handle> {
         let spec = SpecChange {
             dtype: Some("u1".parse().unwrap()),
@@ -175,7 +175,7 @@ const FORMS: [(&str, &[u64], &str, &str, &str); 7] = [
     ("row", &[1700], "V3", "aligned", "none"),
 ];
 
-/// Writes an object full of chunks of many shapes, with holes between them, and gives its bytes.
+/// Writes an object with chunks of many shapes and holes between them; returns its bytes.
 fn written(handle: &Handle, dims: &[u64], elem: u64, hole: u64) -> Vec<u8> {
     let size = dims.iter().product::<u64>() * elem;
     let fill = {
@@ -199,7 +199,7 @@ fn written(handle: &Handle, dims: &[u64], elem: u64, hole: u64) -> Vec<u8> {
     handle.flush().unwrap();
     put(1500, 2100, 2);
     handle.flush().unwrap();
-    // Pieces at equal steps: a lattice over what was there.
+    // Pieces at equal steps: a lattice over older chunks.
     for piece in 0..30 {
         put(1000 + piece * 24, 1000 + piece * 24 + 8, 3);
     }
@@ -212,7 +212,7 @@ fn written(handle: &Handle, dims: &[u64], elem: u64, hole: u64) -> Vec<u8> {
     naive
 }
 
-/// What a read of a batch gives, beside what it should.
+/// Compares what a batch reads with the expected bytes.
 fn compare(handle: &Handle, naive: &[u8], batches: &[Batch], unit: u64, what: &str) {
     let plan = Plan::new(batches, unit).unwrap();
     let bytes = interpret(batches, unit as i64);
@@ -241,15 +241,15 @@ fn compare(handle: &Handle, naive: &[u8], batches: &[Batch], unit: u64, what: &s
 fn patterns_of_the_document_are_read() {
     for local in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::open_with(dir.path(), local);
-        patterns_are_read(&house);
-        house.close();
+        let cluster = Cluster::open_with(dir.path(), local);
+        patterns_are_read(&cluster);
+        cluster.close();
     }
 }
 
-fn patterns_are_read(house: &House) {
+fn patterns_are_read(cluster: &Cluster) {
     for (name, dims, dtype, layout, codec) in FORMS {
-        let handle = house.object(name, dims, dtype, layout, codec);
+        let handle = cluster.object(name, dims, dtype, layout, codec);
         let elem = dtype.parse::<DType>().unwrap().size();
         let naive = written(&handle, dims, elem, 300);
         for (pattern, batches) in patterns() {
@@ -305,22 +305,22 @@ fn write_and_compare(
 fn patterns_of_the_document_are_written() {
     for local in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::open_with(dir.path(), local);
-        patterns_are_written(&house);
-        house.close();
+        let cluster = Cluster::open_with(dir.path(), local);
+        patterns_are_written(&cluster);
+        cluster.close();
     }
 }
 
-fn patterns_are_written(house: &House) {
+fn patterns_are_written(cluster: &Cluster) {
     for (name, dims, dtype, layout, codec) in FORMS {
-        let handle = house.object(name, dims, dtype, layout, codec);
+        let handle = cluster.object(name, dims, dtype, layout, codec);
         let elem = dtype.parse::<DType>().unwrap().size();
         let mut naive = written(&handle, dims, elem, 300);
         for (pattern, batches) in patterns() {
             let what = format!("{name}: {pattern}");
             write_and_compare(&handle, &mut naive, &batches, 1, &what);
         }
-        // Over itself: the later piece counts.
+        // Overlapping itself: the later piece wins.
         let over = repeated(
             Place::at(50).every(3),
             Place::at(0).every(8),
@@ -342,11 +342,11 @@ fn patterns_are_written(house: &House) {
 #[test]
 fn random_trees_are_written() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     let objects: Vec<_> = FORMS
         .iter()
         .map(|&(name, dims, dtype, layout, codec)| {
-            let handle = house.object(name, dims, dtype, layout, codec);
+            let handle = cluster.object(name, dims, dtype, layout, codec);
             let elem = dtype.parse::<DType>().unwrap().size();
             let naive = written(&handle, dims, elem, 300);
             (name, handle, std::cell::RefCell::new(naive))
@@ -372,20 +372,20 @@ fn random_trees_are_written() {
     for (_, handle, _) in objects {
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
-/// A batch that reaches beyond the end makes a growing object longer, aligned or not.
+/// A batch that reaches beyond the end extends an object with an unlimited axis, in all layouts.
 #[test]
-fn a_batch_makes_an_object_longer() {
+fn a_batch_extends_an_object() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     for (name, layout) in [
         ("grown", "aligned"),
         ("grid", "grid:64"),
         ("one", "canonical"),
     ] {
-        let handle = house.growing(name, layout);
+        let handle = cluster.growing(name, layout);
         let batch = repeated(
             Place::at(10).every(100),
             Place::at(0).every(4),
@@ -409,14 +409,14 @@ fn a_batch_makes_an_object_longer() {
         assert!(got == expected, "{name}");
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
-/// A part of a batch is what it reaches itself, however many pieces it has and however far the rest goes.
+/// Writing a part of a batch extends the object only as far as that part, and costs nothing for the rest.
 #[test]
-fn the_rest_of_a_batch_is_nothing_to_a_part() {
+fn a_part_of_a_batch_is_independent_of_the_rest() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     let inner = vec![
         repeated(Place::after(0), Place::after(0), 1, Pattern::Data(1)),
         repeated(Place::after(3), Place::after(1), 1, Pattern::Data(2)),
@@ -437,10 +437,10 @@ fn the_rest_of_a_batch_is_nothing_to_a_part() {
         }
         bytes
     };
-    let fixed = |name, layout| house.object(name, &[64, 1024], "u1", layout, "none");
+    let fixed = |name, layout| cluster.object(name, &[64, 1024], "u1", layout, "none");
     for (name, handle) in [
-        ("grown", house.growing("grown", "aligned")),
-        ("grown grid", house.growing("grid", "grid:64")),
+        ("grown", cluster.growing("grown", "aligned")),
+        ("grown grid", cluster.growing("grid", "grid:64")),
         ("fixed", fixed("a", "aligned")),
         ("fixed grid", fixed("g", "grid:16,1024")),
     ] {
@@ -461,14 +461,14 @@ fn the_rest_of_a_batch_is_nothing_to_a_part() {
         assert!(got == expected, "{name}");
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
-/// What lies between a few pieces costs nothing, however many chunks that may be.
+/// The distance between a few pieces costs nothing, however many chunks it spans.
 #[test]
 fn pieces_may_lie_far_apart() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     let batch = repeated(
         Place::at(5).every(1 << 40),
         Place::at(0).every(2),
@@ -477,7 +477,7 @@ fn pieces_may_lie_far_apart() {
     );
     let plan = Plan::packed(&[batch], 1).unwrap();
     for (name, layout) in [("far", "aligned"), ("far grid", "grid:64")] {
-        let handle = house.growing(name, layout);
+        let handle = cluster.growing(name, layout);
         handle.write_batch(&plan, 0..6, b"abcdef").unwrap();
         assert_eq!(handle.size(), (2 << 40) + 7, "{name}");
         handle.flush().unwrap();
@@ -486,17 +486,17 @@ fn pieces_may_lie_far_apart() {
         assert_eq!(&got, b"abcdef", "{name}");
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
 #[test]
 fn random_trees_are_read() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     let objects: Vec<_> = FORMS
         .iter()
         .map(|&(name, dims, dtype, layout, codec)| {
-            let handle = house.object(name, dims, dtype, layout, codec);
+            let handle = cluster.object(name, dims, dtype, layout, codec);
             let elem = dtype.parse::<DType>().unwrap().size();
             let naive = written(&handle, dims, elem, 300);
             (name, handle, naive)
@@ -550,20 +550,20 @@ fn random_trees_are_read() {
     for (_, handle, _) in objects {
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
-/// One message a server, however many pieces; a milliard of them is a small request.
+/// One message a server, however many pieces; a batch of a billion pieces is a small request.
 #[test]
-fn pieces_cost_no_messages() {
+fn pieces_cost_no_additional_messages() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
-    let handle = house.object("blocks", &[3_000_000], "u1", "grid:100000", "none");
+    let cluster = Cluster::open(dir.path());
+    let handle = cluster.object("blocks", &[3_000_000], "u1", "grid:100000", "none");
     let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at * 7 / 3) as u8).collect();
     handle.write(0, &bytes).unwrap();
     handle.flush().unwrap();
     let count_of = |side: &str| {
-        let stats = house.client().stats();
+        let stats = cluster.client().stats();
         stats["counters"][side]["messages"].as_u64().unwrap()
     };
     let messages = || count_of("read");
@@ -593,7 +593,7 @@ fn pieces_cost_no_messages() {
             "{count} pieces written"
         );
     }
-    // Ten levels of ten: the object again and again.
+    // Ten levels of ten: the object repeatedly.
     let mut batch = Batch::data(Place::after(0), Place::after(0), 1);
     for level in 0..9 {
         let file = Place::after(1).every(if level < 6 {
@@ -621,20 +621,20 @@ fn pieces_cost_no_messages() {
     let expected: Vec<u8> = middle.map(|packed| bytes[place(packed) as usize]).collect();
     assert!(got == expected);
     handle.release().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Batches of pieces that meet nothing regular: of an `aligned` object they become few chunks, by way of what lies
-/// between them; and as they are where another client may write there.
+/// Batches of irregular pieces become few chunks of an `aligned` object, together with the bytes between them; the
+/// pieces are stored as they are where another client may write between them.
 #[test]
 fn irregular_pieces_become_few_chunks() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     for (name, dims, dtype, codec) in [
         ("rows", &[300u64, 400][..], "i4", "none"),
         ("row", &[160_000], "V3", "shuffle+zstd:1"),
     ] {
-        let handle = house.object(name, dims, dtype, "aligned", codec);
+        let handle = cluster.object(name, dims, dtype, "aligned", codec);
         let size = handle.size();
         let mut naive = vec![0; size as usize];
         let mut random = 7u64;
@@ -660,7 +660,7 @@ fn irregular_pieces_become_few_chunks() {
             for (file, memory) in interpret(&batches, 1) {
                 naive[file] = buffer[memory];
             }
-            // The bytes between them: fill, or what was there.
+            // The bytes between them: fill, or the previous data.
             let mut got = Vec::new();
             let mut fill = vec![0; size as usize];
             handle
@@ -687,19 +687,19 @@ fn irregular_pieces_become_few_chunks() {
             }
             assert!(got == naive, "{name}, {round}");
         }
-        let chunks = house.client().layout(handle.ino()).unwrap().chunks.len();
+        let chunks = cluster.client().layout(handle.ino()).unwrap().chunks.len();
         assert!(chunks < 2000, "{name}: {chunks} chunks");
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
-/// Packed bytes of more than a message: each server gets as few as its share needs, and one more at most.
+/// Packed bytes of more than a message: each server gets as few messages as its share needs, and at most one more.
 #[test]
-fn large_batches_are_cut_where_messages_are_full() {
+fn large_batches_are_split_where_messages_are_full() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
-    let handle = house.object("blocks", &[300_000], "u1", "grid:100000", "none");
+    let cluster = Cluster::open(dir.path());
+    let handle = cluster.object("blocks", &[300_000], "u1", "grid:100000", "none");
     let bytes: Vec<u8> = (0..300_000u32).map(|at| (at * 11 / 3) as u8).collect();
     handle.write(0, &bytes).unwrap();
     handle.flush().unwrap();
@@ -716,26 +716,26 @@ fn large_batches_are_cut_where_messages_are_full() {
     .unwrap();
     let mut got = vec![0; plan.bytes() as usize];
     let messages = || {
-        let stats = house.client().stats();
+        let stats = cluster.client().stats();
         stats["counters"]["read"]["messages"].as_u64().unwrap()
     };
     let before = messages();
     handle.read_batch(&plan, 0..plan.bytes(), &mut got).unwrap();
     let used = messages() - before;
     assert!(got.chunks(300_000).all(|part| part == bytes));
-    // 200 MiB is 4 messages if they lay on one server; here two for each that is full.
+    // 200 MiB would be 4 messages from one server; here there may be two for each full one.
     assert!(used <= 2 * 3 + 1, "{used} messages");
     handle.release().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// A batch in more chunks than anybody plans is refused, and the error says what to do; less of it is done.
+/// A batch in more chunks than a plan may have is refused, with advice in the error; parts of it succeed.
 #[test]
 fn a_plan_is_bounded() {
     const ALL: u64 = 3_000_000;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
-    let handle = house.object("grid", &[ALL], "u1", "grid:1", "none");
+    let cluster = Cluster::open(dir.path());
+    let handle = cluster.object("grid", &[ALL], "u1", "grid:1", "none");
     let every = |stride: i64| {
         let count = ALL / stride as u64;
         let file = Place::at(0).every(stride);
@@ -744,25 +744,25 @@ fn a_plan_is_bounded() {
     };
     let plan = every(1000);
     let mut bytes = vec![1; 3000];
-    let says = |refused: Result<(), FsError>| {
+    let is_refused = |refused: Result<(), FsError>| {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("ask for less at once"), "{refused}");
     };
-    says(handle.read_batch(&plan, 0..3000, &mut bytes));
-    says(handle.write_batch(&plan, 0..3000, &bytes).map(drop));
+    is_refused(handle.read_batch(&plan, 0..3000, &mut bytes));
+    is_refused(handle.write_batch(&plan, 0..3000, &bytes).map(drop));
     let read = handle.read_batch_transfer(plan.clone(), bytes.clone());
-    says(read.unwrap().wait().map(drop).map_err(FsError::from));
+    is_refused(read.unwrap().wait().map(drop).map_err(FsError::from));
     let write = handle.write_batch_transfer(plan.clone(), bytes.clone());
-    says(write.unwrap().wait().map(drop).map_err(FsError::from));
-    let whole = slabfs_model::Hyperslab::whole(&[ALL]);
+    is_refused(write.unwrap().wait().map(drop).map_err(FsError::from));
+    let all = slabfs_model::Hyperslab::all(&[ALL]);
     let memory = slabfs_fs::client::transfer::Memory::packed();
-    // A third of it.
+    // The first tenth of it.
     handle.write_batch(&plan, 0..300, &bytes).unwrap();
     handle.read_batch(&plan, 0..300, &mut bytes).unwrap();
     // A selection is read in several requests.
-    let read = handle.read_transfer(&whole, &memory, vec![9; ALL as usize]);
+    let read = handle.read_transfer(&all, &memory, vec![9; ALL as usize]);
     let read = read.unwrap().wait().map_err(FsError::from).unwrap();
-    // What nobody wrote is fill.
+    // Unwritten bytes read as fill.
     let written = |at: usize| match at.is_multiple_of(1000) && at < 300_000 {
         true => 1,
         false => 7,
@@ -770,7 +770,7 @@ fn a_plan_is_bounded() {
     let mut bytes = read.into_iter().enumerate();
     assert!(bytes.all(|(at, byte)| byte == written(at)));
     handle.release().unwrap();
-    house.close();
+    cluster.close();
 }
 
 /// Peak of this process's memory so far, in MB.
@@ -781,18 +781,18 @@ fn peak() -> u64 {
     kilobytes.unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// `cargo test --release -p slabfs-fs --test batch -- --ignored --nocapture tiny_pieces`: 2^20 pieces of one byte
-/// into an `aligned` object, how long that takes, what memory, and how long others wait meanwhile.
+/// `cargo test --release -p slabfs-fs --test batch -- --ignored --nocapture tiny_pieces`: writes 2^20 pieces of one
+/// byte into an `aligned` object; prints the time, the memory, and how long concurrent writes wait.
 #[test]
 #[ignore = "measures"]
 fn tiny_pieces() {
     const PIECES: u64 = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open_as(dir.path(), false, ClientOptions::default());
+    let cluster = Cluster::open_as(dir.path(), false, ClientOptions::default());
     for (name, dtype, stride) in [("in step", "u1", 2i64), ("out of step", "f4", 3)] {
         let elem = dtype.parse::<DType>().unwrap().size();
         let dims = [4 * PIECES / elem];
-        let handle = house.object(name, &dims, dtype, "aligned", "none");
+        let handle = cluster.object(name, &dims, dtype, "aligned", "none");
         let file = Place::at(0).every(stride);
         let batch = repeated(file, Place::at(0).every(1), PIECES, Pattern::Data(1));
         let plan = Plan::new(&[batch], 1).unwrap();
@@ -826,19 +826,19 @@ fn tiny_pieces() {
         );
         handle.release().unwrap();
     }
-    house.close();
+    cluster.close();
 }
 
 /// `cargo test --release -p slabfs-fs --test batch -- --ignored --nocapture speed`: nested-strided reads of 256 MiB in
-/// pieces of some sizes, beside a plain read of as many bytes through the same sockets.
+/// pieces of several sizes, compared with a plain read of as many bytes through the same sockets.
 #[test]
 #[ignore = "measures"]
 fn speed() {
     const ALL: u64 = 256 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path());
+    let cluster = Cluster::open(dir.path());
     let object = format!("grid:{}", 8 << 20);
-    let handle = house.object("large", &[2 * ALL + (64 << 20)], "u1", &object, "none");
+    let handle = cluster.object("large", &[2 * ALL + (64 << 20)], "u1", &object, "none");
     let block = vec![7; 4 << 20];
     for at in (0..handle.size()).step_by(block.len()) {
         handle.write(at, &block).unwrap();
@@ -855,8 +855,8 @@ fn speed() {
         let rate = plan.bytes() as f64 / best / 1e6;
         println!("{what:>8}: {rate:.0} MB/s");
     };
-    let whole = Batch::data(Place::at(0), Place::at(0), ALL);
-    measure("plain", &Plan::new(&[whole], 1).unwrap());
+    let one = Batch::data(Place::at(0), Place::at(0), ALL);
+    measure("plain", &Plan::new(&[one], 1).unwrap());
     for bytes in [8u64, 64, 512, 4096] {
         let inner = 4096;
         let row = repeated(
@@ -874,5 +874,5 @@ fn speed() {
         measure(&format!("{bytes} bytes"), &Plan::new(&[rows], 1).unwrap());
     }
     handle.release().unwrap();
-    house.close();
+    cluster.close();
 }

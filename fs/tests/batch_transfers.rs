@@ -1,5 +1,5 @@
-//! Batches as transfers, over real sockets: messages and commits among regions, pieces that leave others alone, and
-//! what is cancelled or meets other dims.
+//! Batches as transfers, over real sockets: their messages and commits when mixed with regions, writes of pieces that
+//! leave the bytes between them intact, cancellation, and changes of dims.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use slabfs_fs::client::{ClientOptions, FsError, Handle};
 use slabfs_model::Coords;
 use slabfs_model::batch::{self, Batch, Place};
-use sockets::{House, WRITE, create, messages, number, options, read_all, slab, spec};
+use sockets::{Cluster, WRITE, create, messages, number, options, read_all, slab, spec};
 
 /// Pieces of 3 bytes, every 5 bytes of a row of 100.
 fn pieces_of(row: u64) -> batch::Plan {
@@ -21,12 +21,12 @@ fn pieces_of(row: u64) -> batch::Plan {
     batch::Plan::new(&[one], 1).unwrap()
 }
 
-/// Regions and batches of two objects, started as one: a message a server and a commit an object, whatever they are.
+/// Regions and batches of two objects, started as one: one message a server and one commit an object in all mixes.
 #[test]
-fn batches_and_regions_are_a_message_a_server() {
+fn batches_and_regions_take_one_message_a_server() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 3);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 3);
+    let client = cluster.client(ClientOptions::default());
     let counted = client.without_upkeep();
     let mut aligned = spec("u1", &[96, 100], "aligned");
     aligned.placement = Some("region".parse().unwrap());
@@ -34,7 +34,7 @@ fn batches_and_regions_are_a_message_a_server() {
     let (_, grid) = create(&client, "grid", spec("u1", &[96, 100], "grid:8,100"));
     let mut naive = [vec![0u8; 9600], vec![0u8; 9600]];
     let handles = [&aligned, &grid];
-    // Rows of the one, of the other, of both; batches alone and among regions.
+    // Rows of the first object, of the second, of both; batches alone and mixed with regions.
     for (round, (objects, batches_only)) in [
         (&[0usize, 1][..], false),
         (&[0, 1], false),
@@ -51,8 +51,8 @@ fn batches_and_regions_are_a_message_a_server() {
             for row in 0..96u64 {
                 let value = seed + row as u8 % 50 + 1;
                 let all = &mut naive[object][row as usize * 100..][..100];
-                // Some rows twice, the batch over the region or the other way round.
-                let whole = || {
+                // Some rows twice: the batch over the region, or the other way round.
+                let full_row = || {
                     let to = slab(&[row, 0], &[1, 100]);
                     let bytes = vec![value; 100];
                     handles[object].write_transfer(&to, &Memory::packed(), bytes)
@@ -72,18 +72,18 @@ fn batches_and_regions_are_a_message_a_server() {
                         paint(all);
                     }
                     1 => {
-                        writes.push(whole().unwrap());
+                        writes.push(full_row().unwrap());
                         all.fill(value);
                     }
                     2 => {
-                        writes.push(whole().unwrap());
+                        writes.push(full_row().unwrap());
                         writes.push(pieces().unwrap());
                         all.fill(value);
                         paint(all);
                     }
                     _ => {
                         writes.push(pieces().unwrap());
-                        writes.push(whole().unwrap());
+                        writes.push(full_row().unwrap());
                         all.fill(value);
                     }
                 }
@@ -95,7 +95,7 @@ fn batches_and_regions_are_a_message_a_server() {
             end.unwrap();
         }
         if round > 0 {
-            // Ids and places are leased, and connections made.
+            // After the first round ids and places are leased, and connections open.
             assert_eq!(messages(&client) - before, 3, "round {round}");
             let commits = number(&client, "/commits") - committed;
             assert_eq!(commits, objects.len() as u64, "round {round}");
@@ -139,19 +139,19 @@ fn batches_and_regions_are_a_message_a_server() {
         handle.release().unwrap();
     }
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Irregular pieces, started as one with what is written between them and with one another: what lies between pieces
-/// is read and written back only where nobody else writes.
+/// Irregular pieces, started together with a write between them and with one another: bytes between pieces are read and
+/// written back only where there is no concurrent write.
 #[test]
-fn irregular_pieces_leave_others_alone() {
+fn irregular_pieces_leave_concurrent_writes_intact() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions::default());
     let (_, handle) = create(&client, "a", spec("i4", &[4, 5000], "aligned"));
     let mut naive = vec![0u8; 80_000];
-    // In every row, at places that have no step, pieces that begin within elements.
+    // Pieces that begin within elements, at irregular places in every row.
     let pieces = |shift: i64| -> Vec<Batch> {
         let at = |n: i64| n * 19 + n % 7 + n % 3 + shift;
         let one = |n: i64| Batch::data(Place::at(at(n)), Place::at(n), 1);
@@ -169,7 +169,7 @@ fn irregular_pieces_leave_others_alone() {
         let mut region = handle
             .write_transfer(&to, &Memory::packed(), vec![0xaa + round; 1200])
             .unwrap();
-        // The region between the two, and in other rounds in front of both or behind.
+        // The region between the two batches; in other rounds before or after both.
         let (one, two) = writes.split_at_mut(1);
         let (one, two) = (&mut one[0].1, &mut two[0].1);
         let order: [&mut transfer::Transfer<Vec<u8>>; 3] = match round % 3 {
@@ -210,30 +210,30 @@ fn irregular_pieces_leave_others_alone() {
     }
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// A batch that runs is cancelled as any transfer: nothing of it is committed, and those that go with it are done. It
-/// waits for a server meanwhile, so that it runs for as long as it takes.
+/// A running batch can be cancelled like any transfer: nothing of it is committed, and the transfers started with it
+/// complete. It runs as long as necessary because its server is down meanwhile.
 #[test]
 fn a_running_batch_is_cancelled() {
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), 1);
-    let client = house.client(options());
+    let mut cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(options());
     let (_, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
-    let whole = |value: u8| {
+    let fill_object = |value: u8| {
         let to = slab(&[0, 0], &[8, 100]);
         let write = handle.write_transfer(&to, &Memory::packed(), vec![value; 800]);
         write.unwrap().wait().unwrap();
     };
-    whole(1);
+    fill_object(1);
     let running = || {
         while number(&client, "/transfers_running") == 0 {
             std::thread::yield_now();
         }
     };
     for dropped in [false, true] {
-        house.nodes[0].kill();
+        cluster.nodes[0].kill();
         let mut cancelled = handle
             .write_batch_transfer(pieces_of(2), vec![9; 60])
             .unwrap();
@@ -242,16 +242,16 @@ fn a_running_batch_is_cancelled() {
             .unwrap();
         start_all([&mut cancelled, &mut with_it]).unwrap();
         running();
-        // The engine has it: it does not wait any more.
+        // The engine has taken it: it is no longer waiting.
         while client.stats()["transfers_waiting"].as_u64() != Some(0) {
             std::thread::yield_now();
         }
         cancelled.cancel();
         if dropped {
             drop(cancelled);
-            house.nodes[0].revive();
+            cluster.nodes[0].revive();
         } else {
-            house.nodes[0].revive();
+            cluster.nodes[0].revive();
             let end = cancelled.wait().unwrap_err();
             assert!(matches!(end.error, FsError::Cancelled), "{end}");
         }
@@ -259,8 +259,8 @@ fn a_running_batch_is_cancelled() {
         let all = read_all(&handle);
         assert_eq!(&all[200..300], [1; 100], "dropped: {dropped}");
         assert_eq!(&all[300..305], [7, 7, 7, 1, 1]);
-        // The same of a read.
-        house.nodes[0].kill();
+        // The same for a read.
+        cluster.nodes[0].kill();
         let mut read = handle
             .read_batch_transfer(pieces_of(3), vec![0; 60])
             .unwrap();
@@ -269,23 +269,23 @@ fn a_running_batch_is_cancelled() {
             std::thread::yield_now();
         }
         read.cancel();
-        house.nodes[0].revive();
+        cluster.nodes[0].revive();
         let end = read.wait().unwrap_err();
         assert!(matches!(end.error, FsError::Cancelled), "{end}");
     }
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// A batch that fills several messages of a server costs no more than these, written and read.
+/// A batch that fills several messages of a server takes no more messages than that, in writes and reads.
 #[test]
-fn a_batch_of_many_messages_fills_them() {
+fn a_large_batch_fills_its_messages() {
     const PIECE: u64 = 4 << 10;
     const PIECES: u64 = (288 << 20) / PIECE;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions::default());
     let counted = client.without_upkeep();
     let dims = [PIECES, PIECE + 96];
     let (_, handle) = create(&client, "grid", spec("u1", &dims, "grid:512,4192"));
@@ -309,29 +309,29 @@ fn a_batch_of_many_messages_fills_them() {
     let before = messages(&client);
     assert!(read.wait().unwrap() == bytes);
     let read = messages(&client) - before;
-    // 288 MiB are 4.5 messages; each server has one that is not full, and so has each portion of a write, of 128 MiB.
+    // 288 MiB are 4.5 messages; each server has one that is not full, and so has each 128 MiB portion of a write.
     assert!((5..=8).contains(&written), "{written}");
     assert!((5..=6).contains(&read), "{read}");
     drop(counted);
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Rows of every length over rows that were there, on other servers: a message a server still, and what was written last
-/// shows.
+/// Rows of several strides over older rows on other servers: still one message a server, and the data written last is
+/// read.
 #[test]
-fn what_lies_over_other_chunks_costs_no_message_more() {
+fn overlapping_chunks_cost_no_more_messages() {
     const ROWS: u64 = 16;
     const COLUMNS: u64 = 3000;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 3);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 3);
+    let client = cluster.client(ClientOptions::default());
     let counted = client.without_upkeep();
     let (ino, handle) = create(&client, "aligned", spec("u1", &[ROWS, COLUMNS], "aligned"));
     let mut naive = vec![0u8; (ROWS * COLUMNS) as usize];
     for layer in 0..7u8 {
-        // Every second, third, fourth row, and of each every few bytes.
+        // Every first to fourth row, and of each of these every few bytes.
         let (step, every) = (1 + u64::from(layer) % 4, 2 + u64::from(layer) % 3);
         let rows = ROWS / step;
         let columns = COLUMNS / every;
@@ -400,29 +400,29 @@ fn what_lies_over_other_chunks_costs_no_message_more() {
             .zip(&right)
             .position(|(one, other)| one != other);
         assert_eq!((round, bytes.len(), wrong), (round, right.len(), None));
-        // Files may be lent the first time; later nobody is asked for these.
+        // Files may be handed out the first time; later reads of these send no request.
         assert!(asked <= 3 && (round > 0 || asked == 3), "{round}: {asked}");
     }
     drop(counted);
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Pieces far from one another keep a server busy for long, so a batch of many of them goes in several messages.
+/// Pieces far apart keep a server busy for long, so a batch of many of them is sent in several messages.
 #[test]
-fn what_reaches_far_is_sent_in_portions() {
+fn a_batch_of_distant_pieces_is_sent_in_portions() {
     const STRIDE: u64 = 4096;
     const PIECES: u64 = 2048;
     const TIMES: u64 = 1100;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions::default());
     let counted = client.without_upkeep();
     let len = PIECES * STRIDE;
     let layout = format!("grid:1,{len}");
     let (_, handle) = create(&client, "grid", spec("u1", &[1, len], &layout));
-    // A byte in each page, and all of them again and again.
+    // One byte in each page, and all of them repeatedly.
     let row = Batch::repeated(
         Place::at(9).every(STRIDE as i64),
         Place::after(0).every(1),
@@ -458,11 +458,11 @@ fn what_reaches_far_is_sent_in_portions() {
     drop(counted);
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// What is written to one place over and over costs what its last time costs, and a batch whose pieces nobody could
-/// wait for ends when it is cancelled.
+/// Repeated writes to one place cost as much as the last of them, and a batch with too many pieces to complete ends
+/// when it is cancelled.
 #[test]
 fn endless_repetitions_end() {
     for layout in ["aligned", "grid:4,100"] {
@@ -473,8 +473,8 @@ fn endless_repetitions_end() {
 fn endless_repetitions_end_in(layout: &str) {
     const OFTEN: u64 = 1_000_000_000_000;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions::default());
     let (_, handle) = create(&client, "a", spec("u1", &[8, 100], layout));
     let endless = |inner: batch::Pattern| {
         let file = Place::at(7);
@@ -488,7 +488,7 @@ fn endless_repetitions_end_in(layout: &str) {
     last.start().unwrap();
     last.wait().unwrap();
     assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
-    // Two bytes in turn: none of the repetitions is in the place of the one before.
+    // Two bytes alternately: no repetition replaces the one before it.
     let two = |at| Batch::data(Place::at(at), Place::at(at), 1);
     let pair = batch::Pattern::Vector(vec![two(0), two(1)]);
     let mut never = handle
@@ -501,21 +501,21 @@ fn endless_repetitions_end_in(layout: &str) {
     never.cancel();
     let end = never.wait().unwrap_err();
     assert!(matches!(end.error, FsError::Cancelled), "{end}");
-    // In chunks nothing is seen of what was not done; in place it may be.
+    // In chunks no part of a cancelled write is visible; in place it may be.
     if layout == "aligned" {
         assert_eq!(&read_all(&handle)[6..9], [0, 9, 0]);
     }
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// One that comes to a session that was alone waits for what a long write of that touches, and for nothing else.
+/// A second mount that opens an object waits only for the rows that a long write of the first mount touches.
 #[test]
-fn who_comes_while_a_batch_runs_waits_for_its_rows_only() {
+fn a_second_mount_waits_only_for_the_rows_of_a_running_batch() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions::default());
     let (ino, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
     let row = |number: u64| slab(&[number, 0], &[1, 100]);
     let fill = |handle: &Arc<Handle>, to: u64, value| {
@@ -523,7 +523,7 @@ fn who_comes_while_a_batch_runs_waits_for_its_rows_only() {
         write.unwrap().wait()
     };
     fill(&handle, 5, 5).unwrap();
-    // Two bytes of the first row in turn, for longer than anybody waits.
+    // Two bytes of the first row alternately, far longer than the test runs.
     let two = |at| Batch::data(Place::at(at), Place::at(at), 1);
     let pair = batch::Pattern::Vector(vec![two(0), two(1)]);
     let endless = Batch::repeated(Place::at(7), Place::at(0), 1_000_000_000_000, pair);
@@ -534,7 +534,7 @@ fn who_comes_while_a_batch_runs_waits_for_its_rows_only() {
         std::thread::yield_now();
     }
 
-    let second = house.client(options());
+    let second = cluster.client(options());
     let (_, own) = create(&second, "b", spec("u1", &[8, 100], "aligned"));
     fill(&own, 0, 3).unwrap();
     own.flush().unwrap();
@@ -545,13 +545,13 @@ fn who_comes_while_a_batch_runs_waits_for_its_rows_only() {
     seen.start().unwrap();
     assert_eq!(seen.wait().unwrap(), [5; 100]);
     fill(&with_it, 6, 6).unwrap();
-    // The first one goes on as well.
+    // The first mount continues to work as well.
     let (_, another) = create(&client, "c", spec("u1", &[8, 100], "aligned"));
     another.write(0, &[4; 100]).unwrap();
     another.flush().unwrap();
     assert_eq!(number(&client, "/transfers_running"), 1);
 
-    // Its row is waited for, and what is seen is what its end left there.
+    // A read of that row waits, and then returns the data as the cancelled batch left it.
     let recalled = number(&client, "/rights_recalled");
     let mut waits = with_it
         .read_transfer(&row(0), &Memory::packed(), vec![9; 100])
@@ -576,15 +576,15 @@ fn who_comes_while_a_batch_runs_waits_for_its_rows_only() {
         handle.release().unwrap();
     }
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// A batch counts bytes: with rows of another length they are those of other elements.
+/// A batch counts bytes: with another row length they belong to other elements.
 #[test]
 fn a_batch_that_was_made_before_its_rows_changed_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 1);
-    let client = house.client(options());
+    let cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(options());
     let (ino, handle) = create(&client, "a", spec("u1", &[8, 100], "aligned"));
     let made = |row| {
         handle
@@ -595,10 +595,10 @@ fn a_batch_that_was_made_before_its_rows_changed_is_refused() {
     client.set_dims(ino, Coords::from_slice(&[8, 50])).unwrap();
     refused.start().unwrap();
     let end = refused.wait().unwrap_err();
-    let told = end.error.to_string();
+    let message = end.error.to_string();
     assert!(
-        matches!(end.error, FsError::Invalid(_)) && told.contains("dims were changed"),
-        "{told}"
+        matches!(end.error, FsError::Invalid(_)) && message.contains("dims were changed"),
+        "{message}"
     );
     assert_eq!(end.buffer, [9; 60]);
     assert_eq!(read_all(&handle), [0; 8 * 50]);
@@ -609,5 +609,5 @@ fn a_batch_that_was_made_before_its_rows_changed_is_refused() {
     assert_eq!(&read_all(&handle)[300..305], [9, 9, 9, 0, 0]);
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }

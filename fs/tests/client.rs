@@ -1,5 +1,5 @@
-//! The client library against a naive array in memory: random writes through selections and plain
-//! offsets, from several handles, with flushes, closes, resizes and restarts in between.
+//! The client library against a naive array in memory: random writes through selections and plain offsets, from
+//! several handles, interleaved with flushes, closes, resizes and restarts.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -19,14 +19,14 @@ use slabfs_objstore::server::{Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 
 /// A filesystem in one process, without a mount.
-struct House {
+struct Cluster {
     service: Arc<Service>,
     hearts: Vec<Heart>,
     stores: Vec<(slabfs_model::ServerId, Arc<dyn ChunkStore>)>,
 }
 
-impl House {
-    fn open(dir: &Path, servers: usize) -> House {
+impl Cluster {
+    fn open(dir: &Path, servers: usize) -> Cluster {
         let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
         let service = Arc::new(service);
         let mut hearts = Vec::new();
@@ -47,7 +47,7 @@ impl House {
             stores.push((id, store));
             hearts.push(heart);
         }
-        House {
+        Cluster {
             service,
             hearts,
             stores,
@@ -63,7 +63,7 @@ impl House {
             Arc::new(LocalMd(self.service.clone())),
             Arc::new(servers),
             ClientOptions {
-                // Small enough that small arrays take every way of a write.
+                // Small enough that writes of small arrays take every path.
                 direct_min: 24,
                 tail_limit: 40,
                 chunk_limit: 400,
@@ -121,11 +121,11 @@ fn read(handle: &Handle, offset: u64, len: usize) -> Vec<u8> {
 /// One step of a history.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Through a selection, in pieces of so many bytes.
+    /// Writes through a selection, in pieces of this many bytes.
     Select(Vec<(u64, u64, u64)>, usize, u8),
-    /// Through the plain file: handle, place, length.
+    /// Writes through the plain file: handle, place, length.
     Plain(bool, f64, usize, u8),
-    /// Read a place, or a selection.
+    /// Reads a range, or a selection.
     Read(f64, usize),
     ReadSelection(Vec<(u64, u64, u64)>),
     Flush(bool),
@@ -207,15 +207,15 @@ impl Naive {
             .zip(&new_cells)
             .map(|(a, b)| *a.min(b))
             .collect();
-        let kept = slabfs_model::Hyperslab::whole(&both);
-        let mut packed = vec![0; kept.volume() as usize];
-        gather(&self.bytes, &old_cells, &kept, &mut packed);
+        let common = slabfs_model::Hyperslab::all(&both);
+        let mut packed = vec![0; common.volume() as usize];
+        gather(&self.bytes, &old_cells, &common, &mut packed);
         let mut bytes = vec![0; new.bytes().unwrap() as usize];
-        scatter(&packed, &kept, &mut bytes, &new_cells);
+        scatter(&packed, &common, &mut bytes, &new_cells);
         (self.space, self.bytes) = (new, bytes);
     }
 
-    /// A selection inside the dims made of arbitrary numbers, as text.
+    /// A selection within the dims, made of arbitrary numbers.
     fn selection(&self, slices: &[(u64, u64, u64)]) -> Selection {
         let axes: Vec<String> = self
             .space
@@ -239,8 +239,8 @@ fn pattern(seed: u8, len: usize) -> Vec<u8> {
 
 fn run(form: &Form, dims: &[u64], steps: &[Step]) {
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), form.servers);
-    let mut client = house.client();
+    let mut cluster = Cluster::open(dir.path(), form.servers);
+    let mut client = cluster.client();
     let dims = &dims[..form.rank];
     let dtype: DType = form.dtype.parse().unwrap();
     let layout = match form.layout {
@@ -281,13 +281,13 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
                 let handle = client.open(ino, WRITE, Some(&selection)).unwrap();
                 let mut parts: Vec<(usize, &[u8])> = data.chunks(*piece).enumerate().collect();
                 if seed % 3 == 0 {
-                    // Not in order: runs of single elements, and streams that are cut.
+                    // Out of order: runs of single elements, and streams that are cut.
                     parts.reverse();
                 }
                 for (n, part) in parts {
                     handle.write((n * piece) as u64, part).unwrap();
                 }
-                // Half of them stay open for a read before the close.
+                // Half of the handles are read before their close.
                 if seed % 2 == 0 {
                     assert_eq!(read(&handle, 0, data.len() + 9), data, "step {number}");
                 }
@@ -349,9 +349,9 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
                 client.stop().unwrap();
                 drop(handles);
                 drop(client);
-                house.close();
-                house = House::open(dir.path(), form.servers);
-                client = house.client();
+                cluster.close();
+                cluster = Cluster::open(dir.path(), form.servers);
+                client = cluster.client();
                 handles = [
                     client.open(ino, WRITE, None).unwrap(),
                     client.open(ino, WRITE, None).unwrap(),
@@ -376,7 +376,7 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
             }
             Step::Clear => {
                 client.setattr(ino, Default::default(), Some(0)).unwrap();
-                // The slowest axis is unlimited: it has length 0 now. Grow it back.
+                // The slowest axis is unlimited: its length is 0 now. Grow it back.
                 let mut empty = naive.space.dims.clone();
                 let dims = empty.clone();
                 empty[0] = 0;
@@ -386,17 +386,17 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
             }
         }
     }
-    let whole = read(&handles[1], 0, naive.bytes.len() + 100);
-    assert_eq!(whole, naive.bytes, "at the end, before the close");
+    let content = read(&handles[1], 0, naive.bytes.len() + 100);
+    assert_eq!(content, naive.bytes, "at the end, before the close");
     for handle in &handles {
         handle.release().unwrap();
     }
     client.stop().unwrap();
     drop(handles);
     drop(client);
-    house.close();
-    let house = House::open(dir.path(), form.servers);
-    let client = house.client();
+    cluster.close();
+    let cluster = Cluster::open(dir.path(), form.servers);
+    let client = cluster.client();
     let handle = client.open(ino, OpenMode::default(), None).unwrap();
     assert_eq!(
         read(&handle, 0, naive.bytes.len() + 100),
@@ -405,7 +405,7 @@ fn run(form: &Form, dims: &[u64], steps: &[Step]) {
     );
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
 fn cases() -> u32 {
@@ -428,12 +428,12 @@ proptest! {
     }
 }
 
-/// Rows written one by one by four handles leave four chunks, each of its writer's shape.
+/// Rows written one by one by four handles become four chunks, each with the shape its handle wrote.
 #[test]
-fn rows_of_a_writer_become_one_chunk() {
+fn rows_of_one_writer_become_one_chunk() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client();
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client();
     let (ino, creator) = create(&client, "table");
     client
         .declare(
@@ -448,7 +448,7 @@ fn rows_of_a_writer_become_one_chunk() {
     for (rows, columns) in [(0..10, 0..9), (0..7, 9..16), (10..16, 0..9), (7..16, 9..16)] {
         let handle = client.open(ino, WRITE, None).unwrap();
         for row in rows.clone() {
-            // Below `direct_min` in two pieces, so that rows wait in memory.
+            // In two pieces below `direct_min`, so that rows wait in memory.
             let bytes = pattern(row as u8, 4 * (columns.end - columns.start) as usize);
             let at = 4 * (row * 16 + columns.start);
             let (a, b) = bytes.split_at(bytes.len() / 2);
@@ -466,5 +466,5 @@ fn rows_of_a_writer_become_one_chunk() {
     assert_eq!(stats["counters"]["write"]["bytes_sent"], 1024);
     creator.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }

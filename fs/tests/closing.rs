@@ -1,5 +1,4 @@
-//! What is done to an object while its last handle is closed, over a store that fails or waits when it is
-//! told to.
+//! Operations on an object during its last close, over a store that fails or blocks on command.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -9,10 +8,9 @@ use gates::{Gate, READ, array, start};
 use slabfs_fs::client::ClientOptions;
 use slabfs_mdserver::api::{SetAttr, SetTime, Time};
 
-/// `utimensat` writes back what was written; the last close, which has nothing to writes back itself, comes in
-/// the midst of that.
+/// `utimensat` writes back dirty data; the last close, which has nothing to write back itself, happens during that.
 #[test]
-fn times_are_set_with_the_last_close() {
+fn times_are_set_during_the_last_close() {
     let dir = tempfile::tempdir().unwrap();
     let (client, store, heart, service) = start(dir.path(), ClientOptions::default());
     let (ino, writer) = array(&client, &[4, 4]);
@@ -38,7 +36,7 @@ fn times_are_set_with_the_last_close() {
     let entry = set.join().unwrap().unwrap();
     assert_eq!(entry.attr.mtime, Time { sec: 5, nsec: 6 });
 
-    // It is known what has to be brought to the disk.
+    // The chunk that remains to be synced is known.
     let again = client.open(ino, READ, None).unwrap();
     again.fsync().unwrap();
     let put = store.put.lock().unwrap().clone();

@@ -1,4 +1,4 @@
-//! What our patches add to fuser, against this machine's kernel.
+//! Features added to fuser by our patches, tested against this machine's kernel.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -14,7 +14,7 @@ use fuser::{
     INodeNo, ReplyAttr, ReplyEntry, Request,
 };
 
-/// A directory with one file, whose name and attributes the kernel may keep for good.
+/// A directory with one file, whose name and attributes the kernel may cache indefinitely.
 struct OneFile {
     lookups: Arc<AtomicU64>,
 }
@@ -60,7 +60,7 @@ impl Filesystem for OneFile {
     }
 }
 
-/// The kernel's version, as far as it matters here.
+/// The kernel's version: major and minor.
 fn kernel() -> (u32, u32) {
     let uname = nix::sys::utsname::uname().unwrap();
     let release = uname.release().to_str().unwrap().to_owned();
@@ -78,9 +78,10 @@ fn can_mount() -> bool {
     can
 }
 
-/// Names are asked for in a row by one and by several, so that each loop stays on a processor; the session ends.
+/// Names are looked up consecutively by one thread and by several, so that each loop stays on a processor; the session
+/// ends.
 #[test]
-fn loops_on_processors_of_their_own_answer_all_and_end() {
+fn loops_on_their_own_processors_answer_all_requests_and_end() {
     if !can_mount() {
         return;
     }
@@ -95,7 +96,7 @@ fn loops_on_processors_of_their_own_answer_all_and_end() {
         config.clone_fd = true;
         config.own_processors = true;
         let session = fuser::spawn_mount(files, dir.path(), &config).unwrap();
-        // A name that is not there is asked for each time.
+        // A missing name is looked up each time.
         let ask = |times: u64| {
             for _ in 0..times {
                 let missing = std::fs::metadata(dir.path().join("missing")).unwrap_err();
@@ -135,20 +136,20 @@ fn names_expire_all_at_once_or_one_by_one() {
         std::fs::metadata(&file).unwrap();
         lookups.load(Ordering::SeqCst)
     };
-    assert_eq!((asked(), asked()), (1, 1), "it is kept");
+    assert_eq!((asked(), asked()), (1, 1), "it is cached");
     notifier
         .expire_entry(INodeNo::ROOT, OsStr::new("f"))
         .unwrap();
     assert_eq!(
         (asked(), asked()),
         (2, 2),
-        "it is looked up again, and kept"
+        "it is looked up again, and cached"
     );
     match notifier.inc_epoch() {
         Ok(()) => assert_eq!(
             (asked(), asked()),
             (3, 3),
-            "it is looked up again, and kept"
+            "it is looked up again, and cached"
         ),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -1,6 +1,6 @@
-//! A line that damages what goes over it: bits turned over, bytes put in, left out or sent twice, connections cut. Between
-//! a client and both services, in both directions. Nothing that was read or stored may be wrong, and nothing fails that
-//! could be sent again.
+//! A proxy that damages connections: bits flipped, bytes inserted, dropped or sent twice, connections cut; between a
+//! client and both services, in both directions. No data that is read or stored may be wrong, and no request fails that
+//! could be resent.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -25,7 +25,7 @@ use slabfs_objstore::wire::{Key, Listener};
 use slabfs_objstore::{Addr, ChunkStore};
 use sockets::{create, number, read_all, slab, spec};
 
-/// Numbers that are the same in each run.
+/// A deterministic random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -38,7 +38,7 @@ impl Dice {
     }
 }
 
-/// What is done to a piece of what goes by.
+/// A fault injected into a piece of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Flip,
@@ -56,7 +56,7 @@ const FAULTS: [Fault; 5] = [
     Fault::Cut,
 ];
 
-/// One line: where it listens, and what it has done, to the service and from it.
+/// One proxy: its address, and the faults it has injected, towards the service and from it.
 struct Line {
     addr: Addr,
     state: Arc<State>,
@@ -64,7 +64,7 @@ struct Line {
 
 struct State {
     dice: Mutex<Dice>,
-    /// Bytes to the next fault of each direction; 0 while it does no harm.
+    /// Mean number of bytes between faults of each direction; 0 for no faults.
     every: AtomicU64,
     done: [[AtomicU64; FAULTS.len()]; 2],
     ended: AtomicBool,
@@ -95,8 +95,8 @@ impl Line {
                 for one in [&client, &server] {
                     one.set_nodelay(true).unwrap();
                 }
-                shared.clone().pass(&client, &server, 0);
-                shared.clone().pass(&server, &client, 1);
+                shared.clone().forward(&client, &server, 0);
+                shared.clone().forward(&server, &client, 1);
             }
         });
         Line { addr, state }
@@ -106,7 +106,7 @@ impl Line {
         self.state.every.store(every, Ordering::SeqCst);
     }
 
-    /// Faults of both directions.
+    /// Number of faults in both directions.
     fn done(&self) -> [u64; 2] {
         self.state.done.each_ref().map(|direction| {
             direction
@@ -127,7 +127,7 @@ impl Drop for Line {
 }
 
 impl State {
-    fn pass(self: Arc<State>, from: &TcpStream, to: &TcpStream, direction: usize) {
+    fn forward(self: Arc<State>, from: &TcpStream, to: &TcpStream, direction: usize) {
         let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
         std::thread::spawn(move || {
             let mut bytes = vec![0; 64 << 10];
@@ -171,7 +171,7 @@ impl State {
         match FAULTS[kind] {
             Fault::Flip => piece[at] ^= 1 << dice.below(8),
             Fault::Insert => piece.insert(at, dice.below(256) as u8),
-            // Never all of a frame: of that nothing would be known to be missing.
+            // At most 16 bytes and never a complete frame, whose loss would go unnoticed.
             Fault::Drop => {
                 let some = at..(at + 1 + dice.below(16) as usize).min(piece.len());
                 piece.drain(some);
@@ -195,7 +195,7 @@ fn here() -> Listener {
     Listener::bind(&Addr::Tcp("127.0.0.1:0".into()), Some(key())).unwrap()
 }
 
-/// For how many seconds, and how many faults of each direction on each service at least.
+/// Minimum duration in seconds, and minimum number of faults of each direction on each service.
 fn bounds() -> (u64, u64) {
     let seconds = std::env::var("SLABFS_SOAK_SECONDS").ok();
     match seconds.and_then(|seconds| seconds.parse().ok()) {
@@ -205,7 +205,7 @@ fn bounds() -> (u64, u64) {
 }
 
 #[test]
-fn a_damaged_line_damages_nothing() {
+fn a_damaging_proxy_damages_no_data() {
     let (seconds, least) = bounds();
     let dir = tempfile::tempdir().unwrap();
     let (service, _) = Service::open(&dir.path().join("md"), ServiceOptions::default()).unwrap();
@@ -240,7 +240,7 @@ fn a_damaged_line_damages_nothing() {
     });
     let options = ClientOptions {
         io_timeout: deadline,
-        // What was read comes from the server each time.
+        // Data is read from the server each time.
         cache_bytes: 0,
         ..ClientOptions::default()
     };
@@ -280,7 +280,7 @@ fn a_damaged_line_damages_nothing() {
     service.close().unwrap();
 }
 
-/// An array that is written in all ways and read in all ways.
+/// Writes and reads an array in all ways.
 fn one(client: &Arc<Client>, name: &str, layout: &str, dice: &mut Dice) {
     const ROWS: u64 = 128;
     const ROW: u64 = 4096;
@@ -296,7 +296,7 @@ fn one(client: &Arc<Client>, name: &str, layout: &str, dice: &mut Dice) {
         let at = (from * ROW) as usize;
         naive[at..at + bytes.len()].copy_from_slice(bytes);
     };
-    // By whole rows, large and small, through the handle.
+    // Complete rows, large and small, through the handle.
     for _ in 0..4 {
         let rows = 1 + dice.below(50);
         let from = dice.below(ROWS - rows);
@@ -305,7 +305,7 @@ fn one(client: &Arc<Client>, name: &str, layout: &str, dice: &mut Dice) {
         put(from, &bytes);
     }
     handle.fsync().unwrap();
-    // Many regions as one.
+    // Several regions in one start.
     let mut all = Vec::new();
     for part in 0..4 {
         let rows = 1 + dice.below(30);

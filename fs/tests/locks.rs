@@ -1,4 +1,4 @@
-//! Locks of the client library, over a line that counts messages and loses them.
+//! Tests of the client library's locks, over a connection that counts messages and drops some of them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -21,14 +21,14 @@ const TRY: LockWant = LockWant::Try(LockMode::Exclusive);
 const WAIT: LockWant = LockWant::Wait(LockMode::Exclusive);
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The way to a service in another process, as far as the service knows.
+/// A connection to a service in another process, as far as the service can see.
 struct Line {
     service: Arc<Service>,
-    /// Messages about locks, polls apart.
+    /// Number of messages about locks, not counting polls.
     messages: AtomicU64,
-    /// Of a hundred such messages so many are lost: half of them on the way there, half on the way back.
+    /// Percentage of such messages that are lost: half of them requests, half replies.
     lost: AtomicU64,
-    /// All replies to requests for locks are lost, and nothing that is told gets there.
+    /// While set, all replies to lock requests are lost, and reclaim requests do not arrive.
     cut: AtomicBool,
     random: AtomicU64,
 }
@@ -69,10 +69,10 @@ impl Metadata for Line {
             addr: "the test".into(),
             detail: "lost".into(),
         };
-        let told = matches!(request.op, Op::ReclaimLocks { .. });
+        let reclaims = matches!(request.op, Op::ReclaimLocks { .. });
         let cut = self.cut.load(Ordering::SeqCst);
         let (lost, draw) = (self.lost.load(Ordering::Relaxed), self.draw() % 100);
-        if draw < lost / 2 || (cut && told) {
+        if draw < lost / 2 || (cut && reclaims) {
             return Err(away());
         }
         let reply = self.service.call_remote(request);
@@ -145,7 +145,7 @@ fn held(client: &Client) -> u64 {
 }
 
 #[test]
-fn a_lock_costs_a_message_and_so_does_giving_it_up() {
+fn a_lock_and_an_unlock_cost_one_message_each() {
     let (_dir, service) = service();
     let line = Line::new(&service);
     let client = client(&line);
@@ -160,7 +160,7 @@ fn a_lock_costs_a_message_and_so_does_giving_it_up() {
 }
 
 #[test]
-fn what_is_held_is_known_without_asking() {
+fn held_locks_are_known_without_a_request() {
     let (_dir, service) = service();
     let client = client(&Line::new(&service));
     lock(&client, 1, (0, 9), TRY).unwrap();
@@ -179,13 +179,13 @@ fn what_is_held_is_known_without_asking() {
 }
 
 #[test]
-fn nobody_locks_as_an_owner_whose_open_file_is_being_closed() {
+fn an_owner_whose_open_file_is_being_closed_cannot_lock() {
     let (_dir, service) = service();
     let client = client(&Line::new(&service));
     lock(&client, 1, (0, 9), TRY).unwrap();
     assert_eq!(client.closing_locks(&file(), 1).len(), 1);
     std::thread::scope(|scope| {
-        // The next open file has the number of the last one.
+        // The next open file gets the same number as the last one.
         let next = scope.spawn(|| lock(&client, 1, (0, 9), TRY));
         client.unlock_all(file(), LockKind::Record, LockOwner(1));
         assert_eq!(next.join().unwrap(), Ok(Locked::Done));
@@ -195,7 +195,7 @@ fn nobody_locks_as_an_owner_whose_open_file_is_being_closed() {
 }
 
 #[test]
-fn a_wait_ends_with_the_lock_an_interrupt_or_the_client() {
+fn a_wait_ends_with_a_grant_an_interrupt_or_the_end_of_the_client() {
     let (_dir, service) = service();
     let line = Line::new(&service);
     let (one, two) = (client(&line), client(&line));
@@ -219,8 +219,8 @@ fn a_wait_ends_with_the_lock_an_interrupt_or_the_client() {
     one.stop().unwrap();
 }
 
-/// Two mounts, the first over the line: what it asks of the lock that it has, bytes 0 to 9, is done and not
-/// answered.
+/// Two mounts. The first one holds a lock on bytes 0 to 9; its request about that lock is carried out, but the
+/// reply is lost.
 fn in_doubt(
     span: (u64, u64),
     want: LockWant,
@@ -234,8 +234,8 @@ fn in_doubt(
     (dir, line, one, two)
 }
 
-/// Lets messages through again, and returns when the lock server has been told.
-fn mend(line: &Line, client: &Client) {
+/// Lets messages through again, and returns when the lock server has the reclaim.
+fn repair(line: &Line, client: &Client) {
     line.cut.store(false, Ordering::SeqCst);
     assert_eq!(lock(client, 9, (90, 90), TRY), Ok(Locked::Done));
     let unlock = lock(client, 9, (90, 90), LockWant::Unlock);
@@ -247,12 +247,12 @@ fn is_held(result: Result<Locked, MdError>) -> bool {
 }
 
 #[test]
-fn an_unlock_in_doubt_costs_no_byte_that_was_not_given_up() {
+fn an_unlock_in_doubt_releases_only_the_bytes_that_were_unlocked() {
     let (_dir, line, one, two) = in_doubt((3, 4), LockWant::Unlock);
     assert_eq!(lock(&two, 2, (3, 4), TRY), Ok(Locked::Done));
-    mend(&line, &one);
+    repair(&line, &one);
     for span in [(0, 2), (5, 9), (0, 0), (9, 9)] {
-        assert!(is_held(lock(&two, 2, span, TRY)), "{span:?} given twice");
+        assert!(is_held(lock(&two, 2, span, TRY)), "{span:?} granted twice");
     }
     assert_eq!(held(&one), 2, "bytes 0 to 2 and 5 to 9");
     one.stop().unwrap();
@@ -260,31 +260,31 @@ fn an_unlock_in_doubt_costs_no_byte_that_was_not_given_up() {
 }
 
 #[test]
-fn what_others_have_got_is_not_taken_back_when_they_give_it_up() {
+fn a_lock_granted_to_another_mount_is_not_reclaimed_after_its_release() {
     let (_dir, line, one, two) = in_doubt((0, 9), LockWant::Unlock);
     assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done));
-    mend(&line, &one);
+    repair(&line, &one);
     assert_eq!(held(&one), 0);
-    // Unlocked once more, and this time it is heard.
+    // Unlocked once more; this time the request arrives.
     assert_eq!(lock(&one, 1, (0, 9), LockWant::Unlock), Ok(Locked::Done));
     assert_eq!(lock(&two, 2, (0, 9), LockWant::Unlock), Ok(Locked::Done));
-    // The lock server is told again.
+    // The locks are reclaimed again.
     line.cut.store(true, Ordering::SeqCst);
     lock(&one, 1, (50, 50), LockWant::Unlock).unwrap_err();
-    mend(&line, &one);
+    repair(&line, &one);
     assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done), "left over");
     one.stop().unwrap();
     two.stop().unwrap();
 }
 
 #[test]
-fn an_exclusive_lock_that_may_be_shared_now_is_shared_at_least() {
+fn an_exclusive_lock_whose_downgrade_is_in_doubt_is_at_least_shared() {
     let shared = LockWant::Try(LockMode::Shared);
     let (_dir, line, one, two) = in_doubt((0, 9), shared);
     assert_eq!(lock(&two, 2, (3, 4), shared), Ok(Locked::Done));
-    mend(&line, &one);
-    assert!(is_held(lock(&two, 2, (3, 4), TRY)), "given twice");
-    assert!(is_held(lock(&two, 2, (5, 5), shared)), "given twice");
+    repair(&line, &one);
+    assert!(is_held(lock(&two, 2, (3, 4), TRY)), "granted twice");
+    assert!(is_held(lock(&two, 2, (5, 5), shared)), "granted twice");
     assert_eq!(lock(&one, 1, (0, 9), LockWant::Unlock), Ok(Locked::Done));
     assert_eq!(held(&one), 0);
     assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done));
@@ -292,7 +292,7 @@ fn an_exclusive_lock_that_may_be_shared_now_is_shared_at_least() {
     two.stop().unwrap();
 }
 
-/// Gives up all, and looks whether anything is left over.
+/// Releases all locks and checks that none is left over.
 fn nothing_is_left(line: &Arc<Line>, clients: &[Arc<Client>]) {
     line.lost.store(0, Ordering::Relaxed);
     for client in clients {
@@ -301,7 +301,7 @@ fn nothing_is_left(line: &Arc<Line>, clients: &[Arc<Client>]) {
         }
         assert_eq!(held(client), 0);
     }
-    // What was lost is told in the background.
+    // Lost requests are repeated in the background.
     let other = client(line);
     let begun = Instant::now();
     while lock(&other, 1, (0, 19), TRY) != Ok(Locked::Done) {
@@ -312,29 +312,29 @@ fn nothing_is_left(line: &Arc<Line>, clients: &[Arc<Client>]) {
     }
 }
 
-/// What an owner may have of a byte, by what it has been told: at least, and at most.
+/// The weakest and the strongest lock an owner may hold on a byte, given the replies it has received.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Told {
+struct Bounds {
     least: Option<LockMode>,
     most: Option<LockMode>,
 }
 
-impl Told {
-    fn known(mode: Option<LockMode>) -> Told {
-        Told {
+impl Bounds {
+    fn exact(mode: Option<LockMode>) -> Bounds {
+        Bounds {
             least: mode,
             most: mode,
         }
     }
 
-    /// No reply has come to a request that would have made it this.
-    fn or(self, mode: Option<LockMode>) -> Told {
+    /// Widens the bounds for a request without a reply: the lock may or may not have this mode now.
+    fn or(self, mode: Option<LockMode>) -> Bounds {
         let strength = |mode: &Option<LockMode>| match mode {
             None => 0,
             Some(LockMode::Shared) => 1,
             Some(LockMode::Exclusive) => 2,
         };
-        Told {
+        Bounds {
             least: [self.least, mode]
                 .into_iter()
                 .min_by_key(strength)
@@ -350,13 +350,13 @@ fn exclude(one: Option<LockMode>, other: Option<LockMode>) -> bool {
 }
 
 #[test]
-fn whatever_is_lost_no_lock_is_given_twice_and_none_is_left_over() {
+fn with_lost_messages_no_lock_is_granted_twice_and_none_is_left_over() {
     for seed in 0..6 {
         let (_dir, service) = service();
         let line = Line::new(&service);
         line.random.store(seed, Ordering::Relaxed);
         let clients = [client(&line), client(&line)];
-        let mut told: HashMap<(usize, u64), [Told; 20]> = HashMap::new();
+        let mut bounds: HashMap<(usize, u64), [Bounds; 20]> = HashMap::new();
         line.lost.store(20, Ordering::Relaxed);
         for _ in 0..300 {
             let who = (line.draw() as usize % 2, line.draw() % 2);
@@ -370,26 +370,27 @@ fn whatever_is_lost_no_lock_is_given_twice_and_none_is_left_over() {
             let want = mode.map_or(LockWant::Unlock, LockWant::Try);
             let result = lock(&clients[who.0], who.1, (first, last), want);
             let bytes = first as usize..=last as usize;
-            let others = |told: &HashMap<(usize, u64), [Told; 20]>, what: fn(Told) -> _| {
-                told.iter()
+            let others = |bounds: &HashMap<(usize, u64), [Bounds; 20]>, what: fn(Bounds) -> _| {
+                bounds
+                    .iter()
                     .filter(|(other, _)| **other != who)
-                    .flat_map(|(_, told)| &told[bytes.clone()])
-                    .any(|told| exclude(what(*told), mode))
+                    .flat_map(|(_, bounds)| &bounds[bytes.clone()])
+                    .any(|bounds| exclude(what(*bounds), mode))
             };
             match &result {
                 Ok(Locked::Done) => {
-                    assert!(!others(&told, |told| told.least), "given twice");
+                    assert!(!others(&bounds, |bounds| bounds.least), "granted twice");
                 }
                 Ok(Locked::Held(_)) => {
-                    assert!(others(&told, |told| told.most), "nobody has it");
+                    assert!(others(&bounds, |bounds| bounds.most), "no owner has it");
                     continue;
                 }
                 _ => {}
             }
-            for told in &mut told.entry(who).or_default()[bytes] {
-                *told = match &result {
-                    Ok(_) => Told::known(mode),
-                    Err(_) => told.or(mode),
+            for bounds in &mut bounds.entry(who).or_default()[bytes] {
+                *bounds = match &result {
+                    Ok(_) => Bounds::exact(mode),
+                    Err(_) => bounds.or(mode),
                 };
             }
         }
@@ -397,16 +398,16 @@ fn whatever_is_lost_no_lock_is_given_twice_and_none_is_left_over() {
     }
 }
 
-/// As above, with owners that ask at the same time: replies overtake each other, and one is told of while
-/// another is on its way.
+/// As above, with owners that send requests at the same time: replies overtake each other, and a reclaim is sent while
+/// another request is on its way.
 #[test]
-fn whatever_is_lost_while_all_ask_at_once_no_lock_is_given_twice() {
+fn with_lost_messages_and_concurrent_requests_no_lock_is_granted_twice() {
     for seed in 0..6 {
         let (_dir, service) = service();
         let line = Line::new(&service);
         line.random.store(seed, Ordering::Relaxed);
         let clients = [client(&line), client(&line)];
-        // Who has a byte for certain: from the reply by which it has it until it begins to give it up.
+        // The owner that certainly holds each byte: from the reply that grants it until the unlock is sent.
         let have: Mutex<[Option<(usize, u64)>; 20]> = Mutex::default();
         line.lost.store(20, Ordering::Relaxed);
         std::thread::scope(|scope| {
@@ -423,11 +424,11 @@ fn whatever_is_lost_while_all_ask_at_once_no_lock_is_given_twice() {
                                 *by = by.filter(|by| *by != who);
                             }
                             drop(have);
-                            // Lost or not, it is not counted upon any more.
+                            // Lost or not, the lock is no longer relied upon.
                             drop(lock(client, who.1, span, LockWant::Unlock));
                         } else if lock(client, who.1, span, TRY) == Ok(Locked::Done) {
                             for by in &mut have.lock().unwrap()[bytes] {
-                                assert!(by.is_none_or(|by| by == who), "given twice");
+                                assert!(by.is_none_or(|by| by == who), "granted twice");
                                 *by = Some(who);
                             }
                         }
@@ -439,28 +440,28 @@ fn whatever_is_lost_while_all_ask_at_once_no_lock_is_given_twice() {
     }
 }
 
-/// The lock server grants a lock to somebody who has been killed, and whose file is closed: it ends, and who has the same number
-/// since, as the kernel gives them out again, keeps his.
+/// The lock server grants a lock to a process that has been killed and whose file is closed. That lock ends. A lock of
+/// a process that has since got the same owner number, which the kernel reuses, stays.
 #[test]
-fn what_is_granted_to_the_dead_ends_with_their_file() {
+fn a_lock_granted_to_a_killed_process_ends_when_its_file_is_closed() {
     let (_dir, service) = service();
     let (one, two) = (client(&Line::new(&service)), client(&Line::new(&service)));
     for close in [false, true] {
         lock(&two, 9, (0, 9), WAIT).unwrap();
         let (ticket, dead) = ask(&one, 1, (0, 9), WAIT);
         one.abandon_lock(ticket);
-        let lives = close.then(|| {
+        let living = close.then(|| {
             assert!(!one.closing_records(&file(), LockOwner(1)));
             let one = one.clone();
             std::thread::spawn(move || lock(&one, 1, (0, 4), WAIT))
         });
         lock(&two, 9, (0, 9), LockWant::Unlock).unwrap();
         assert_eq!(dead.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
-        match lives {
-            // A process that has the file open too may have had it before.
+        match living {
+            // Another process that has the file open may have held it before.
             None => assert_eq!(held(&one), 1),
-            Some(lives) => {
-                assert_eq!(lives.join().unwrap(), Ok(Locked::Done));
+            Some(living) => {
+                assert_eq!(living.join().unwrap(), Ok(Locked::Done));
                 let found = lock(&two, 9, (0, 9), TRY).unwrap();
                 let Locked::Held(conflict) = found else {
                     panic!("{found:?}");
@@ -477,10 +478,10 @@ fn what_is_granted_to_the_dead_ends_with_their_file() {
     two.stop().unwrap();
 }
 
-/// A process closes, and is killed before the lock server has heard that its locks end: who gets its number has to wait for
-/// that, or it would end his too.
+/// A process closes a file and is killed before the lock server knows that its locks end. A process that gets the same
+/// owner number has to wait for that; otherwise its own locks would end too.
 #[test]
-fn who_gets_the_number_of_somebody_closing_keeps_his_locks() {
+fn a_reused_owner_number_keeps_its_locks_when_the_previous_owner_closes() {
     let (_dir, service) = service();
     let line = Line::new(&service);
     let (one, two) = (client(&line), client(&Line::new(&service)));
@@ -488,19 +489,19 @@ fn who_gets_the_number_of_somebody_closing_keeps_his_locks() {
         lock(&one, 1, (0, 9), TRY).unwrap();
         assert!(one.closing_records(&file(), LockOwner(1)));
         let (_, next) = ask(&one, 1, (20, 29), TRY);
-        next.try_recv().expect_err("locked beside somebody closing");
+        next.try_recv().expect_err("locked during a close");
         line.cut.store(fails, Ordering::SeqCst);
         one.unlock_all(file(), LockKind::Record, LockOwner(1));
-        let said = next.recv_timeout(DEADLINE).unwrap();
+        let result = next.recv_timeout(DEADLINE).unwrap();
         line.cut.store(false, Ordering::SeqCst);
         match fails {
-            false => assert_eq!(said, Ok(Locked::Done)),
+            false => assert_eq!(result, Ok(Locked::Done)),
             true => {
-                said.unwrap_err();
+                result.unwrap_err();
                 assert_eq!(lock(&one, 1, (20, 29), TRY), Ok(Locked::Done));
             }
         }
-        assert!(is_held(lock(&two, 2, (20, 29), TRY)), "given twice");
+        assert!(is_held(lock(&two, 2, (20, 29), TRY)), "granted twice");
         assert_eq!(lock(&two, 2, (0, 9), TRY), Ok(Locked::Done));
         assert_eq!(lock(&two, 2, (0, 9), LockWant::Unlock), Ok(Locked::Done));
         lock(&one, 1, (20, 29), LockWant::Unlock).unwrap();
@@ -510,7 +511,7 @@ fn who_gets_the_number_of_somebody_closing_keeps_his_locks() {
     two.stop().unwrap();
 }
 
-/// What waits for somebody's close can be taken back.
+/// A lock request that waits for another process's close can be cancelled.
 #[test]
 fn a_wait_for_a_close_can_be_interrupted() {
     let (_dir, service) = service();
@@ -520,9 +521,9 @@ fn a_wait_for_a_close_can_be_interrupted() {
     let [(interrupted, first), (abandoned, second)] = [(); 2].map(|()| ask(&one, 1, (5, 6), WAIT));
     one.interrupt_lock(interrupted);
     one.abandon_lock(abandoned);
-    for said in [first, second] {
+    for result in [first, second] {
         assert_eq!(
-            said.recv_timeout(DEADLINE).unwrap(),
+            result.recv_timeout(DEADLINE).unwrap(),
             Ok(Locked::Interrupted)
         );
     }
@@ -532,37 +533,37 @@ fn a_wait_for_a_close_can_be_interrupted() {
     one.stop().unwrap();
 }
 
-/// Two threads of a process that was killed are granted locks late: the number is free after both have ended.
+/// Two threads of a killed process are granted locks late: the owner number is free after both grants have ended.
 #[test]
-fn a_number_is_free_when_all_that_its_dead_had_asked_for_has_ended() {
+fn an_owner_number_is_free_when_all_late_grants_to_it_have_ended() {
     let (_dir, service) = service();
     let (one, two) = (client(&Line::new(&service)), client(&Line::new(&service)));
     let spans = [(0, 9), (10, 19)];
     lock(&two, 9, (0, 19), TRY).unwrap();
     let dead = spans.map(|span| {
-        let (ticket, said) = ask(&one, 1, span, WAIT);
+        let (ticket, result) = ask(&one, 1, span, WAIT);
         one.abandon_lock(ticket);
-        said
+        result
     });
     assert!(!one.closing_records(&file(), LockOwner(1)));
-    let lives = {
-        let (one, (send, said)) = (one.clone(), channel());
-        // On a thread of its own, should it wait in there.
+    let living = {
+        let (one, (send, result)) = (one.clone(), channel());
+        // On its own thread, because the call may block.
         std::thread::spawn(move || send.send(lock(&one, 1, (20, 29), TRY)).unwrap());
-        said
+        result
     };
     let mut dead = dead.into_iter().zip(spans);
-    let end = |(said, span): (Receiver<_>, _)| {
+    let end = |(result, span): (Receiver<_>, _)| {
         lock(&two, 9, span, LockWant::Unlock).unwrap();
-        assert_eq!(said.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
+        assert_eq!(result.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
     };
     end(dead.next().unwrap());
-    lives
+    living
         .recv_timeout(Duration::from_millis(300))
-        .expect_err("locked with one to come");
+        .expect_err("locked while one grant is outstanding");
     end(dead.next().unwrap());
-    assert_eq!(lives.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
-    assert!(is_held(lock(&two, 9, (20, 29), TRY)), "given twice");
+    assert_eq!(living.recv_timeout(DEADLINE).unwrap(), Ok(Locked::Done));
+    assert!(is_held(lock(&two, 9, (20, 29), TRY)), "granted twice");
     assert_eq!(lock(&two, 9, (0, 19), TRY), Ok(Locked::Done));
     one.stop().unwrap();
     two.stop().unwrap();

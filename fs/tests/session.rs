@@ -1,5 +1,5 @@
-//! Transfers and batches through sessions, to three data servers over sockets: against naive arrays and an interpreter
-//! that goes through every byte.
+//! Transfers and batches through sessions, to three data servers over sockets: compared with naive arrays and an
+//! interpreter that processes every byte.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -15,10 +15,10 @@ use slabfs_fs::session::{
     ObjectSpec, Pattern, Place, Region, Select, Session, Transfer, Unit, scope, start_all,
     start_all_async, wait_all,
 };
-use sockets::House;
+use sockets::Cluster;
 use trees::{Door, patterns_go_through, trees_go_through};
 
-/// Objects that batches are tried on, each of 4800 bytes or more: name, dims, dtype, layout.
+/// Objects for batches, each of 4800 bytes or more: name, dims, dtype, layout.
 const FORMS: [(&str, &[u64], &str, &str); 4] = [
     ("plain", &[40, 30], "i4", "aligned"),
     ("deep", &[10, 12, 5], "f8", "aligned"),
@@ -32,17 +32,17 @@ fn dtype(text: &str) -> DType {
 
 struct Stage {
     session: Session,
-    house: House,
+    cluster: Cluster,
     _dir: tempfile::TempDir,
 }
 
 impl Stage {
     fn open() -> Stage {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::open(dir.path(), 3);
+        let cluster = Cluster::open(dir.path(), 3);
         Stage {
-            session: Session::connect(&ConnectOptions::to(house.place())).unwrap(),
-            house,
+            session: Session::connect(&ConnectOptions::to(cluster.place())).unwrap(),
+            cluster,
             _dir: dir,
         }
     }
@@ -57,17 +57,17 @@ impl Stage {
     fn close(self) {
         self.session.close().unwrap();
         drop(self.session);
-        self.house.close();
+        self.cluster.close();
     }
 }
 
-/// How a batch is done.
+/// The way a batch is run.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Blocking,
-    /// A transfer of a buffer that is handed in.
+    /// A transfer of an owned buffer.
     Owned,
-    /// A transfer of a buffer that is lent, and waited for as a future.
+    /// A transfer of a borrowed buffer, waited for as a future.
     Scoped,
 }
 
@@ -178,7 +178,7 @@ fn random_trees() {
     stage.close();
 }
 
-/// An error about an element of a batch says where that is.
+/// An error about an element of a batch contains the path of the element.
 #[test]
 fn errors_name_the_path_of_an_element() {
     let stage = Stage::open();
@@ -222,7 +222,7 @@ fn errors_name_the_path_of_an_element() {
 }
 
 #[test]
-fn regions_between_memory_of_another_form_and_type_and_an_object() {
+fn regions_transfer_with_other_memory_layouts_and_dtypes() {
     let stage = Stage::open();
     let object = stage.object("a", &[6, 8], "i2", "aligned");
     let slab = Hyperslab {
@@ -238,7 +238,7 @@ fn regions_between_memory_of_another_form_and_type_and_an_object() {
         .into_iter()
         .collect(),
     };
-    // Doubles in the order of Fortran, behind a head of 16 bytes: element (i, j) at 16 + 8 i + 24 j.
+    // Doubles in Fortran order, after a header of 16 bytes: element (i, j) at 16 + 8 i + 24 j.
     let memory = Memory::strided(16, [3, 4], [8, 24]).of_type(dtype("f8"));
     let mut buffer = vec![0u8; 16 + 12 * 8];
     for (at, value) in buffer[16..].chunks_exact_mut(8).zip(0..) {
@@ -254,7 +254,7 @@ fn regions_between_memory_of_another_form_and_type_and_an_object() {
         .collect();
     assert_eq!(values[..8], [0, 7, 3, 7, 6, 7, 9, 7]);
     assert_eq!(values[16..], [2, 7, 5, 7, 8, 7, 11, 7]);
-    // The same by plain calls, and back by a transfer.
+    // The same by blocking calls, and back by a transfer.
     let mut back = vec![0u8; buffer.len()];
     object.read_into(slab.clone(), &mut back, &memory).unwrap();
     assert_eq!(back, buffer);
@@ -274,15 +274,15 @@ fn regions_between_memory_of_another_form_and_type_and_an_object() {
     let refused = object.write_transfer(slab, &memory, buffer).unwrap().wait();
     assert_eq!(
         Error::from(refused.unwrap_err()).to_string(),
-        "element 0 of the selection is 1000000000, which dtype i2 has not got"
+        "element 0 of the selection is 1000000000, which dtype i2 cannot represent"
     );
     object.close().unwrap();
     stage.close();
 }
 
-/// Batches and selections under way together run in the order of their starts where they overlap.
+/// Overlapping batches and selections that are in flight together run in the order of their starts.
 #[test]
-fn batches_and_regions_keep_their_order() {
+fn batches_and_regions_run_in_order() {
     let stage = Stage::open();
     let object = stage.object("a", &[64, 64], "u1", "aligned");
     let column = [Batch::repeated(
@@ -320,7 +320,7 @@ fn batches_and_regions_keep_their_order() {
         assert_eq!(row, expected);
         assert_eq!(column, [100 + round; 64]);
     }
-    // What a plain call takes over, transfers see; and they are seen by plain calls.
+    // Transfers see the data of blocking writes, and blocking reads see the data of transfers.
     object.write("[0]", &[1; 64]).unwrap();
     object.write_batch(&column, Unit::Bytes, &[2; 64]).unwrap();
     let read = object.read_batch_transfer(&column, Unit::Bytes, vec![0; 64]);
@@ -337,7 +337,7 @@ fn batches_and_regions_keep_their_order() {
 }
 
 #[test]
-fn a_transfer_is_held_from_two_sides() {
+fn a_transfer_and_its_control_refer_to_the_same_transfer() {
     let stage = Stage::open();
     let object = stage.object("a", &[1 << 16], "u1", "aligned");
     let made = || object.write_transfer(Select::All, &Memory::packed(), vec![1; 1 << 16]);
@@ -358,7 +358,7 @@ fn a_transfer_is_held_from_two_sides() {
     let error = Error::from(cancelled.wait().unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Cancelled);
 
-    // Nothing starts what was dropped.
+    // A dropped transfer cannot be started.
     let dropped = made().unwrap();
     let control = dropped.control();
     drop(dropped);
@@ -375,7 +375,7 @@ fn a_transfer_is_held_from_two_sides() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_moves() {
+fn invalid_requests_are_refused_before_data_moves() {
     let stage = Stage::open();
     stage.object("a", &[8, 8], "i4", "aligned").close().unwrap();
     let object = stage.session.open("a", Access::ReadWrite).unwrap();

@@ -1,4 +1,4 @@
-//! What one mount tells of the size of an object while another changes it.
+//! The size of an object as one mount reports it while another changes it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -14,7 +14,7 @@ use slabfs_objstore::store::{LocalOptions, LocalStore};
 
 type Look = Box<dyn FnMut() + Send>;
 
-/// The way to a service in another process, on which one looks at what others see around a request that clears.
+/// A connection to a service in another process, with a callback before and after each request that clears a file.
 struct Line {
     service: Arc<Service>,
     look: Mutex<Option<Look>>,
@@ -44,9 +44,9 @@ impl Metadata for Line {
     }
 }
 
-/// Ten bytes are stored, ten more are written and not flushed. Emptied, the file never has ten.
+/// Ten bytes are stored, ten more are written and not flushed. When the file is emptied, its size is never ten.
 #[test]
-fn a_file_that_is_emptied_is_not_cut_first() {
+fn an_emptied_file_is_not_truncated_to_its_flushed_size_first() {
     let dir = tempfile::tempdir().unwrap();
     let (service, _) = Service::open(&dir.path().join("md"), ServiceOptions::default()).unwrap();
     let service = Arc::new(service);
@@ -111,7 +111,7 @@ fn a_file_that_is_emptied_is_not_cut_first() {
     *own.look.lock().unwrap() = None;
     assert_eq!(entry.attr.size, 0);
     assert_eq!(reader.getattr(ino).unwrap().attr.size, 0);
-    // Before and after the service has heard of it; nobody was told yet that it is empty.
+    // Before and after the request; no mount has been notified yet that the file is empty.
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|size| [0, 20].contains(size)), "{seen:?}");

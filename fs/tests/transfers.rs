@@ -1,5 +1,5 @@
-//! Transfers over real sockets: selections of memory and objects and types against naive arrays, order,
-//! messages, scopes, and what is cancelled, dropped, or under way when servers die.
+//! Transfers over real sockets: selections in memory, objects and dtypes compared with naive arrays; order, messages,
+//! scopes; and transfers that are cancelled, dropped, or in flight when servers die.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -19,9 +19,9 @@ use slabfs_fs::client::{Client, ClientOptions, FsError, Handle, OpenMode};
 use slabfs_mdserver::api::SpecChange;
 use slabfs_model::batch::{self, Batch, Place};
 use slabfs_model::{Axis, Coords, Hyperslab, MaxDim, Space, gather, scatter};
-use sockets::{House, WRITE, create, messages, number, options, read_all, slab, spec};
+use sockets::{Cluster, WRITE, create, messages, number, options, read_all, slab, spec};
 
-/// An axis that fits `len`, made of arbitrary numbers.
+/// An axis within `len`, made of arbitrary numbers.
 fn axis(len: u64, (a, b, c, d): (u64, u64, u64, u64)) -> Axis {
     let start = a % len;
     let block = 1 + b % (len - start);
@@ -39,7 +39,7 @@ type Numbers = (u64, u64, u64, u64);
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Writes a selection, from memory with gaps or without, in a type.
+    /// Writes a selection, from memory with gaps or without, in a dtype.
     Write(Vec<Numbers>, Option<Numbers>, usize, u8),
     Read(Vec<Numbers>, Option<Numbers>, usize),
     /// Writes through the handle, so that bytes wait in memory.
@@ -65,7 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Values below 100, which all these types have, as one of them.
+/// Encodes values below 100, which all these dtypes can represent.
 fn encode(dtype: &str, values: &[u8]) -> Vec<u8> {
     let each = |v: &u8| -> Vec<u8> {
         let v = *v;
@@ -82,12 +82,12 @@ fn encode(dtype: &str, values: &[u8]) -> Vec<u8> {
 
 const TYPES: [&str; 5] = ["u1", "i2", ">i4", "f4", "f8"];
 
-/// Memory of `elements` elements: a row of blocks with gaps between them, or nothing but them.
+/// Memory of `elements` elements: a row of blocks with gaps between them, or packed.
 fn memory(elements: u64, gaps: Option<Numbers>, dtype: &str) -> (Memory, Coords, Hyperslab) {
     let dtype = dtype.parse().unwrap();
     let Some((a, b, c, _)) = gaps else {
         let dims = Coords::from_slice(&[elements]);
-        let slab = Hyperslab::whole(&dims);
+        let slab = Hyperslab::all(&dims);
         return (Memory::packed().of_type(dtype), dims, slab);
     };
     let block = (1..=1 + a % 7)
@@ -107,13 +107,13 @@ fn memory(elements: u64, gaps: Option<Numbers>, dtype: &str) -> (Memory, Coords,
     (Memory::part(&dims, slab.clone()).of_type(dtype), dims, slab)
 }
 
-/// The naive array holds values; the object their bytes.
+/// The naive array holds values; the object holds their bytes.
 struct Naive {
     dims: Vec<u64>,
     values: Vec<u8>,
 }
 
-/// A batch of all of an object that has these bytes, the second half first.
+/// A batch of all bytes of an object, the second half first.
 fn all_of(bytes: &[u8]) -> batch::Plan {
     let (half, len) = (bytes.len() as i64 / 2, bytes.len() as u64);
     let both = [
@@ -125,7 +125,7 @@ fn all_of(bytes: &[u8]) -> batch::Plan {
 
 fn run(client: &Arc<Client>, name: &str, layout: &str, dtype: &str, dims: &[u64], steps: &[Step]) {
     let made = match layout {
-        // Aligned, in blocks.
+        // Aligned, cut into blocks.
         "region" => SpecChange {
             placement: Some("region".parse().unwrap()),
             ..spec(dtype, dims, "aligned")
@@ -159,7 +159,7 @@ fn run(client: &Arc<Client>, name: &str, layout: &str, dtype: &str, dims: &[u64]
                 scatter(&encode(TYPES[*to], &values), &m_cells, &mut buffer, &cells);
                 let mut write = handle.write_transfer(&of, &memory, buffer).unwrap();
                 if seed % 2 == 0 {
-                    // Behind a batch that changes nothing: as one with it.
+                    // After a batch that changes nothing, started together with it.
                     let same = encode(dtype, &naive.values);
                     let mut before = handle.write_batch_transfer(all_of(&same), same).unwrap();
                     start_all([&mut before, &mut write]).unwrap();
@@ -221,10 +221,10 @@ fn run(client: &Arc<Client>, name: &str, layout: &str, dtype: &str, dims: &[u64]
 }
 
 #[test]
-fn any_memory_meets_any_object() {
+fn any_memory_selection_transfers_to_and_from_any_object() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 3);
-    let client = house.client(options());
+    let cluster = Cluster::open(dir.path(), 3);
+    let client = cluster.client(options());
     let count = AtomicUsize::new(0);
     let layouts = prop_oneof![Just("aligned"), Just("region"), Just("grid")];
     let all = (
@@ -250,30 +250,30 @@ fn any_memory_meets_any_object() {
         })
         .unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// 64 regions are one message a server, and one commit; read again, one message a server.
+/// 64 regions take one message a server, and one commit; reading them takes one message a server.
 #[test]
-fn many_regions_are_a_message_a_server() {
-    regions_are_a_message_a_server(100);
+fn many_regions_take_one_message_a_server() {
+    regions_take_one_message_a_server(100);
 }
 
-/// As long as no message would have more than one may.
+/// The same for regions that together just fit into the messages.
 #[test]
-fn large_regions_are_a_message_a_server() {
-    regions_are_a_message_a_server(32 << 10);
+fn large_regions_take_one_message_a_server() {
+    regions_take_one_message_a_server(32 << 10);
 }
 
-/// 32 rows of so many bytes each time.
-fn regions_are_a_message_a_server(row: u64) {
+/// 32 rows of `row` bytes each time.
+fn regions_take_one_message_a_server(row: u64) {
     let len = 32 * row as usize;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 3);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 3);
+    let client = cluster.client(ClientOptions::default());
     let counted = client.without_upkeep();
     let mut aligned = spec("u1", &[64, 64, row], "aligned");
-    // Places that are leased would have to be leased anew on a slow machine.
+    // Leased places would have to be renewed on a slow machine.
     aligned.placement = Some("region".parse().unwrap());
     let (_, handle) = create(&client, "aligned", aligned);
     let layout = format!("grid:8,64,{row}");
@@ -301,7 +301,7 @@ fn regions_are_a_message_a_server(row: u64) {
                 .unwrap()
         });
         for (n, end) in wait_all(reads).unwrap().into_iter().enumerate() {
-            // Not by `assert_eq`, which would print them all.
+            // Not `assert_eq`, which would print them all.
             assert!(end.unwrap() == vec![(n as u64 + seed) as u8; len], "{n}");
         }
     };
@@ -322,32 +322,32 @@ fn regions_are_a_message_a_server(row: u64) {
     handle.release().unwrap();
     grid.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// In the place of the first server somebody who lets everybody in and says nothing.
-fn silent(house: &mut House) -> (PathBuf, UnixListener) {
-    house.nodes[0].kill();
-    let socket = house.nodes[0].socket().to_owned();
+/// Replaces the first server by a listener that accepts connections and never replies.
+fn silent(cluster: &mut Cluster) -> (PathBuf, UnixListener) {
+    cluster.nodes[0].kill();
+    let socket = cluster.nodes[0].socket().to_owned();
     std::fs::remove_file(&socket).ok();
     let listener = UnixListener::bind(&socket).unwrap();
     listener.set_nonblocking(true).unwrap();
     (socket, listener)
 }
 
-/// A read sees the write that was started before it and not the one started after it, and nobody waited.
+/// Two batches of transfers that were started together run concurrently: neither waits for the other.
 #[test]
-fn what_is_started_as_one_goes_in_batches_that_overlap() {
-    // Two are more than a message may have.
+fn transfers_started_together_run_in_concurrent_batches() {
+    // Two rows are more than a message may hold.
     const LEN: usize = 33 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions {
+    let mut cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions {
         transfer_threads: 2,
         ..ClientOptions::default()
     });
     let (_, handle) = create(&client, "rows", spec("u1", &[3, LEN as u64], "aligned"));
-    let (socket, listener) = silent(&mut house);
+    let (socket, listener) = silent(&mut cluster);
     let mut all: Vec<_> = (0..3u8)
         .map(|row| {
             let slab = slab(&[row.into(), 0], &[1, LEN as u64]);
@@ -369,7 +369,7 @@ fn what_is_started_as_one_goes_in_batches_that_overlap() {
     assert_eq!(came.len(), 2, "one batch waits for the other");
     drop((listener, came));
     std::fs::remove_file(&socket).unwrap();
-    house.nodes[0].revive();
+    cluster.nodes[0].revive();
     for end in wait_all(all).unwrap() {
         end.unwrap();
     }
@@ -379,15 +379,15 @@ fn what_is_started_as_one_goes_in_batches_that_overlap() {
     }
     drop(handle);
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Each write that fails has chunks to give up; to tell that server so would be to wait for it again.
+/// Each write that fails has chunks to discard; a request to that server would wait for it again.
 #[test]
-fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
+fn all_writes_of_a_start_wait_once_for_a_server_that_is_away() {
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions {
+    let mut cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions {
         io_timeout: Duration::from_millis(300),
         ..ClientOptions::default()
     });
@@ -408,8 +408,8 @@ fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
     for end in write(0..16) {
         end.unwrap();
     }
-    // Who waits for it comes again until the time is over.
-    let (socket, listener) = silent(&mut house);
+    // A waiting client reconnects until its timeout.
+    let (socket, listener) = silent(&mut cluster);
     let came = |rows| {
         let mut came = Vec::new();
         let ended = AtomicUsize::new(0);
@@ -430,18 +430,18 @@ fn a_server_that_is_away_is_waited_for_once_by_all_writes_of_a_start() {
         });
         came.len()
     };
-    // However often one comes in that time, it is not once for each of the sixteen.
+    // However often a client reconnects within the timeout, it must not do so for each of the sixteen writes.
     let (one, all) = (came(0..1), came(0..16));
     assert!(one > 0 && all < 12, "{one}, {all}");
     drop(listener);
     std::fs::remove_file(&socket).unwrap();
-    house.nodes[0].revive();
+    cluster.nodes[0].revive();
     drop(handle);
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// The first that wakes stays until it may go on.
+/// A waker whose first call blocks until the gate opens.
 struct Held {
     which: usize,
     first: mpsc::Sender<usize>,
@@ -450,21 +450,21 @@ struct Held {
 
 impl Wake for Held {
     fn wake(self: Arc<Self>) {
-        // Nobody may listen any more: the second one is woken when all is over.
+        // The receiver may be gone: the second waker is called after the test has got its result.
         self.first.send(self.which).ok();
         self.gate.lock().unwrap().recv().ok();
     }
 }
 
-/// What the end of one transfer wakes may take long. Whoever closes the object of another one of the same batch
-/// meanwhile finds it ended when the close returns.
+/// The wakers called at the end of one transfer may take long. A close, meanwhile, of the object of another transfer
+/// of the same batch must not return before that transfer has ended.
 #[test]
-fn a_close_returns_when_the_ends_of_its_transfers_show() {
+fn a_close_returns_after_its_transfers_have_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions::default());
+    let mut cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions::default());
     let handles = ["a", "b"].map(|name| create(&client, name, spec("u1", &[64], "aligned")).1);
-    let (socket, listener) = silent(&mut house);
+    let (socket, listener) = silent(&mut cluster);
     let mut transfers = handles.each_ref().map(|handle| {
         let all = slab(&[0], &[64]);
         handle
@@ -486,7 +486,7 @@ fn a_close_returns_when_the_ends_of_its_transfers_show() {
     }
     drop(listener);
     std::fs::remove_file(&socket).unwrap();
-    house.nodes[0].revive();
+    cluster.nodes[0].revive();
     let other = 1 - woken.recv().unwrap();
     let (closed, shown) = mpsc::channel();
     std::thread::scope(|threads| {
@@ -494,7 +494,7 @@ fn a_close_returns_when_the_ends_of_its_transfers_show() {
             handles[other].release().unwrap();
             closed.send(transfers[other].control().test()).unwrap();
         });
-        // A close that does not wait has time to return; one that waits goes on when all is over.
+        // A close that does not wait has time to return; one that waits continues when the gate opens.
         let early = shown.recv_timeout(Duration::from_millis(300));
         drop(open);
         let ended = early.unwrap_or_else(|_| shown.recv().unwrap());
@@ -505,14 +505,14 @@ fn a_close_returns_when_the_ends_of_its_transfers_show() {
         end.unwrap();
     }
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
 #[test]
 fn overlapping_transfers_run_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions::default());
     for layout in ["aligned", "grid:16,16"] {
         let (_, handle) = create(&client, layout, spec("u1", &[64, 64], layout));
         let mut all = Vec::new();
@@ -542,15 +542,15 @@ fn overlapping_transfers_run_in_their_order() {
         handle.release().unwrap();
     }
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
 #[test]
 fn an_object_grows_along_its_unlimited_axis() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions::default());
-    let other = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions::default());
+    let other = cluster.client(ClientOptions::default());
     for layout in ["aligned", "grid:4,8"] {
         let (ino, handle) = create(
             &client,
@@ -583,15 +583,15 @@ fn an_object_grows_along_its_unlimited_axis() {
     }
     client.stop().unwrap();
     other.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// What one element forbids is not done to any, and others of the same start are.
+/// A transfer with an element that does not fit writes nothing; others of the same start succeed.
 #[test]
-fn an_element_that_does_not_fit_is_named() {
+fn an_element_that_does_not_fit_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions::default());
     let (_, handle) = create(&client, "a", spec("u1", &[8], "aligned"));
     let wide = Memory::packed().of_type("i4".parse().unwrap());
     let bytes = |values: [i32; 4]| {
@@ -622,15 +622,15 @@ fn an_element_that_does_not_fit_is_named() {
     );
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Transfers of borrowed buffers have ended when their scope returns, however it is left.
+/// Transfers of borrowed buffers have ended when their scope returns, also by a panic.
 #[test]
-fn a_scope_waits_for_what_is_forgotten() {
+fn a_scope_waits_for_forgotten_transfers() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions::default());
     let (_, handle) = create(&client, "a", spec("u1", &[4, 1 << 20], "aligned"));
     let ones = vec![1u8; 1 << 20];
     let mut back = vec![0u8; 1 << 20];
@@ -664,7 +664,7 @@ fn a_scope_waits_for_what_is_forgotten() {
     assert_eq!(number(&client, "/transfers_running"), 0);
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
 /// Polls a future on this thread.
@@ -690,8 +690,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 #[test]
 fn transfers_are_futures() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions {
+    let cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions {
         transfer_limit: 1,
         ..ClientOptions::default()
     });
@@ -716,16 +716,17 @@ fn transfers_are_futures() {
     });
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Two clients start transfers of the same objects, in other orders: their rights go to and fro, and nobody hangs.
+/// Two clients start transfers of the same objects in opposite orders: their rights are recalled back and forth,
+/// without a deadlock.
 #[test]
-fn several_objects_are_entered_without_a_circle() {
+fn entering_several_objects_does_not_deadlock() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 2);
-    let one = house.client(ClientOptions::default());
-    let two = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 2);
+    let one = cluster.client(ClientOptions::default());
+    let two = cluster.client(ClientOptions::default());
     let made: Vec<_> = (0..4)
         .map(|n| create(&one, &format!("o{n}"), spec("u1", &[8, 100], "aligned")))
         .collect();
@@ -752,7 +753,7 @@ fn several_objects_are_entered_without_a_circle() {
                     let from = slab(&[round % 8, 0], &[1, 100]);
                     let read = handles[0].read_transfer(&from, &Memory::packed(), vec![0; 100]);
                     let row = read.unwrap().wait().unwrap();
-                    // Whole, whoever wrote it last.
+                    // Of one writer only, whichever wrote last.
                     assert!(row == vec![1; 100] || row == vec![2; 100]);
                 }
             });
@@ -765,16 +766,16 @@ fn several_objects_are_entered_without_a_circle() {
     }
     one.stop().unwrap();
     two.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// 1,000 transfers under way from 32 threads, some cancelled, some dropped, while servers die and come back: each
-/// ends with data or an error, and nothing is left.
+/// 1,000 transfers in flight from 32 threads, some cancelled, some dropped, while servers die and come back: each
+/// ends with data or an error, and no resources leak.
 #[test]
-fn a_storm_leaves_nothing_behind() {
+fn a_storm_of_transfers_leaks_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), 3);
-    let client = house.client(ClientOptions {
+    let mut cluster = Cluster::open(dir.path(), 3);
+    let client = cluster.client(ClientOptions {
         io_timeout: Duration::from_secs(20),
         ..ClientOptions::default()
     });
@@ -837,7 +838,7 @@ fn a_storm_leaves_nothing_behind() {
                         (Err(wrote), Ok(bytes)) => {
                             if matches!(wrote.error, FsError::Cancelled) {
                                 cancelled.fetch_add(1, Ordering::Relaxed);
-                                // Of an aligned object nothing was committed.
+                                // With an aligned object nothing was committed.
                                 assert!(bytes == vec![0; 3000]);
                             }
                         }
@@ -847,13 +848,13 @@ fn a_storm_leaves_nothing_behind() {
             }));
         }
         for round in 0..6 {
-            // In the midst of it, as long as there is any.
+            // While transfers are running, as long as there are any.
             let over = || runs.iter().all(std::thread::ScopedJoinHandle::is_finished);
             while number(&client, "/transfers_running") == 0 && !over() {
                 std::thread::yield_now();
             }
-            house.nodes[round % 3].kill();
-            house.nodes[round % 3].revive();
+            cluster.nodes[round % 3].kill();
+            cluster.nodes[round % 3].revive();
         }
     });
     assert_eq!(ended.load(Ordering::Relaxed), 32 * 28 * 2);
@@ -862,7 +863,7 @@ fn a_storm_leaves_nothing_behind() {
     for key in ["/transfers_running", "/transfer_bytes"] {
         assert_eq!(number(&client, key), 0, "{key}");
     }
-    // The thread that ended the last one may still have it in its hands.
+    // The thread that ended the last transfer may still hold it.
     let begun = std::time::Instant::now();
     while number(&client, "/transfers") > 0 {
         assert!(
@@ -872,15 +873,15 @@ fn a_storm_leaves_nothing_behind() {
         std::thread::yield_now();
     }
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// A server that stays away: what needs it fails at the deadline, and what was started with it does not.
+/// A server that stays away: transfers that need it fail at the deadline; others of the same start succeed.
 #[test]
-fn a_server_that_is_away_fails_its_own() {
+fn a_server_that_is_away_fails_only_its_own_transfers() {
     let dir = tempfile::tempdir().unwrap();
-    let mut house = House::open(dir.path(), 2);
-    let client = house.client(ClientOptions {
+    let mut cluster = Cluster::open(dir.path(), 2);
+    let client = cluster.client(ClientOptions {
         io_timeout: Duration::from_secs(2),
         ..ClientOptions::default()
     });
@@ -895,7 +896,7 @@ fn a_server_that_is_away_fails_its_own() {
     for end in wait_all((0..8).map(write)).unwrap() {
         end.unwrap();
     }
-    house.nodes[0].kill();
+    cluster.nodes[0].kill();
     let ends = wait_all((0..8).map(write)).unwrap();
     let failed = ends.iter().filter(|end| end.is_err()).count();
     assert!(failed > 0 && failed < 8, "{failed} of 8 failed");
@@ -911,20 +912,20 @@ fn a_server_that_is_away_fails_its_own() {
             assert_eq!(bytes, vec![row as u8 + 1; 100]);
         }
     }
-    house.nodes[0].revive();
+    cluster.nodes[0].revive();
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }
 
-/// Columns, and over them every second row: what is left of the columns lies in more parts than one request may have.
+/// Columns, overlaid by every second row: the remains of the columns lie in more parts than one request may have.
 #[test]
-fn what_lies_in_very_many_parts_is_read_in_several_requests() {
+fn a_read_of_very_many_parts_takes_several_requests() {
     const ROWS: usize = 2050;
     const COLUMNS: usize = 1040;
     let dir = tempfile::tempdir().unwrap();
-    let house = House::open(dir.path(), 1);
-    let client = house.client(ClientOptions::default());
+    let cluster = Cluster::open(dir.path(), 1);
+    let client = cluster.client(ClientOptions::default());
     let dims = [ROWS as u64, COLUMNS as u64];
     let (_, handle) = create(&client, "a", spec("u1", &dims, "aligned"));
     let write = |at: [u64; 2], shape: [u64; 2], value: usize| {
@@ -960,5 +961,5 @@ fn what_lies_in_very_many_parts_is_read_in_several_requests() {
     }
     handle.release().unwrap();
     client.stop().unwrap();
-    house.close();
+    cluster.close();
 }

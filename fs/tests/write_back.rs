@@ -1,4 +1,4 @@
-//! What is written back while writers go on, over a store that fails or waits when it is told to.
+//! Background write-back while writers continue, over a store that fails or blocks on command.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -11,7 +11,7 @@ use gates::{Gate, READ, array, start};
 use slabfs_fs::client::{Client, ClientOptions, Handle};
 
 const COLUMNS: u64 = 64 << 10;
-/// Of a row only this much is written at once, so that it waits in memory.
+/// Only this part of a row is written at once, so that it waits in memory.
 const PART: u64 = COLUMNS / 2;
 const LIMIT: u64 = 4 << 20;
 
@@ -56,19 +56,18 @@ fn check(client: &Arc<Client>, ino: slabfs_mdserver::api::Ino, rows: u64) {
     handle.release().unwrap();
 }
 
-/// With a store that takes nothing for the time being, half of what may be dirty is on its way, and the other half is
-/// written meanwhile.
+/// With a store that blocks, half of the dirty limit is in flight while writers fill the other half.
 #[test]
-fn writers_go_on_while_what_they_wrote_is_brought_out() {
+fn writers_continue_during_background_write_back() {
     let dir = tempfile::tempdir().unwrap();
     let (client, store, heart, service) = start(dir.path(), options());
     let (ino, writer) = array(&client, &[200, COLUMNS]);
     store.set(Gate::Shut(false));
     let half = LIMIT / 2 / PART;
     write(&writer, 0..half + 1);
-    // The writer has not asked for it.
+    // The write-back started without a request from the writer.
     store.until(|gate| gate == Gate::Shut(true));
-    // Were it to wait it would wait for ever.
+    // If this write waited, it would never return.
     write(&writer, half + 1..half + 20);
     assert!(dirty(&client) > LIMIT / 2);
     check(&client, ino, half + 20);
@@ -81,7 +80,7 @@ fn writers_go_on_while_what_they_wrote_is_brought_out() {
     check(&client, ino, 200);
     writer.fsync().unwrap();
     assert_eq!(dirty(&client), 0);
-    // Few chunks, not one for each time that somebody came to the limit.
+    // Few chunks, not one for each time that a writer reached the limit.
     let chunks = store.put.lock().unwrap().len();
     assert!(chunks <= 6, "{chunks} chunks");
     check(&client, ino, 200);
@@ -93,9 +92,10 @@ fn writers_go_on_while_what_they_wrote_is_brought_out() {
     service.close().unwrap();
 }
 
-/// What fails behind the writers is told to nobody, and tried again by whoever has to wait for it.
+/// A failed background write-back is not reported to writers, and is retried by the next caller that has to wait for
+/// it.
 #[test]
-fn what_fails_behind_is_not_lost_and_not_told() {
+fn a_failed_background_write_back_loses_nothing_and_is_not_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (client, store, heart, service) = start(dir.path(), options());
     let (ino, writer) = array(&client, &[200, COLUMNS]);
@@ -103,14 +103,14 @@ fn what_fails_behind_is_not_lost_and_not_told() {
     let half = LIMIT / 2 / PART;
     write(&writer, 0..half + 1);
     store.until_failed(1);
-    // It is left alone from now on.
+    // It is not retried in the background from now on.
     write(&writer, half + 1..half + 20);
     assert_eq!(store.failed(), 1);
     check(&client, ino, half + 20);
     store.set(Gate::Open);
     writer.fsync().unwrap();
     check(&client, ino, half + 20);
-    // And once that has gone well it is not left alone any more.
+    // After a successful write-back, the background one resumes.
     store.set(Gate::Shut(false));
     write(&writer, 0..half + 1);
     store.until(|gate| gate == Gate::Shut(true));
@@ -118,14 +118,14 @@ fn what_fails_behind_is_not_lost_and_not_told() {
     writer.release().unwrap();
     check(&client, ino, half + 20);
 
-    // At the limit the writer is told.
+    // At the limit the writer gets the error.
     let writer = client.open(ino, gates::WRITE, None).unwrap();
     store.set(Gate::Failing);
-    let told = (0..200).find_map(|row| {
+    let reported = (0..200).find_map(|row| {
         let bytes = [row as u8 + 1; PART as usize];
         writer.write(row * COLUMNS, &bytes).err()
     });
-    assert!(told.is_some(), "nobody was told");
+    assert!(reported.is_some(), "no write failed");
     store.set(Gate::Open);
     write(&writer, 0..200);
     writer.fsync().unwrap();

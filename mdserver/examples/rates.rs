@@ -1,4 +1,4 @@
-//! How many creates and opens a second the service takes from several clients over a Unix socket:
+//! Measures how many creates and opens per second the service handles from several clients over a Unix socket:
 //! `cargo run --release -p slabfs-mdserver --example rates -- [CLIENTS] [SECONDS]`.
 //!
 //! Everything in one process, so that one profile shows both ends.
@@ -86,7 +86,7 @@ fn object(parent: Ino, name: impl ToString, tags: Vec<(String, Tag)>) -> NewObje
     }
 }
 
-/// Runs `step` in a thread a client until the time is over; it says how many things it did.
+/// Runs `step` in one thread per client until the time is over; `step` returns how many operations it did.
 fn measure<T: Send>(
     sessions: &[(Md, Ino)],
     time: Duration,

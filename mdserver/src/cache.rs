@@ -1,13 +1,13 @@
-//! A bounded map that forgets what was not used for a while.
+//! A bounded map that evicts entries that were not used for a while.
 //!
-//! Two generations: what is used is in `young`; when that is half of the limit, it becomes `old`,
-//! and the old `old` is forgotten. Every step is O(1), and nothing used within the last half of the
-//! limit's worth of other keys is lost. Only for copies of what lies in the store.
+//! Two generations: entries in use are in `young`; when that holds half of the limit, it becomes `old`, and the
+//! previous `old` is dropped. Every step is O(1), and an entry is not lost before half of the limit's worth of other
+//! keys were used after it. Only for copies of what is in the store.
 
 use foldhash::{HashMap, HashMapExt};
 use std::hash::Hash;
 
-/// The map. It holds at most its limit of entries.
+/// The map; it holds at most its limit of entries.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     young: HashMap<K, V>,
@@ -25,7 +25,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    /// A copy of the value, which counts as a use.
+    /// Returns a copy of the value, which counts as a use.
     pub(crate) fn get(&mut self, key: &K) -> Option<V> {
         if let Some(value) = self.young.get(key) {
             return Some(value.clone());
@@ -35,7 +35,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         Some(value)
     }
 
-    /// Puts a value in.
+    /// Inserts a value.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.half && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
@@ -43,7 +43,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         self.young.insert(key, value);
     }
 
-    /// Forgets a key.
+    /// Removes a key.
     pub(crate) fn remove(&mut self, key: &K) {
         self.young.remove(key);
         self.old.remove(key);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forgets_the_unused_and_keeps_the_used() {
+    fn evicts_the_unused_and_keeps_the_used() {
         let mut cache = Cache::new(8);
         for key in 0..100 {
             cache.insert(key, key);

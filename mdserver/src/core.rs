@@ -1,23 +1,20 @@
-//! What the operations share: the store, and the state in memory under one lock.
+//! State shared by all operations: the store, and the in-memory state behind one lock.
 //!
-//! **Locks, in the order they are taken.** (1) The lock of one object's tiling
-//! ([`crate::tilings::Tilings`]), held by whatever changes its tiling, dims or declaration; this is
-//! where long work is done (loading a tiling, geometry). (2) The state: one fair lock around
-//! everything else in memory, held for microseconds: look up, write one batch, update the caches.
-//! (3) The store's own. Nobody who holds a later one takes an earlier one, and nothing waits for the
-//! network or a disk sync under any of them.
+//! **Lock order.** (1) The lock of one object's tiling ([`crate::tilings::Tilings`]), held by every operation that
+//! changes its tiling, dims or declaration; long work is done under it (loading a tiling, geometry). (2) The state:
+//! one fair lock around everything else in memory, held for microseconds: look up, write one batch, update the
+//! caches. (3) The store's own locks. A thread that holds a later one never takes an earlier one, and no thread waits
+//! for the network or a disk sync under any of them.
 //!
-//! **Looking without the state.** [`Seen`] holds copies of inodes and slots under small locks of its
-//! own. It never says anything but what the store says: what a transaction changes is taken out
-//! before the batch goes in and put back after. So whoever asks for one inode or one name may take a
-//! copy from there, or that the store lacks a name, without waiting for the batch that somebody
-//! writes; for all else he asks the state.
+//! **Lookups without the state.** [`Seen`] holds copies of inodes and slots under small locks of its own. It never
+//! contradicts the store: what a transaction changes is removed before the batch is written and inserted again after
+//! it. So a lookup of one inode or one name may use a copy from there, or the fact that the store lacks a name,
+//! without waiting for a batch that another thread writes; everything else locks the state.
 //!
-//! **What the state keeps true.** The store is the truth, and a [`Txn`] writes to it (sessions and servers write
-//! records of their own in the same way), under the
-//! state's lock, in one batch an operation. Caches hold what the store holds and are changed after
-//! the batch is in. A change that must be seen in memory only after it is in the store waits in the
-//! transaction. So an operation that fails at any point has changed nothing.
+//! **Invariants of the state.** The store is authoritative, and a [`Txn`] writes to it (sessions and servers write
+//! records of their own in the same way), under the state's lock, in one batch per operation. Caches hold what the
+//! store holds and are changed after the batch is written. A change that must become visible in memory only after it
+//! is in the store waits in the transaction. So an operation that fails at any point has changed nothing.
 
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -29,7 +26,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use crate::api::{Ino, LockEpoch, MdError, RightsEpoch, SharedInfo, Time};
-use crate::brief;
 use crate::cache::Cache;
 use crate::dump::Dumps;
 use crate::keys;
@@ -56,27 +52,27 @@ pub(crate) struct Core {
     pub(crate) rights: crate::rights::LockServer,
     pub(crate) removed: Removed,
     state: Mutex<State>,
-    /// The copies of the state, for a look without its lock.
+    /// Copies of the state, for lookups without its lock.
     pub(crate) seen: Arc<Seen>,
-    /// Somebody waits for a request of the same number to end.
+    /// Notified when a request ends: a resend with the same number may wait for it.
     pub(crate) answered: Condvar,
     /// Sessions attached, for [`crate::api::Metadata::session_count`].
     pub(crate) session_count: AtomicU32,
-    /// Sessions in this process that live, and whether each only reads: a copy, for a look without the
-    /// state's lock. They end by detaching alone, so nobody asks when they were heard.
+    /// Live sessions in this process, and whether each is read-only: a copy, for lookups without the state's lock.
+    /// They end only by detaching, so the time of their last heartbeat is not needed.
     local: RwLock<SmallVec<[(SessionId, bool); 2]>>,
 }
 
-/// Who asks, and which of the session's requests it is.
+/// The caller of an operation: its session, and the request's sequence number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ctx {
     /// `None` for the service's own work.
     pub(crate) session: Option<SessionId>,
     pub(crate) seq: u64,
     pub(crate) done_below: u64,
-    /// The caller is another process: its reply and its openings are kept in the store.
+    /// The caller is another process: its reply and its opens are stored in the store.
     pub(crate) remote: bool,
-    /// Directories that it may move or remove by their names: nobody keeps anything of these.
+    /// Directories that it may move or remove: no session has cached entries of these.
     pub(crate) moves: [Option<Ino>; 2],
 }
 
@@ -90,26 +86,26 @@ impl Ctx {
         moves: [None; 2],
     };
 
-    /// Refuses to move or remove a directory that had another name, or none, when it was asked who keeps it.
+    /// Refuses to move or remove a directory that had another name, or none, when its cached entries were recalled.
     pub(crate) fn may_move(&self, inode: &Inode) -> Result<(), MdError> {
         match inode.attr.kind == crate::api::Kind::Directory
             && !self.moves.contains(&Some(inode.attr.ino))
         {
-            true => Err(MdError::Kept),
+            true => Err(MdError::NamesCached),
             false => Ok(()),
         }
     }
 }
 
-/// Openings of one inode: who, and how often.
+/// Opens of one inode: session and count.
 pub(crate) type Holders = SmallVec<[(SessionId, u32); 1]>;
 
-/// A slot of a directory as it is to be.
+/// A changed slot of a directory.
 pub(crate) type SlotChange = (SlotKey, Option<Arc<Slot>>);
-/// A directory and the place in it.
+/// A directory and the slot in it.
 type SlotKey = (Ino, u64);
 
-/// Copies of what the store holds; see the module. Only the state's owner puts in and takes out.
+/// Copies of what the store holds; see the module documentation. Only the holder of the state's lock changes them.
 pub(crate) struct Seen {
     inodes: Mutex<Cache<Ino, Arc<Inode>>>,
     slots: Mutex<Cache<SlotKey, Option<Arc<Slot>>>>,
@@ -121,27 +117,26 @@ pub(crate) struct State {
     pub(crate) ids: Ids,
     pub(crate) sessions: Sessions,
     pub(crate) fences: Fences,
-    /// Sessions were found at the start that had ended, or ended with that, and not by detaching cleanly.
+    /// At the start, sessions were found that had ended, or ended then, without detaching cleanly.
     pub(crate) unclean: bool,
-    /// Sessions of which nothing is left but their records: those stay until their ends are closed.
+    /// Ended sessions of which only the records are left: these stay until the ends are closed.
     pub(crate) given_up: BTreeSet<SessionId>,
     pub(crate) opens: HashMap<Ino, Holders>,
-    /// What a new file was the last time, for the next one that is alike.
+    /// The array info of the last new file, shared with the next one that is alike.
     pub(crate) new_file: Option<SharedInfo>,
-    /// Reservations that count no more.
+    /// Reservations that have no effect any more.
     pub(crate) closed: Closed,
     /// Objects with chunks that wait for a settle.
     pub(crate) waiting: HashSet<Ino>,
     pub(crate) servers: Servers,
     pub(crate) permits: Permits,
     pub(crate) retired: Retired,
-    /// Objects whose generations below a number are to be taken apart.
+    /// Objects whose generations below a number are to be purged.
     pub(crate) purges: BTreeMap<Ino, u32>,
 }
 
-/// The next numbers. Inode numbers and chunk ids name data on the data servers, so none may be given
-/// twice even when a power loss takes the last seconds of the journal: they are given only below
-/// limits that are on disk.
+/// The next numbers. Inode numbers and chunk ids name data on the data servers, so none may be assigned twice, even
+/// if a power loss takes the last seconds of the journal: they are assigned only below limits that are on disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ids {
     pub(crate) ino: u64,
@@ -150,11 +145,11 @@ pub(crate) struct Ids {
     pub(crate) chunk_limit: u64,
     pub(crate) session: u64,
     pub(crate) server: u32,
-    /// Inodes there are.
+    /// Number of inodes.
     pub(crate) inodes: u64,
 }
 
-/// How far the limits of numbers are moved at a time; they are moved early, at half of it.
+/// How far the limits of numbers are moved at a time; they are moved early, when half of it is used.
 const ID_BLOCK: u64 = 1 << 20;
 
 impl From<KvError> for MdError {
@@ -181,17 +176,17 @@ impl From<crate::api::SpecError> for MdError {
 impl Seen {
     /// A copy of an inode.
     pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
-        brief::lock(&self.inodes).get(&ino)
+        self.inodes.lock().get(&ino)
     }
 
-    /// A copy of a slot, or that it is empty.
+    /// A copy of a slot, or of the fact that it is empty.
     pub(crate) fn slot(&self, parent: Ino, at: u64) -> Option<Option<Arc<Slot>>> {
-        brief::lock(&self.slots).get(&(parent, at))
+        self.slots.lock().get(&(parent, at))
     }
 }
 
 impl State {
-    /// An empty state with caches as the options say.
+    /// An empty state with caches sized by the options.
     pub(crate) fn new(options: &ServiceOptions) -> Self {
         Self {
             seen: Arc::new(Seen {
@@ -222,7 +217,7 @@ impl State {
         let key = keys::inode(ino);
         let bytes = kv.get(&key)?.ok_or(MdError::NotFound)?;
         let inode: Arc<Inode> = Arc::new(decode(&key, &bytes)?);
-        brief::lock(&self.seen.inodes).insert(ino, Arc::clone(&inode));
+        self.seen.inodes.lock().insert(ino, Arc::clone(&inode));
         Ok(inode)
     }
 
@@ -241,42 +236,42 @@ impl State {
             Some(bytes) => Some(Arc::new(decode::<Slot>(&key, &bytes)?)),
             None => None,
         };
-        brief::lock(&self.seen.slots).insert((parent, at), slot.clone());
+        self.seen.slots.lock().insert((parent, at), slot.clone());
         Ok(slot)
     }
 
-    /// Notes what is in the store now.
+    /// Records what is in the store now.
     pub(crate) fn saw(
         &mut self,
         inodes: impl Iterator<Item = (Ino, Arc<Inode>)>,
         slots: impl Iterator<Item = SlotChange>,
     ) {
-        let mut seen = brief::lock(&self.seen.inodes);
+        let mut seen = self.seen.inodes.lock();
         inodes.for_each(|(ino, inode)| seen.insert(ino, inode));
         drop(seen);
-        let mut seen = brief::lock(&self.seen.slots);
+        let mut seen = self.seen.slots.lock();
         slots.for_each(|(at, slot)| seen.insert(at, slot));
     }
 
-    /// Forgets an inode that is about to change.
+    /// Drops the copy of an inode that is about to change.
     pub(crate) fn forget_inode(&mut self, ino: Ino) {
-        brief::lock(&self.seen.inodes).remove(&ino);
+        self.seen.inodes.lock().remove(&ino);
     }
 
-    /// Forgets what is about to change.
+    /// Drops the copies of what is about to change.
     pub(crate) fn forget(
         &mut self,
         inodes: impl Iterator<Item = Ino>,
         slots: impl Iterator<Item = (Ino, u64)>,
     ) {
-        let mut seen = brief::lock(&self.seen.inodes);
+        let mut seen = self.seen.inodes.lock();
         inodes.for_each(|ino| seen.remove(&ino));
         drop(seen);
-        let mut seen = brief::lock(&self.seen.slots);
+        let mut seen = self.seen.slots.lock();
         slots.for_each(|at| seen.remove(&at));
     }
 
-    /// The session, if it lives.
+    /// The session, if it is alive.
     pub(crate) fn session(&mut self, session: SessionId) -> Result<&mut Session, MdError> {
         self.sessions
             .live
@@ -295,7 +290,7 @@ impl Core {
     ) -> Self {
         let sessions = state.sessions.live.len() as u32;
         let now = Time::now();
-        // Whoever asks has heard it from this service, so it need not be a secret; only never the same.
+        // Clients know it from this service, so it need not be secret; it only must never repeat.
         let epoch = (now.sec as u64).wrapping_mul(1_000_000_000) + u64::from(now.nsec) + 1;
         let before: BTreeSet<SessionId> = state.sessions.live.keys().copied().collect();
         let earlier = state.unclean && state.fences.earlier_is_open();
@@ -316,12 +311,12 @@ impl Core {
         }
     }
 
-    /// The state, locked.
+    /// Locks the state.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        brief::lock(&self.state)
+        self.state.lock()
     }
 
-    /// An inode as it is now.
+    /// The current state of an inode.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>, MdError> {
         if let Some(inode) = self.seen.inode(ino) {
             return Ok(inode);
@@ -330,8 +325,8 @@ impl Core {
         self.state().inode(&*self.kv, ino)
     }
 
-    /// Has the store read the row of an inode that nobody has a copy of, so that it is in memory when it is asked
-    /// for under the state's lock: a page of the index costs as much as the rest of a request.
+    /// Makes the store read the row of an inode that is not cached here, so that it is in memory when it is needed
+    /// under the state's lock: reading a page of the index costs as much as the rest of a request.
     pub(crate) fn fetch(&self, ino: Ino) -> Result<(), MdError> {
         if self.seen.inode(ino).is_none() {
             self.kv.get(&keys::inode(ino))?;
@@ -339,14 +334,14 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a session in this process only reads; `None` when there is no such session.
+    /// Whether a session in this process is read-only; `None` if there is no such session.
     pub(crate) fn local_reads_only(&self, session: SessionId) -> Option<bool> {
         let local = self.local.read();
         let found = local.iter().find(|(id, _)| *id == session);
         found.map(|&(_, read_only)| read_only)
     }
 
-    /// Publishes which sessions there are.
+    /// Publishes the attached sessions.
     pub(crate) fn count_sessions(&self, state: &State) {
         let live = state.sessions.live.iter();
         *self.local.write() = live
@@ -357,7 +352,7 @@ impl Core {
             .store(state.sessions.live.len() as u32, Ordering::Release);
     }
 
-    /// Sees to it that so many inode numbers and chunk ids can be given, on disk if need be.
+    /// Ensures that this many inode numbers and chunk ids can be assigned, moving the limits on disk if necessary.
     pub(crate) fn ensure_ids(&self, inos: u64, chunks: u64) -> Result<(), MdError> {
         let enough =
             |ids: &Ids| ids.ino + inos <= ids.ino_limit && ids.chunk + chunks <= ids.chunk_limit;
@@ -368,7 +363,7 @@ impl Core {
         }
     }
 
-    /// Whether limits should be moved before anybody has to wait for it.
+    /// Whether the limits should be moved before a request has to wait for it.
     pub(crate) fn ids_low(&self) -> bool {
         let ids = self.state().ids;
         let low = |next, limit| next + ID_BLOCK / 2 > limit;
@@ -393,7 +388,7 @@ impl Core {
         Ok(())
     }
 
-    /// Begins a transaction that may give so many inode numbers, if the caller's session lives.
+    /// Begins a transaction that may assign this many inode numbers, if the caller's session is alive.
     pub(crate) fn begin_making(&self, ctx: &Ctx, inos: u64) -> Result<Txn<'_>, MdError> {
         let txn = self.begin(ctx)?;
         let ids = &txn.state.ids;
@@ -405,7 +400,7 @@ impl Core {
         self.begin(ctx)
     }
 
-    /// Begins a transaction, if the caller's session lives and the request was not given up since it came.
+    /// Begins a transaction, if the caller's session is alive and still waits for this request.
     pub(crate) fn begin(&self, ctx: &Ctx) -> Result<Txn<'_>, MdError> {
         let mut state = self.state();
         if let Some(session) = ctx.session

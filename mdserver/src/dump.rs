@@ -1,10 +1,10 @@
-//! Dumps: all of the metadata at one moment in one file, taken while the service serves, and the way
-//! back from it. `docs/formats/dump.md` says what the file holds.
+//! Dumps: all metadata at one moment in one file, taken while the service runs; and loading a dump.
+//! `docs/formats/dump.md` defines the file.
 //!
-//! A dump is a checkpoint. The service has one written, holds it open, and gives it in pages, so
-//! neither side needs memory for it. What is loaded differs from what was dumped in two ways: the
-//! next numbers of inodes, chunks, sessions and of each object's generations are far ahead, so that none
-//! is given again that was given after the dump, and all sessions are over.
+//! A dump is a checkpoint. The service has one written, holds it open, and returns it in pages, so neither side needs
+//! memory for it. The loaded metadata differs from the dumped in two ways: the next numbers of inodes, chunks,
+//! sessions and of each object's generations are far ahead, so that no number assigned after the dump is assigned
+//! again; and all sessions are over.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -21,40 +21,40 @@ use crate::service::FORMAT;
 
 /// Bytes of a page.
 pub const PAGE: usize = 1 << 20;
-/// How long a request waits for the checkpoint before it says that it takes longer.
+/// How long a request waits for the checkpoint before it replies that it takes longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Dumps that are given at once; the oldest makes way for one more.
+/// Dumps that can be read at once; one more drops the oldest.
 const OPEN: usize = 4;
-/// How far the next numbers move on.
+/// How far the next numbers are advanced.
 const AHEAD: u64 = 1 << 32;
-/// Generations of an object in one incarnation of the store. After a load each object's go on at the beginning of
-/// the incarnation after the next, so that what it had here, or in the incarnation that is over, is never had again.
+/// Generations of an object per incarnation of the store. After a load, each object's generations continue at the
+/// start of the incarnation after the next, so that neither its earlier generations nor those of the previous
+/// incarnation are used again.
 pub(crate) const INCARNATION: u32 = 1 << 20;
 
-/// The dumps that are being given.
+/// The dumps being read.
 #[derive(Debug, Default)]
 pub(crate) struct Dumps {
     open: Mutex<BTreeMap<u64, Given>>,
 }
 
-/// A dump that is being given. Its file takes room on the disk for as long as it is open, also when the
-/// checkpoint it was is long gone.
+/// A dump being read. Its file occupies the disk as long as it is open, even if the checkpoint is deleted.
 #[derive(Debug)]
 struct Given {
     snapshot: Snapshot,
-    /// When a page was last asked for.
+    /// Time of the last request for a page.
     asked: Instant,
 }
 
 impl Dumps {
-    /// Gives up those of which nobody has asked for a page in the last while.
+    /// Drops those of which no page was requested lately.
     pub(crate) fn forget_idle(&self, patience: Duration) {
         let mut open = self.open.lock();
         open.retain(|_, given| given.asked.elapsed() < patience);
     }
 }
 
-/// One page of the dump `ticket`; without a ticket a new one is begun.
+/// Returns one page of the dump `ticket`; without a ticket a new dump is begun.
 pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<DumpPage, MdError> {
     let ticket = match ticket {
         Some(ticket) => ticket,
@@ -64,7 +64,7 @@ pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<Dump
     if !known {
         if offset > 0 {
             return Err(MdError::Invalid(
-                "this dump is not there any more: others were begun since, no page was asked for in a long time, or the service was started anew; begin again".to_owned(),
+                "this dump is not there any more: others were begun since, no page was requested for a long time, or the service was restarted; begin again".to_owned(),
             ));
         }
         let Some(snapshot) = core.kv.snapshot(ticket, PATIENCE)? else {
@@ -103,21 +103,21 @@ pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<Dump
     })
 }
 
-/// What was loaded.
+/// The result of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loaded {
     /// The last commit before the dump.
     pub last: Lsn,
-    /// Keys there are.
+    /// Number of keys.
     pub pairs: u64,
     /// The length of the dump.
     pub bytes: u64,
 }
 
-/// Reads the dump in `file` from end to end.
+/// Reads the dump in `file` completely.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Names what is wrong with it.
 pub fn check(file: &Path) -> Result<(), MdError> {
     open(file).map(|_| ())
 }
@@ -138,11 +138,11 @@ fn open(file: &Path) -> Result<Source, MdError> {
     )))
 }
 
-/// Checks the dump in `file` and makes a metadata directory of it in `dir`, which must be empty or
-/// missing. Nothing is made of a dump that is damaged or of a format that this program does not know.
+/// Checks the dump in `file` and creates a metadata directory from it in `dir`, which must be empty or missing.
+/// Nothing is created from a dump that is damaged or of a format that this program does not know.
 ///
 /// # Errors
-/// Says what is wrong with the file or the directory, and what to do.
+/// Names what is wrong with the file or the directory, and what to do.
 pub fn load(file: &Path, dir: &Path) -> Result<Loaded, MdError> {
     let source = open(file)?;
     let mut other = BTreeMap::new();
@@ -171,13 +171,13 @@ pub fn load(file: &Path, dir: &Path) -> Result<Loaded, MdError> {
     })
 }
 
-/// What a row is after a load: no generation of an object is given again.
+/// Converts a row for a load: advances the object's generations, so that none is used again.
 fn aged(key: &[u8], value: Vec<u8>) -> Vec<u8> {
     let (from, to) = keys::inodes();
     if key < &from[..] || key >= &to[..] {
         return value;
     }
-    // A row that cannot be read stays as it is, for the check to tell of.
+    // An unreadable row stays as it is; the check reports it.
     let Ok(mut inode) = decode::<Inode>(key, &value) else {
         return value;
     };
@@ -186,7 +186,7 @@ fn aged(key: &[u8], value: Vec<u8>) -> Vec<u8> {
     };
     let given = object.spare.max(object.info.generation);
     let next = (given / INCARNATION).checked_add(2);
-    // When lives run out, after four thousand loads one upon the other, what is left is shared out.
+    // If the incarnations run out, after four thousand consecutive loads, half of the remaining numbers are skipped.
     object.spare = next
         .and_then(|incarnation| incarnation.checked_mul(INCARNATION))
         .unwrap_or(given + (u32::MAX - given) / 2);

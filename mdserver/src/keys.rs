@@ -1,12 +1,12 @@
-//! The keys of the metadata: one letter for the table, then big-endian numbers, so that the order of
-//! keys is the order of numbers. `docs/formats/metadata.md` draws each; change both together.
+//! The keys of the metadata: one letter for the table, then big-endian numbers, so that the order of keys is the
+//! order of numbers. `docs/formats/metadata.md` defines each; change both together.
 
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 
 use crate::api::Ino;
 use crate::kv;
 
-/// A key under construction: the table's letter and what follows.
+/// A key being built: the table's letter and what follows.
 struct Key(Vec<u8>);
 
 impl Key {
@@ -32,27 +32,27 @@ impl Key {
     }
 }
 
-/// The format of all of it.
+/// The format of the entire store.
 pub(crate) const FORMAT: &[u8] = b"mformat";
 /// Inode numbers below this may be in use.
 pub(crate) const NEXT_INO: &[u8] = b"mino";
 /// Chunk ids below this were leased.
 pub(crate) const NEXT_CHUNK: &[u8] = b"mchunk";
-/// Session numbers below this were given.
+/// Session numbers below this were assigned.
 pub(crate) const NEXT_SESSION: &[u8] = b"msession";
-/// Server numbers below this were given.
+/// Server numbers below this were assigned.
 pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
 
 /// The store was loaded from a dump and has not been started since.
 pub(crate) const LOADED: &[u8] = b"mloaded";
-/// Numbers below these were given to an incarnation of the store that is over: it was loaded from a dump.
+/// Numbers below these were assigned by an earlier incarnation of the store, before it was loaded from a dump.
 pub(crate) const LATER: &[u8] = b"mlater";
 /// Acknowledged commits were lost once, and the loss was accepted.
 pub(crate) const LOSSY: &[u8] = b"mlossy";
-/// How many inodes there are.
+/// Number of inodes.
 pub(crate) const INODES: &[u8] = b"minodes";
 
-/// With what the keys of inodes begin.
+/// First byte of the keys of inodes.
 pub(crate) const INODE: u8 = b'i';
 
 /// An inode.
@@ -70,7 +70,7 @@ pub(crate) fn slot(parent: Ino, slot: u64) -> kv::Key {
     kv::Key::numbers(b'd', parent.0, slot)
 }
 
-/// One of the places of an inode that has more than fit its record.
+/// A place of an inode that has more places than fit its record.
 pub(crate) fn name(ino: Ino, parent: Ino, slot: u64) -> Vec<u8> {
     Key::table(b'n', 24).u64(ino.0).u64(parent.0).u64(slot).0
 }
@@ -99,7 +99,7 @@ pub(crate) fn all_xattrs() -> (Vec<u8>, Vec<u8>) {
     (b"x".to_vec(), b"y".to_vec())
 }
 
-/// Whose attributes lie under a key, and the name of a spread one (else empty).
+/// The inode whose attributes are stored under a key, and the name of a spread attribute (else empty).
 pub(crate) fn xattr_of(key: &[u8]) -> Option<(Ino, &[u8])> {
     let (ino, name) = key.strip_prefix(b"x")?.split_first_chunk()?;
     Some((slabfs_model::ObjectId(u64::from_be_bytes(*ino)), name))
@@ -110,7 +110,7 @@ pub(crate) fn tile(ino: Ino, generation: u32, order: u64) -> Vec<u8> {
     Key::table(b't', 20).u64(ino.0).u32(generation).u64(order).0
 }
 
-/// A box around the records of a block of orders; of level 0 the mark that boxes are there.
+/// A box around the records of a block of orders; of level 0, the mark that boxes exist.
 pub(crate) fn bounds(ino: Ino, generation: u32, level: u8, block: u64) -> Vec<u8> {
     Key::table(b'b', 21)
         .u64(ino.0)
@@ -135,7 +135,7 @@ pub(crate) fn all_waiting() -> (Vec<u8>, Vec<u8>) {
     (b"w".to_vec(), b"x".to_vec())
 }
 
-/// An object whose older generations are to be taken apart.
+/// An object whose older generations are to be purged.
 pub(crate) fn purge(ino: Ino) -> Vec<u8> {
     Key::table(b'z', 8).u64(ino.0).0
 }
@@ -145,7 +145,7 @@ pub(crate) fn purges() -> (Vec<u8>, Vec<u8>) {
     (b"z".to_vec(), b"{".to_vec())
 }
 
-/// An inode without a name that somebody has open.
+/// An inode without a name that a session has open.
 pub(crate) fn orphan(ino: Ino) -> Vec<u8> {
     Key::table(b'p', 8).u64(ino.0).0
 }
@@ -165,22 +165,22 @@ pub(crate) fn sessions() -> (Vec<u8>, Vec<u8>) {
     (b"s".to_vec(), b"t".to_vec())
 }
 
-/// A kept reply.
+/// A cached reply.
 pub(crate) fn reply(session: SessionId, seq: u64) -> Vec<u8> {
     Key::table(b'r', 16).u64(session.0).u64(seq).0
 }
 
-/// The kept replies of a session.
+/// The cached replies of a session.
 pub(crate) fn replies(session: SessionId) -> (Vec<u8>, Vec<u8>) {
     of_session(b'r', session)
 }
 
-/// How often a session has an inode open.
+/// How many times a session has an inode open.
 pub(crate) fn open(session: SessionId, ino: Ino) -> Vec<u8> {
     Key::table(b'o', 16).u64(session.0).u64(ino.0).0
 }
 
-/// All openings.
+/// All opens.
 pub(crate) fn opens() -> (Vec<u8>, Vec<u8>) {
     (b"o".to_vec(), b"p".to_vec())
 }
@@ -205,7 +205,7 @@ pub(crate) fn servers() -> (Vec<u8>, Vec<u8>) {
     (b"v".to_vec(), b"w".to_vec())
 }
 
-/// A retired thing a data server is to delete: what kind, and two numbers that name it.
+/// Retired data that a data server has to delete: its kind, and two numbers that name it.
 pub(crate) fn retired(server: ServerId, kind: u8, a: u64, b: u32) -> Vec<u8> {
     Key::table(b'q', 17)
         .u32(server.0)
@@ -215,7 +215,7 @@ pub(crate) fn retired(server: ServerId, kind: u8, a: u64, b: u32) -> Vec<u8> {
         .0
 }
 
-/// All retired things.
+/// All retired data.
 pub(crate) fn all_retired() -> (Vec<u8>, Vec<u8>) {
     (b"q".to_vec(), b"r".to_vec())
 }
@@ -229,8 +229,8 @@ fn of_session(letter: u8, session: SessionId) -> (Vec<u8>, Vec<u8>) {
     (from, to)
 }
 
-/// The numbers behind the table's letter of a key of fixed width, each of `widths` bytes; `None`
-/// when the key has another length.
+/// The numbers after the table's letter in a key of fixed width, each of `widths` bytes; `None` if the key has
+/// another length.
 pub(crate) fn numbers<const N: usize>(key: &[u8], widths: [usize; N]) -> Option<[u64; N]> {
     let mut rest = key.get(1..)?;
     let mut numbers = [0; N];
@@ -244,7 +244,7 @@ pub(crate) fn numbers<const N: usize>(key: &[u8], widths: [usize; N]) -> Option<
     rest.is_empty().then_some(numbers)
 }
 
-/// What a key stands for, in words for people who read of damage.
+/// Describes a key in words, for reports of damage.
 pub(crate) fn describe(key: &[u8]) -> String {
     let one = numbers(key, [8]);
     let two = numbers(key, [8, 8]);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_in_words() {
+    fn keys_are_described_in_words() {
         let ino = ObjectId(3);
         for (key, words) in [
             (inode(ino).to_vec(), "inode 3"),

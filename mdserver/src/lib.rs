@@ -1,13 +1,13 @@
 //! The metadata service of slabfs: names, attributes, tilings, sessions, data servers.
 //!
-//! [`api`] holds the messages and the typed wrapper clients use; [`client`] carries them in process
-//! or over a socket; [`service`] answers them; [`server`] listens. Under the service lies [`kv`], an
-//! ordered store of keys whose batches are atomic: every operation that changes something is one
-//! batch. What lies under which key is `docs/formats/metadata.md`; [`check`] holds a store to it.
+//! [`api`] has the messages and the typed wrapper that clients use; [`client`] transports them in process or over a
+//! socket; [`service`] answers them; [`server`] listens. The service stores everything in [`kv`], an ordered
+//! key-value store with atomic batches: every operation that changes something is one batch.
+//! `docs/formats/metadata.md` defines the keys and values; [`check`] verifies a store against it.
 //!
-//! Inside: `core` has the locks and transactions and what they keep true; `namespace`, `tilings`,
-//! `sessions` and `placement` are the operations; `keys` and `records` the stored form. [`tags`] has what
-//! people say about objects, and the search for it.
+//! Inside: `core` has the locks and transactions and their invariants; `namespace`, `tilings`, `sessions` and
+//! `placement` are the operations; `keys` and `records` the stored form. [`tags`] has the users' tags on objects, and
+//! the search for them.
 //!
 //! Deliberately elsewhere: data (`slabfs_objstore`), geometry (`slabfs_model`), permission checks
 //! (the kernel's).
@@ -23,7 +23,6 @@ pub mod server;
 pub mod service;
 pub mod tags;
 
-mod brief;
 mod cache;
 mod core;
 mod keys;

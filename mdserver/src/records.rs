@@ -1,7 +1,7 @@
-//! The values of the metadata: what lies under the keys of [`crate::keys`].
+//! The values of the metadata: the records stored under the keys of [`crate::keys`].
 //!
-//! Each is one byte with its format's number (now 1) and the record in postcard. Records are
-//! absolute: writing one again changes nothing. The most written of them are written by hand (`write`).
+//! Each value is one byte with its format's number (now 1) and the record in postcard. Records are absolute: writing
+//! one again changes nothing. The most frequent ones have hand-written encoders (`write`).
 
 mod write;
 
@@ -24,13 +24,13 @@ const FORMAT: u8 = 1;
 pub(crate) struct Inode {
     pub(crate) attr: Attr,
     pub(crate) xattrs: Xattrs,
-    /// Where it is found, at most [`MAX_NAMES`] of its places; further ones lie in rows of their own
-    /// ([`crate::namespace`] keeps them). Of the root and of what is unlinked nothing.
+    /// Its places, at most [`MAX_NAMES`]; further ones are in rows of their own ([`crate::namespace`] maintains
+    /// them). Empty for the root and for unlinked inodes.
     pub(crate) names: SmallVec<[Named; 1]>,
     pub(crate) body: Body,
 }
 
-/// The part of an [`Inode`] that a search needs of most, its first fields.
+/// The first fields of an [`Inode`], which a search needs most often.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct InodeHead {
     pub(crate) attr: Attr,
@@ -38,7 +38,7 @@ pub(crate) struct InodeHead {
     pub(crate) names: SmallVec<[Named; 1]>,
 }
 
-/// A place at which an inode is found.
+/// A place of an inode: a name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Named {
     /// The directory.
@@ -49,8 +49,8 @@ pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
 }
 
-/// How many places of an inode are kept in [`Inode::names`], which is written with each change of the
-/// inode; of one with more hard links a search tells one of those.
+/// The most places of an inode in [`Inode::names`], which is written with each change of the inode; of an inode with
+/// more hard links, a search returns one of these.
 pub(crate) const MAX_NAMES: usize = 32;
 
 /// How the extended attributes of an inode are stored.
@@ -60,20 +60,20 @@ pub(crate) struct Xattrs {
     pub(crate) count: u32,
     /// Bytes of their names, each with a terminating zero.
     pub(crate) names: u32,
-    /// They are a row each, and not all in one.
+    /// They are stored one per row, not all in one.
     pub(crate) spread: bool,
 }
 
-/// What is particular to a kind.
+/// The part of an inode that depends on its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Body {
     Directory {
-        /// `..`; of the root the root.
+        /// `..`; for the root, the root itself.
         parent: Ino,
         entries: u64,
-        /// Whether an entry ever had to be put off its own slot.
+        /// Whether an entry ever had to be stored outside its own slot.
         collided: bool,
-        /// What it gives to what is made in it.
+        /// Defaults for what is created in it.
         #[serde(with = "shared")]
         defaults: Option<Arc<Defaults>>,
     },
@@ -83,7 +83,7 @@ pub(crate) enum Body {
     Node,
 }
 
-/// A directory is copied for each change of it; its defaults are not.
+/// A directory is cloned for each change of it; its defaults are shared.
 mod shared {
     use super::{Arc, Defaults};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -102,29 +102,29 @@ mod shared {
     }
 }
 
-/// What is particular to an object.
+/// The object part of an inode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Object {
     pub(crate) info: SharedInfo,
-    /// Of one that nobody declared yet: what its container's defaults make of it then.
+    /// For an undeclared object: the container's defaults that apply when it is declared.
     pub(crate) inherited: Option<Box<SpecChange>>,
-    /// Order of the next record of the tiling; never given twice, over all generations.
+    /// Order of the next record of the tiling; never reused, over all generations.
     pub(crate) next_order: u64,
-    /// Greatest generation ever given, to the object or as a spare one.
+    /// Greatest generation ever assigned, to the object or as a spare one.
     pub(crate) spare: u32,
-    /// Bytes of live records (aligned) or bytes told to be stored (grid); not cut by the size.
+    /// Bytes of live records (aligned) or bytes reported as stored (grid); not limited by the size.
     pub(crate) stored: u64,
-    /// Who may write beyond the recorded size (grid), and how far.
+    /// Sessions that may write beyond the recorded size (grid), and how far.
     pub(crate) reserves: SmallVec<[(SessionId, u64); 1]>,
-    /// Who was told to clear a dead session's tail, and up to where.
+    /// The session that has to clear a dead session's tail, and up to where.
     pub(crate) clearing: Option<(SessionId, u64)>,
-    /// Servers beside the stripe that may hold grid chunks of it: of a generation that was set apart
-    /// and never used, or copies of a move that did not come to its end.
+    /// Servers outside the stripe that may hold grid chunks of it: of a generation that was reserved and never used,
+    /// or copies of an unfinished move.
     pub(crate) strays: SmallVec<[ServerId; 2]>,
 }
 
 impl Inode {
-    /// Notes one more place where it is found.
+    /// Adds a place.
     pub(crate) fn add_name(&mut self, parent: Ino, slot: u64, name: &[u8]) {
         let name = name.to_vec();
         self.names.push(Named { parent, slot, name });
@@ -172,9 +172,9 @@ impl Inode {
 /// A slot of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Slot {
-    /// A name and what it names.
+    /// A name and its inode.
     Entry { name: Vec<u8>, ino: Ino },
-    /// Nothing, but entries after it belong before it: a search goes on.
+    /// Empty, but entries after it may belong before it: a search continues.
     Gone,
 }
 
@@ -214,9 +214,9 @@ pub(crate) struct SessionRecord {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) read_only: bool,
-    /// In the service's own process: dies with it.
+    /// In the service's own process: it dies with it.
     pub(crate) local: bool,
-    /// Over, and whether it said that nothing has to be swept; what it had is being given up.
+    /// Ended, and whether it reported that no sweep is needed; its resources are being released.
     pub(crate) ended: Option<bool>,
 }
 
@@ -235,20 +235,20 @@ pub(crate) struct ServerRecord {
     pub(crate) addr: Option<String>,
     /// The machine it runs on, by name.
     pub(crate) host: String,
-    /// It is being emptied: no new chunks.
+    /// It is being drained: no new chunks.
     pub(crate) draining: bool,
 }
 
-/// Where the numbers begin that were given since the store was loaded from a dump: what is below and
-/// unknown may be of the incarnation after the dump.
+/// The first numbers assigned since the store was loaded from a dump: numbers below that are unknown may be of the
+/// incarnation after the dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Later {
     pub(crate) ino: u64,
     pub(crate) chunk: u64,
 }
 
-/// Records up to so many bytes, which are nearly all, are encoded here and copied once: writing into a vector
-/// looks for room at each byte.
+/// Records up to this size, which are nearly all, are encoded here and copied once: writing into a vector checks its
+/// capacity at each byte.
 const ON_STACK: usize = 512;
 
 /// The bytes of a record.
@@ -285,7 +285,7 @@ pub(crate) fn decode_head(key: &[u8], bytes: &[u8]) -> Result<InodeHead, MdError
     }
 }
 
-/// As [`decode`], for a record that lies in `bytes`.
+/// As [`decode`], for a record that borrows from `bytes`.
 pub(crate) fn decode_borrowed<'a, T: Deserialize<'a>>(
     key: &[u8],
     bytes: &'a [u8],
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_names_its_key() {
+    fn an_unreadable_record_is_reported_with_its_key() {
         for bytes in [&[][..], &[2, 0], &[1], &[1, 9]] {
             let error = decode::<Slot>(b"d\0", bytes).unwrap_err().to_string();
             assert!(error.contains("d\\x00"), "{error}");

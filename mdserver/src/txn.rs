@@ -1,7 +1,7 @@
 //! Transactions: one operation, one batch.
 //!
-//! A transaction holds the state's lock. What it changes it sees itself, nobody else does until the
-//! batch is in the store; dropped before [`Txn::commit`], it has changed nothing.
+//! A transaction holds the state's lock. It sees its own changes; they become visible to others once the batch is in
+//! the store. If it is dropped before [`Txn::commit`], it has changed nothing.
 
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::MutexGuard;
@@ -18,24 +18,24 @@ use crate::placement::RetireKey;
 use crate::records::{Body, Inode, Object, Slot, Writer, encode};
 use crate::tags::Entries;
 
-/// A change under way: the state's lock, one batch, and what is to be seen once the batch is in.
+/// A change under way: the state's lock, one batch, and the changes to publish once the batch is stored.
 pub(crate) struct Txn<'a> {
     pub(crate) core: &'a Core,
     pub(crate) ctx: Ctx,
     pub(crate) state: MutexGuard<'a, State>,
-    /// Keys of other tables than inodes and slots.
+    /// Changes of keys other than inodes and slots.
     pub(crate) batch: Batch,
     /// The time of all changes of this transaction.
     pub(crate) now: Time,
     inodes: SmallVec<[(Ino, Option<Arc<Inode>>); 4]>,
     slots: SmallVec<[SlotChange; 4]>,
-    /// Openings that change, of each inode; looked up, as one release may name very many.
+    /// Changed open counts, by inode; a map, as one release may name very many.
     opens: HashMap<Ino, Holders>,
     retired: Vec<(ServerId, RetireKey)>,
     purges: Vec<(Ino, u32)>,
     waiting: Vec<Ino>,
     removed: Vec<Remembered>,
-    /// What changes in the index of tags.
+    /// Changes of the index of tags.
     pub(crate) tags: Entries,
     made: i64,
 }
@@ -70,8 +70,8 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// An inode to be changed and stored. The cache lets go of its copy, so that nothing is copied; it
-    /// reads the store again should this transaction not end in it.
+    /// An inode to be changed and stored. The cache drops its copy, so that the inode need not be cloned; if this
+    /// transaction does not commit, the cache reads the store again.
     pub(crate) fn own<'i>(&mut self, inode: &'i mut Arc<Inode>) -> &'i mut Inode {
         self.state.forget_inode(inode.attr.ino);
         Arc::make_mut(inode)
@@ -98,7 +98,7 @@ impl<'a> Txn<'a> {
         self.set(attr.ino, Some(inode));
     }
 
-    /// Stores an inode whose bytes were written at `at`, perhaps before something else of it was changed.
+    /// Stores an inode whose data was written at `at`, possibly before another change of it.
     pub(crate) fn put_written(&mut self, mut inode: Arc<Inode>, at: Time) {
         let now = self.now;
         let attr = &mut Arc::make_mut(&mut inode).attr;
@@ -108,7 +108,7 @@ impl<'a> Txn<'a> {
         self.set(attr.ino, Some(inode));
     }
 
-    /// Stores an inode of which nothing changed that anybody sees.
+    /// Stores an inode without any visible change.
     pub(crate) fn put_quietly(&mut self, inode: Arc<Inode>) {
         self.set(inode.attr.ino, Some(inode));
     }
@@ -143,7 +143,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// A new inode number; [`Core::begin_making`] sees to it that there are enough.
+    /// A new inode number; [`Core::begin_making`] ensures that there are enough.
     pub(crate) fn new_ino(&mut self) -> Result<Ino, MdError> {
         let ids = &mut self.state.ids;
         if ids.ino >= ids.ino_limit {
@@ -154,7 +154,7 @@ impl<'a> Txn<'a> {
         Ok(ino)
     }
 
-    /// How often `session` has `ino` open, as this transaction sees it.
+    /// How many times `session` has `ino` open, as this transaction sees it.
     pub(crate) fn opened(&self, ino: Ino, session: SessionId) -> u32 {
         let count = |all: Option<&Holders>| {
             let found = all?.iter().find(|(by, _)| *by == session);
@@ -165,7 +165,7 @@ impl<'a> Txn<'a> {
             .unwrap_or(0)
     }
 
-    /// Sets how often `session` has `ino` open.
+    /// Sets how many times `session` has `ino` open.
     pub(crate) fn set_opened(
         &mut self,
         ino: Ino,
@@ -192,7 +192,7 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Whether anybody has `ino` open, as this transaction sees it.
+    /// Whether any session has `ino` open, as this transaction sees it.
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
         let changed = self.opens.get(&ino).map_or(&[][..], |all| &all[..]);
         let others = self.state.opens.get(&ino).map_or(&[][..], |all| &all[..]);
@@ -202,14 +202,14 @@ impl<'a> Txn<'a> {
                 .any(|(by, _)| !changed.iter().any(|(of, _)| of == by))
     }
 
-    /// Orders a data server to delete something, once the journal has it.
+    /// Orders a data server to delete something, once the journal is on disk.
     pub(crate) fn retire(&mut self, server: ServerId, what: RetireKey) -> Result<(), MdError> {
         self.batch.put(what.key(server), encode(&())?);
         self.retired.push((server, what));
         Ok(())
     }
 
-    /// Orders the taking apart of the tilings below a generation, in the background.
+    /// Orders the purge of the tilings below a generation, in the background.
     pub(crate) fn purge(&mut self, ino: Ino, below: u32) -> Result<(), MdError> {
         let below = below.max(self.state.purges.get(&ino).copied().unwrap_or(0));
         self.batch.put(keys::purge(ino), encode(&below)?);
@@ -217,12 +217,12 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Remembers that chunks of the object wait for a settle.
+    /// Records that chunks of the object wait for a settle.
     pub(crate) fn waits(&mut self, ino: Ino) {
         self.waiting.push(ino);
     }
 
-    /// Removes an inode that has no name and that nobody has open, and all that belongs to it.
+    /// Removes an inode that has no name and is not open, and everything that belongs to it.
     pub(crate) fn destroy(&mut self, inode: &Inode, was_orphan: bool) -> Result<(), MdError> {
         let ino = inode.attr.ino;
         if was_orphan {
@@ -258,12 +258,12 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Writes the batch, with the reply if it has to be kept, and makes all of it seen.
+    /// Writes the batch, with the reply if it has to be cached, and publishes all changes.
     pub(crate) fn commit(self, reply: Reply) -> Result<Reply, MdError> {
         self.commit_then(reply, |_| ())
     }
 
-    /// As [`Txn::commit`], with one more change of the state that is done if the batch is in.
+    /// As [`Txn::commit`], with one more change of the state, made if the batch is stored.
     pub(crate) fn commit_then(
         mut self,
         reply: Reply,
@@ -325,15 +325,14 @@ impl<'a> Txn<'a> {
             && let Some(session) = self.ctx.session
             && let Ok(session) = state.session(session)
         {
-            session.kept(self.ctx.seq, &forgotten);
+            session.replied(self.ctx.seq, &forgotten);
         }
         self.show_opens();
         then(&mut self.state);
         Ok(reply)
     }
 
-    /// Puts the batch into the store and its tags into the index; see [`crate::tags::Live`] for the
-    /// order.
+    /// Writes the batch to the store and its tags to the index; see [`crate::tags::Live`] for the order.
     fn write(&mut self) -> Result<Lsn, MdError> {
         let batch = std::mem::take(&mut self.batch);
         let core = self.core;
@@ -341,7 +340,7 @@ impl<'a> Txn<'a> {
             .around(&*core.kv, &self.tags, || core.kv.commit(batch))
     }
 
-    /// Adds the reply to the batch and takes those out that nobody will ask for again.
+    /// Adds the reply to the batch and deletes the replies that will not be requested again.
     fn keep_reply(&mut self, reply: &Reply) -> Result<Option<Vec<u64>>, MdError> {
         let Ctx {
             session: Some(session),

@@ -1,6 +1,6 @@
-//! Where a service listens: a Unix socket or a TCP address.
+//! The address of a service: a Unix socket or a TCP address.
 //!
-//! Written `unix:PATH` or `tcp:HOST:PORT`. Nothing is resolved or opened here; that is `wire`'s.
+//! Written `unix:PATH` or `tcp:HOST:PORT`. This module resolves and opens nothing; `wire` does.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ pub enum Addr {
     Tcp(String),
 }
 
-/// Why a text is not an address.
+/// The reason why a text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddrError {
-    /// Neither `unix:` nor `tcp:` stands in front.
+    /// Missing prefix `unix:` or `tcp:`.
     #[error("`{0}` is not an address: write unix:PATH or tcp:HOST:PORT")]
     Scheme(String),
     /// `unix:` without a usable path.

@@ -1,9 +1,9 @@
 //! CRC-32C, and its arithmetic.
 //!
-//! A checksum of a block that changes in place is kept right without reading the block: a CRC is
-//! linear, so the sum of the whole changes by the sum of the change, moved to its place
-//! ([`replaced`]). This also never hides damage: a block that did not match before does not match
-//! afterwards. (Polynomial 0x1EDC6F41, RFC 3720; the arithmetic is that of zlib's `crc32_combine`.)
+//! The checksum of a block that changes in place is updated without reading the block: a CRC is linear, so the sum of
+//! the block changes by the sum of the change, shifted to its place ([`replaced`]). This never hides damage: a block
+//! that did not match before does not match afterwards. (Polynomial 0x1EDC6F41, RFC 3720; the arithmetic is that of
+//! zlib's `crc32_combine`.)
 
 use std::io::IoSlice;
 
@@ -18,7 +18,7 @@ pub fn crc32c(data: &[u8]) -> u32 {
     checksum(CrcAlgorithm::Crc32Iscsi, data) as u32
 }
 
-/// The CRC-32C of several pieces, as if they were one.
+/// The CRC-32C of the concatenation of several pieces.
 #[must_use]
 pub fn crc32c_of(pieces: &[IoSlice<'_>]) -> u32 {
     if let [piece] = pieces {
@@ -31,8 +31,8 @@ pub fn crc32c_of(pieces: &[IoSlice<'_>]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The CRC-32C of each block of `block` bytes of several pieces, as if they were one; of the last as if zeros followed it
-/// to a whole block.
+/// The CRC-32C of each block of `block` bytes of the concatenation of several pieces. The last block is summed as if
+/// padded with zeros.
 #[must_use]
 pub fn sums_of_blocks(pieces: &[IoSlice<'_>], block: u64) -> Vec<u32> {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
@@ -74,8 +74,8 @@ pub fn padded(crc: u32, zeros: u64) -> u32 {
     }
 }
 
-/// The CRC-32C of a block in which some bytes were replaced: from that of the block before, those of
-/// the old and the new bytes (equally many), and how many bytes of the block lie behind them.
+/// The CRC-32C of a block in which some bytes were replaced, from that of the old block, those of the old and the new
+/// bytes (equally many), and how many bytes of the block follow them.
 #[must_use]
 pub fn replaced(block: u32, old: u32, new: u32, behind: u64) -> u32 {
     block ^ shifted(old ^ new, behind)
@@ -144,15 +144,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arithmetic_agrees_with_summing_anew(
+        fn arithmetic_agrees_with_summing_again(
             a in proptest::collection::vec(any::<u8>(), 0..300),
             b in proptest::collection::vec(any::<u8>(), 0..300),
             c in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
-            let whole = [&a[..], &b, &c].concat();
+            let all = [&a[..], &b, &c].concat();
             let pieces = [IoSlice::new(&a), IoSlice::new(&b), IoSlice::new(&c)];
-            prop_assert_eq!(crc32c_of(&pieces), crc32c(&whole));
-            prop_assert_eq!(combined(crc32c(&a), crc32c(&[&b[..], &c].concat()), (b.len() + c.len()) as u64), crc32c(&whole));
+            prop_assert_eq!(crc32c_of(&pieces), crc32c(&all));
+            prop_assert_eq!(combined(crc32c(&a), crc32c(&[&b[..], &c].concat()), (b.len() + c.len()) as u64), crc32c(&all));
             let zeros = vec![0; c.len()];
             prop_assert_eq!(padded(crc32c(&a), c.len() as u64), crc32c(&[&a[..], &zeros].concat()));
             let blocks: Vec<u32> = [&a[..], &b, &c]
@@ -161,9 +161,9 @@ mod tests {
                 .map(|block| padded(crc32c(block), 64 - block.len() as u64))
                 .collect();
             prop_assert_eq!(sums_of_blocks(&pieces, 64), blocks);
-            let turned: Vec<u8> = b.iter().map(|x| x ^ 0x5A).collect();
-            let after = [&a[..], &turned, &c].concat();
-            prop_assert_eq!(replaced(crc32c(&whole), crc32c(&b), crc32c(&turned), c.len() as u64), crc32c(&after));
+            let changed: Vec<u8> = b.iter().map(|x| x ^ 0x5A).collect();
+            let after = [&a[..], &changed, &c].concat();
+            prop_assert_eq!(replaced(crc32c(&all), crc32c(&b), crc32c(&changed), c.len() as u64), crc32c(&after));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Cutting a slab that is too large for one message, or for one look, into parts whose packed cells are runs of the
-//! whole's packed cells.
+//! Cuts a slab that is too large for one message, or for one read, into parts whose packed cells are runs of the
+//! slab's packed cells.
 
 use slabfs_model::{Hyperslab, Region};
 
 use crate::error::{Result, StoreError};
 
-/// A part of a slab, and where its cells lie among the packed cells of the whole.
+/// A part of a slab, and the offset of its cells among the packed cells of the slab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) slab: Hyperslab,
@@ -29,7 +29,7 @@ pub(crate) fn cut(slab: &Hyperslab, max: u64) -> Result<Vec<Part>> {
     };
     let step = (max / below[axis]).max(1);
     let mut parts = Vec::new();
-    let mut region = Region::whole(&shape);
+    let mut region = Region::all(&shape);
     for i in 0..axis {
         region.shape[i] = shape[i].min(1);
     }
@@ -82,10 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_runs_of_the_whole() {
+    fn parts_are_runs_of_the_packed_slab() {
         let shape = [5, 6, 7];
         let slabs = [
-            Hyperslab::whole(&shape),
+            Hyperslab::all(&shape),
             Hyperslab::from_region(&Region::new(&[1, 2, 3], &[3, 4, 4])),
             Hyperslab {
                 axes: [
@@ -122,7 +122,7 @@ mod tests {
             },
         ];
         for slab in slabs {
-            let whole = cells(&shape, &slab);
+            let full = cells(&shape, &slab);
             for max in [1, 2, 3, 5, 7, 10, 16, 40, 100, 1000] {
                 let parts = cut(&slab, max).unwrap();
                 let mut together = Vec::new();
@@ -133,7 +133,7 @@ mod tests {
                     assert_eq!(own.len() as u64, part.bytes);
                     together.extend(own);
                 }
-                assert_eq!(together, whole, "{slab:?} by {max}");
+                assert_eq!(together, full, "{slab:?} by {max}");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The one error of chunk stores, near and far.
+//! The error type of chunk stores, local and remote.
 //!
-//! It travels over the wire as it is, so it is made of plain values. `fs/mount` turns it into an
-//! errno; nothing here knows errnos but [`StoreError::from_io`], where they come in.
+//! It is sent over the wire unchanged, so it is made of plain values. `fs/mount` maps it to an errno; here only
+//! [`StoreError::from_io`], where errnos come in, knows them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub enum StoreError {
     /// There is no chunk of this name.
     #[error("{0} does not exist")]
     Missing(ChunkName),
-    /// The chunk is there and its bytes are not those that were written.
+    /// The chunk exists, but its bytes are not those that were written.
     #[error("{name} is damaged: {detail}")]
     Damaged {
         /// The chunk.
@@ -38,13 +38,13 @@ pub enum StoreError {
         server: ServerId,
         /// Its address, as configured or registered.
         addr: String,
-        /// What the last attempt met.
+        /// The error of the last attempt.
         detail: String,
     },
-    /// The time given for the request is over.
+    /// The deadline of the request has passed.
     #[error("the deadline of the request has passed")]
     Deadline,
-    /// The request makes no sense: a bug of the caller, or a wrong argument.
+    /// The request is invalid: a bug of the caller, or a wrong argument.
     #[error("invalid request: {0}")]
     Invalid(String),
     /// The operating system refused something.
@@ -52,12 +52,12 @@ pub enum StoreError {
     Io {
         /// What was being done to which file.
         what: String,
-        /// What the system said.
+        /// The system's message.
         detail: String,
-        /// Its errno, where it gave one.
+        /// Its errno, if there is one.
         errno: Option<i32>,
     },
-    /// The other side does not speak as agreed.
+    /// The other side violates the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
     /// The directory is in use.
@@ -68,10 +68,11 @@ pub enum StoreError {
         /// The process that holds it, where that is known.
         holder: Option<u32>,
     },
-    /// The session that asks is over: nothing it says may change what others can write by now.
+    /// The session of the request is over: it must not change data that other sessions may write by now.
     #[error("{0} is over, and the data server takes no changes of it any more")]
     Fenced(SessionId),
-    /// The client has made later requests since, and has given this one up: it asks again if it still waits.
+    /// The client has lost a connection since it sent this request, and has given that attempt up; a caller that
+    /// still waits resends it.
     #[error("the client has given this request up")]
     Superseded,
 }
@@ -81,7 +82,7 @@ fn holder_text(holder: &Option<u32>) -> String {
 }
 
 impl StoreError {
-    /// Whether the same request may succeed later without anybody repairing anything.
+    /// Whether the same request may succeed later without a repair.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -101,21 +102,21 @@ impl StoreError {
         }
     }
 
-    /// Whether it says that this server does not answer.
+    /// Whether the error is that this server does not answer.
     #[must_use]
     pub fn is_of(&self, server: ServerId) -> bool {
         matches!(self, Self::Unavailable { server: of, .. } if *of == server)
     }
 
-    /// An error of the system while `what` was done to `path`: a full disk is [`Self::NoSpace`], and that no
-    /// descriptors are left [`Self::Unavailable`].
+    /// Maps a system error met while `what` was done to `path`: a full disk becomes [`Self::NoSpace`], a lack of
+    /// descriptors [`Self::Unavailable`].
     #[must_use]
     pub fn from_io(what: &str, path: &Path, error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace,
-            // Others give some back: who asked comes again, as to a server that is away for a moment.
+            // Descriptors are freed again: the caller retries, as for a server that is unreachable for a moment.
             Some(libc::EMFILE | libc::ENFILE) => Self::Unavailable {
-                // The caller knows whom it asked.
+                // The caller knows the server.
                 server: slabfs_model::ServerId(0),
                 addr: String::new(),
                 detail: format!(

@@ -1,11 +1,11 @@
-//! The fill of a chunk as bytes.
+//! Writes the fill value of a chunk as bytes.
 
 use slabfs_model::{Hyperslab, for_each_run};
 
 use crate::name::ChunkForm;
 
-/// Paints fill over the bytes of a chunk from `offset` on. Elements begin where the cell of the last
-/// axis is a multiple of their size.
+/// Writes the fill over the bytes of a chunk from `offset` on. Elements start where the last coordinate is a multiple
+/// of their size.
 pub(crate) fn paint(form: &ChunkForm, offset: u64, out: &mut [u8]) {
     let fill = &form.fill;
     let width = form.shape.last().copied().unwrap_or(1).max(1);
@@ -22,7 +22,7 @@ pub(crate) fn paint(form: &ChunkForm, offset: u64, out: &mut [u8]) {
     }
 }
 
-/// Paints fill over the cells of a slab, packed.
+/// Writes the fill over the packed cells of a slab.
 pub(crate) fn paint_slab(form: &ChunkForm, slab: &Hyperslab, out: &mut [u8]) {
     let mut done = 0;
     for_each_run(&form.shape, slab, &mut |at, len| {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_broken_elements_begin_anew() {
+    fn rows_of_partial_elements_restart_the_fill() {
         let form = |width| ChunkForm {
             shape: [9, width].into_iter().collect(),
             elem: 3,

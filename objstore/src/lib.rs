@@ -1,13 +1,13 @@
 //! The object store: arrays in, bytes out.
 //!
-//! This crate keeps *chunks*: boxes of cells, each stored whole on one data server, with a codec and
-//! checksums. It knows nothing of names, dims or tilings; that is the metadata service's.
+//! This crate stores *chunks*: boxes of cells, each stored contiguously on one data server, with a codec and
+//! checksums. Names of objects, dims and tilings belong to the metadata service.
 //!
-//! - [`name`], [`addr`], [`error`], [`Moment`]: what everything here speaks of.
+//! - [`name`], [`addr`], [`error`], [`Moment`]: the basic types.
 //! - [`codec`] and [`checksum`]: pure functions over bytes.
 //! - [`store`]: the [`ChunkStore`] trait, the engine over a local directory, and the conformance suite.
-//! - `cut`: parts of what is too large for one message or one look.
-//! - `batch`: the bytes of nested strided requests on their way out of chunks and into them.
+//! - `cut`: cuts a slab that is too large for one message or one read.
+//! - `batch`: the bytes of nested strided requests, read from chunks and written to them.
 //! - [`wire`]: frames and connections, used by the metadata service as well.
 //! - [`server`]: a data server: a chunk store behind a listener.
 //! - [`client`]: all data servers a mount knows, and the fan-out over them.

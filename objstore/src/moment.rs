@@ -1,7 +1,7 @@
-//! Time by which leases end, for those who have to stop when one does.
+//! Time for leases, for parts that must stop when a lease ends.
 //!
-//! It goes on while the machine sleeps, which an [`Instant`] does not: the metadata service may be on
-//! another machine, and gives away meanwhile what was leased here. Nobody can set it.
+//! It advances while the machine is suspended, which an [`Instant`] does not: the metadata service may be on another
+//! machine, which meanwhile grants to others what was leased here. It cannot be set.
 
 use std::{
     ops::Add,
@@ -11,15 +11,15 @@ use std::{
 
 use nix::time::{ClockId, clock_gettime};
 
-/// A moment since the machine was started.
+/// A point in time, counted from the boot of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
-/// For a kernel that has no such clock.
+/// The reference for a kernel without that clock.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Moment {
-    /// This one.
+    /// The current time.
     pub fn now() -> Moment {
         match clock_gettime(ClockId::CLOCK_BOOTTIME) {
             Ok(time) => Moment(time.into()),
@@ -27,17 +27,17 @@ impl Moment {
         }
     }
 
-    /// The time since this moment; zero when it is still to come.
+    /// The time since this moment; zero if it is in the future.
     pub fn elapsed(self) -> Duration {
         Moment::now().since(self)
     }
 
-    /// The time from `earlier` to this moment; zero when that is later.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// So long before; nothing before the machine was started.
+    /// This moment minus `time`; `None` before the boot.
     pub fn checked_sub(self, time: Duration) -> Option<Moment> {
         self.0.checked_sub(time).map(Moment)
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_never_goes_back_and_is_not_behind_the_clock_that_stands_still() {
+    fn it_is_monotonic_and_not_behind_instant() {
         let (moment, instant) = (Moment::now(), Instant::now());
         let later = moment + Duration::from_nanos(5);
         assert_eq!(later.since(moment), Duration::from_nanos(5));
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(later.checked_sub(Duration::from_nanos(5)), Some(moment));
         let behind = instant.elapsed();
         assert!(moment.elapsed() >= behind && Moment::now() >= moment);
-        // Nothing comes after the end of time.
+        // Addition saturates.
         assert_eq!((moment + Duration::MAX).elapsed(), Duration::ZERO);
     }
 }

@@ -1,7 +1,7 @@
-//! What a chunk is called, and the form it is stored in.
+//! The name of a chunk, and the form it is stored in.
 //!
-//! The name is all a data server needs to find a chunk; the form travels with each request, and is
-//! kept beside the data so that a store can be verified without the metadata service.
+//! A data server needs only the name to find a chunk. The form travels with each request, and is stored next to the
+//! data so that a store can be verified without the metadata service.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum ChunkName {
     /// A chunk of an `aligned` object: its id was leased and is never used again; it is immutable
     /// once sealed.
     Free(ChunkId),
-    /// A chunk of a `grid` object, written in place: its name is computed, nobody records it.
+    /// A chunk of a `grid` object, written in place: its name is computed, not recorded.
     Grid {
         /// The object it belongs to.
         object: ObjectId,
@@ -54,15 +54,14 @@ pub struct ChunkForm {
     pub shape: Coords,
     /// The size of an element in bytes; only codecs and the fill care.
     pub elem: u32,
-    /// How the bytes are packed. Grid chunks are written in place and therefore stored as they are.
+    /// The codec. Grid chunks are written in place and therefore stored unpacked.
     pub codec: Codec,
-    /// What cells nobody wrote read as.
+    /// The value of cells that were never written.
     pub fill: Fill,
 }
 
 impl ChunkForm {
-    /// The bytes of the whole chunk, or `None` where that exceeds 2^63 - 1 (a grid chunk whose
-    /// first axis has no bound).
+    /// The bytes of the complete chunk, or `None` above 2^63 - 1 (a grid chunk whose first axis is unlimited).
     #[must_use]
     pub fn volume(&self) -> Option<u64> {
         let bytes = self.shape.iter().try_fold(1u64, |n, &x| n.checked_mul(x))?;

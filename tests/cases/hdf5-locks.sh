@@ -1,9 +1,9 @@
 #!/bin/bash
-# flock and the locks of HDF5, across mounts (h5py/h5py#1082)
+# flock and HDF5 file locking between two mounts (h5py/h5py#1082)
 . "${0%/*}/common.sh"; export HDF5_USE_FILE_LOCKING=TRUE
-touch "$B/l"; exec 9>"$B/l"; flock -n 9 || fail "flock: no lock at all"
-flock -n "$B2/l" true && fail "flock: two have it"; flock -u 9; flock -n "$B2/l" true || fail "flock: not given back"
-"$PY" -c 'import h5py' 2>/dev/null || { echo "(no h5py: only flock was tried)"; pass; }
+touch "$B/l"; exec 9>"$B/l"; flock -n 9 || fail "flock: the first lock was refused"
+flock -n "$B2/l" true && fail "flock: two holders of an exclusive lock"; flock -u 9; flock -n "$B2/l" true || fail "flock: not released"
+"$PY" -c 'import h5py' 2>/dev/null || { echo "(h5py is not installed: only flock was tested)"; pass; }
 "$PY" - <<'P' || fail "HDF5 locking"
 import h5py, os, subprocess, sys
 a, b = os.environ["B"] + "/x.h5", os.environ["B2"] + "/x.h5"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ranks on two mounts that write interleaved records without locks (open-mpi/ompi#4334)
+# ranks on two mounts write interleaved records without locks (open-mpi/ompi#4334)
 . "${0%/*}/common.sh"
 cat > "$T/w.py" <<'P'
 import os, sys
@@ -13,6 +13,6 @@ for rec in 1000 13 4095; do
     for d in "$B" "$B2"; do "$PY" -c '
 import sys; rec = int(sys.argv[2]); d = open(sys.argv[1], "rb").read()
 want = b"".join(bytes([65 + r]) * rec for r in range(4)) * 150
-bad = sum(a != b for a, b in zip(d, want)); sys.exit(0 if d == want else f"{len(d)} bytes, {bad} wrong")' "$d/shared" $rec || fail "records of $rec bytes, $d"; done
+bad = sum(a != b for a, b in zip(d, want)); sys.exit(0 if d == want else f"{len(d)} bytes, {bad} of them wrong")' "$d/shared" $rec || fail "records of $rec bytes, $d"; done
 done
 pass

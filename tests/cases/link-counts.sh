@@ -1,7 +1,7 @@
 #!/bin/bash
-# hard links made and removed from two mounts at the same time (juicedata/juicefs#3689)
+# two mounts create and remove hard links to one file at the same time (juicedata/juicefs#3689)
 . "${0%/*}/common.sh"
-"$PY" - <<'P' || fail "the count of links"
+"$PY" - <<'P' || fail "wrong link count, or links missing"
 import os
 from concurrent.futures import ThreadPoolExecutor
 b, b2 = os.environ["B"], os.environ["B2"]; open(b + "/o", "w").write("hello"); n = 240; side = lambda i: b if i % 2 else b2

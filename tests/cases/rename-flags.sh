@@ -12,7 +12,7 @@ assert ren("a", "new", 1) == 0 and get("new") == "A" and not os.path.exists(f"{b
 i = os.stat(f"{b}/new").st_ino, os.stat(f"{b}/b").st_ino
 assert ren("new", "b", 2) == 0 and get("new") == "B" and get("b") == "A"             # EXCHANGE
 assert (os.stat(f"{b2}/b").st_ino, os.stat(f"{b2}/new").st_ino) == i
-assert ren("b", "d", 2) == 0 and get("b/in") == "I" and get("d") == "A"              # a file and a full directory
+assert ren("b", "d", 2) == 0 and get("b/in") == "I" and get("d") == "A"              # a file and a non-empty directory
 assert ren("b", "nothing", 2) == errno.ENOENT and ren("b", "d", 3) == errno.EINVAL
 P
 pass

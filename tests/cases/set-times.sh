@@ -1,7 +1,7 @@
 #!/bin/bash
-# a time that was set stays, through flush and close (seaweedfs/seaweedfs#9363)
+# an mtime set by utimensat persists through fsync and close (seaweedfs/seaweedfs#9363)
 . "${0%/*}/common.sh"
-WAIT=${WAIT:-3} "$PY" - <<'P' || fail "an mtime that was set did not stay"        # WAIT=40 outlasts a 30 s write-behind
+WAIT=${WAIT:-3} "$PY" - <<'P' || fail "an mtime that was set was changed"        # WAIT=40 covers a 30 s write-behind
 import os, shutil, time
 a, b = os.environ["B"] + "/f", os.environ["B2"] + "/f"; t = 1579059296_123456789
 def stays(what, secs):

@@ -1,5 +1,5 @@
 #!/bin/bash
-# writes behind the end, and cp --sparse in and out (s3fs-fuse/s3fs-fuse#375)
+# writes beyond the end of a file, and cp --sparse to and from the mount (s3fs-fuse/s3fs-fuse#375)
 . "${0%/*}/common.sh"
 "$PY" - <<'P' || fail "a write beyond the end"
 import os
@@ -13,6 +13,6 @@ for off, n in [(0, 4096), (61440, 4096), (10485761, 7), (3000000, 100000), (2000
 os.close(f); assert open(b, "rb").read() == bytes(want)
 open(os.environ["T"] + "/s", "wb").write(want)
 P
-for how in always auto never; do cp --sparse=$how "$T/s" "$B/$how" && cmp "$T/s" "$B2/$how" || fail "cp --sparse=$how in"; done
-cp --sparse=always "$B/s" "$T/back" && cmp "$T/s" "$T/back" || fail "cp --sparse out"
+for how in always auto never; do cp --sparse=$how "$T/s" "$B/$how" && cmp "$T/s" "$B2/$how" || fail "cp --sparse=$how to the mount"; done
+cp --sparse=always "$B/s" "$T/back" && cmp "$T/s" "$T/back" || fail "cp --sparse from the mount"
 pass

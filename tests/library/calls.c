@@ -1,4 +1,5 @@
-/* Every call of the library once and more: what it is for, and what it refuses. Argument: a place to connect to. */
+/* Every call of the library at least once: its function, and the arguments it refuses.
+ * Argument: an address to connect to. */
 
 #include "check.h"
 
@@ -105,7 +106,7 @@ static void bytes(void)
     OK(slabfs_write_box(object, 2, offset, shape, block, sizeof block, NULL));
     OK(slabfs_read_box(object, 2, offset, shape, back, sizeof back, NULL));
     CHECK(!memcmp(block, back, sizeof block));
-    /* The same with the first axis fastest, as Fortran has it. */
+    /* The same with the first axis fastest, as in Fortran. */
     const uint64_t fortran[] = {4, 8};
     OK(slabfs_read_box(object, 2, offset, shape, columns, sizeof columns, fortran));
     for (int i = 0; i < 2; i++)
@@ -152,7 +153,7 @@ static void bytes(void)
     OK(slabfs_spec_free(spec));
 }
 
-/* Boxes and hyperslabs behind the end make an object longer whose slowest axis is unlimited. */
+/* Boxes and hyperslabs beyond the end extend an object whose slowest axis is unlimited. */
 static void growth(void)
 {
     struct slabfs_spec spec = spec_of("0,4", "i4");
@@ -198,7 +199,7 @@ static void growth(void)
     OK(slabfs_spec_free(spec));
 }
 
-/* A session that may change nothing says so, whatever it is asked to change. */
+/* Every change through a read-only session fails with a clear message. */
 static void readonly(void)
 {
     struct slabfs_object object;
@@ -310,7 +311,7 @@ int main(int argc, char **argv)
     bytes();
     growth();
     tags();
-    /* What is open when the session ends can only be closed. */
+    /* Handles that are open when the session ends can only be closed. */
     struct slabfs_object object;
     int32_t one;
     OK(slabfs_open(session, "bytes", SLABFS_READ, &object));

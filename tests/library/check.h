@@ -1,4 +1,4 @@
-/* Checks of the C test programs: each says where it failed, and ends the program. */
+/* Checks of the C test programs: a failed check prints its place, and ends the program. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -19,7 +19,7 @@
 /* A call that has to succeed. */
 #define OK(call) CHECK((call) == SLABFS_OK)
 
-/* A call that has to fail so, with a message. */
+/* A call that has to fail with this code and a message. */
 #define FAILS(code, call) CHECK((call) == (code) && slabfs_error()[0] != 0)
 
 #endif

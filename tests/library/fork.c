@@ -1,5 +1,5 @@
-/* Children of fork: no handle of the parent is one for them, whatever its other threads hold just then; the parent goes
- * on as if they had not been. Argument: a place to connect to. */
+/* Children of fork: the parent's handles are invalid in them, whatever locks its other threads hold at the fork; the
+ * parent is not affected. Argument: an address to connect to. */
 
 #include "check.h"
 #include <gfs_compat.h>
@@ -42,7 +42,7 @@ static void child(const char *place, struct slabfs_transfer transfer, struct sla
     struct slabfs_object own;
     struct slabfs_session mine;
 
-    /* A lock that is held for good ends this here. */
+    /* Ends the child if a lock is held for ever. */
     alarm(120);
     memset(row, 0xee, sizeof row);
     FOREIGN(slabfs_write_text(object, "[0]", row, ROW));
@@ -60,7 +60,7 @@ static void child(const char *place, struct slabfs_transfer transfer, struct sla
     FOREIGN(slabfs_open(session, "rows", SLABFS_READ, &own));
     FOREIGN(slabfs_object_close(object));
     FOREIGN(slabfs_close(session));
-    /* The library's own locks are the parent's, too. */
+    /* The library's global locks belong to the parent, too. */
     FAILS(SLABFS_ENOTSUPPORTED, slabfs_connect(place, NULL, &mine));
     exit(0);
 }

@@ -1,5 +1,5 @@
-/* The batched interface of Galley: each pattern that its document names, written and read, against loops; vectors by
- * address and by value. Argument: a place to connect to. */
+/* The batched interface of Galley: each pattern in its document, written and read, compared with loops; vectors by
+ * address and by value. Argument: an address to connect to. */
 
 #include "check.h"
 #include <gfs_compat.h>
@@ -12,7 +12,7 @@ _Static_assert(sizeof(struct gfs_batch) == 40, "the structure of gfs_compat.h");
 static int fork_id;
 static unsigned char naive[SIZE];
 
-/* What the definition says, byte by byte: into the copy of the fork, or compares. */
+/* The definition, byte by byte: writes into the copy of the fork, or compares. */
 static void interpret(const struct gfs_batch *vector, int quant, long f_base, long m_base, unsigned char *buf, int writes)
 {
     long f_off = f_base, m_off = m_base;
@@ -58,7 +58,7 @@ static void through(struct gfs_batch *vector, int quant)
             while (gfs_test(handle + 1) == 0)
                 continue;
             OK(gfs_wait(handle + 1));
-            /* The write began before. */
+            /* The write began earlier. */
             OK(gfs_wait(handle));
             FAILS(SLABFS_EHANDLE, gfs_wait(handle));
         }
@@ -89,7 +89,7 @@ static void patterns(void)
     struct gfs_batch nesteds[] = {nested, back};
     through(nesteds, 2);
 
-    /* Three levels; the last element of the middle one at a place that does not move, of no size there. */
+    /* Three levels; the last element of the middle one is at a fixed place, with size 0. */
     struct gfs_batch leaves[] = {{.quant = 4, .f_stride = 24, .m_stride = 8, .sub.size = 8},
                                  {.f_off = 200, .m_off = 32, .quant = 1, .sub.size = 3}};
     struct gfs_batch middle[] = {{.quant = 1, .sub.size = 16},
@@ -112,14 +112,14 @@ int main(int argc, char **argv)
 
     CHECK(argc == 2);
     OK(slabfs_connect(argv[1], NULL, &session));
-    /* A fork is an object of a container, and as plain as bytes. */
+    /* A fork is a byte object in a container. */
     OK(slabfs_container_create(session, "galley"));
     OK(slabfs_spec_new(&spec));
     OK(slabfs_create(session, "galley/fork", spec, &object));
     OK(slabfs_spec_free(spec));
     OK(slabfs_gfs_fork(object, &fork_id));
-    struct gfs_batch whole = {.quant = 1, .sub.size = SIZE};
-    OK(gfs_write_batched(fork_id, buf, whole, 1));
+    struct gfs_batch all = {.quant = 1, .sub.size = SIZE};
+    OK(gfs_write_batched(fork_id, buf, all, 1));
     patterns();
 
     OK(gfs_read_batched(fork_id, buf, one, 1));
@@ -132,10 +132,10 @@ int main(int argc, char **argv)
     FAILS(SLABFS_EINVALID, gfs_read_batched(fork_id, buf, one, 2));
     one.quant = -1;
     FAILS(SLABFS_EINVALID, gfs_read_batched(fork_id, buf, &one, 1));
-    FAILS(SLABFS_EHANDLE, gfs_read_batched(fork_id + 1, buf, &whole, 1));
+    FAILS(SLABFS_EHANDLE, gfs_read_batched(fork_id + 1, buf, &all, 1));
     CHECK(gfs_test(0) == SLABFS_EHANDLE);
 
-    /* Others see what was written. */
+    /* Another session sees the writes. */
     struct slabfs_session other;
     OK(slabfs_connect(argv[1], NULL, &other));
     struct slabfs_object seen;

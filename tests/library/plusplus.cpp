@@ -1,4 +1,4 @@
-// A program in C++ that includes all headers. Argument: a place to connect to.
+// A program in C++ that includes all headers. Argument: an address to connect to.
 
 #include <cstdio>
 #include <gfs_compat.h>
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         std::fprintf(stderr, "%s\n", slabfs_error());
         return 1;
     }
-    // What has no view, or is no file of slabfs, says so.
+    // Descriptors without a view, or of other filesystems, get an error.
     if (slabfs_clear_view(-1) == 0) {
         std::fprintf(stderr, "a view of nothing\n");
         return 1;

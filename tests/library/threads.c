@@ -1,5 +1,5 @@
 /* Threads that share a session and an object: each writes its rows and reads them back, while others open, close and
- * fail beside it. A thread sees its own messages. Argument: a place to connect to. */
+ * fail concurrently. A thread sees only its own error messages. Argument: an address to connect to. */
 
 #include "check.h"
 #include <pthread.h>
@@ -31,7 +31,7 @@ static void *work(void *number)
     return NULL;
 }
 
-/* Reads until the handle is closed under it. */
+/* Reads until another thread closes the handle. */
 static void *read_on(void *unused)
 {
     unsigned char row[WIDTH];

@@ -1,5 +1,5 @@
-/* Transfers and batches: started, tested, waited for, cancelled and freed, alone and many as one, and what they refuse.
- * Argument: a place to connect to. */
+/* Transfers and batches: started, tested, waited for, cancelled and freed, alone and many at once, and invalid ones.
+ * Argument: an address to connect to. */
 
 #include "check.h"
 #include <pthread.h>
@@ -46,7 +46,7 @@ static void many_as_one(void)
         OK(slabfs_transfer_test(transfers[2 * ROWS - 1], &ended));
     OK(slabfs_transfer_wait_all(2 * ROWS, transfers));
     OK(slabfs_transfer_wait(transfers[0]));
-    /* Writes are done first. */
+    /* Writes are executed first. */
     CHECK(!memcmp(rows, back, sizeof rows));
     free_all(2 * ROWS, transfers);
     FAILS(SLABFS_EHANDLE, slabfs_transfer_wait(transfers[0]));
@@ -115,7 +115,7 @@ static void ends(void)
         if (round % 3 == 1)
             OK(slabfs_transfer_start(transfer));
         OK(slabfs_transfer_free(transfer));
-        /* Nothing of the library looks at it any more. */
+        /* The library does not access it any more. */
         free(buffer);
         CHECK(!pthread_join(thread, NULL));
     }
@@ -143,7 +143,7 @@ static void batches(void)
     OK(slabfs_read_batch(object, &rows, 1, SLABFS_ELEMENTS, back, sizeof back));
     CHECK(!memcmp(packed, back, sizeof packed));
 
-    /* The same under way; the batch is not looked at any more. */
+    /* The same as transfers; the batch is not accessed after they are made. */
     for (int i = 0; i < 64; i++)
         packed[i] = 200 + i;
     OK(slabfs_transfer_write_batch(object, &rows, 1, SLABFS_ELEMENTS, packed, sizeof packed, &both[0]));
@@ -154,7 +154,7 @@ static void batches(void)
     CHECK(!memcmp(packed, back, sizeof packed));
     free_all(2, both);
 
-    /* What cannot be: itself below itself, twice the same memory, nothing where something should be. */
+    /* Invalid batches: one nested in itself, overlapping memory, missing parts. */
     rows.sub.subvec = &rows;
     FAILS(SLABFS_ETOOLARGE, slabfs_read_batch(object, &rows, 1, SLABFS_BYTES, back, sizeof back));
     rows.sub.subvec = NULL;
@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     batches();
     FAILS(SLABFS_EHANDLE, slabfs_transfer_start(never));
     FAILS(SLABFS_EHANDLE, slabfs_transfer_free(never));
-    /* One that is left when the session ends. */
+    /* One that is not freed when the session ends. */
     struct slabfs_object object;
     struct slabfs_transfer left;
     int32_t row[WIDTH];

@@ -1,5 +1,5 @@
 /*
- * The naive 2-D array of the MPI-IO programs, and the four uneven boxes that it is cut into:
+ * The naive 2-D array of the MPI-IO programs, and the four uneven boxes into which it is cut:
  * those of the note on variable-size chunks, scaled.
  *
  *        0        9/16      1
@@ -43,7 +43,7 @@ static inline unsigned *packed(const unsigned *array, const int dims[2], const s
     return elements;
 }
 
-/* Makes the box's elements of `array` those of `round`. */
+/* Sets the box's elements of `array` to those of `round`. */
 static inline void paint(unsigned *array, const int dims[2], const struct box *box, int round)
 {
     for (int row = box->offset[0]; row < box->offset[0] + box->shape[0]; row++)
@@ -53,7 +53,7 @@ static inline void paint(unsigned *array, const int dims[2], const struct box *b
         }
 }
 
-/* Makes the box the file's view. */
+/* Sets the box as the file's view. */
 static inline void view(MPI_File file, const int dims[2], const struct box *box)
 {
     MPI_Datatype type;

@@ -1,26 +1,26 @@
 /*
- * Writes of all ranks that overlap, in atomic mode: the file must be as if they had come one after the
- * other in some order, and a read that runs beside them sees each of them whole or not at all.
+ * Overlapping writes of all ranks, in atomic mode: the file must be as if they had been done one after the
+ * other in some order, and a concurrent read sees each of them completely or not at all.
  *
- *   atomic contiguous|strided|beside ROWS COLUMNS FILE...
+ *   atomic contiguous|strided|concurrent ROWS COLUMNS FILE...
  *
- * Open MPI's own OMPIO takes no locks: its reads beside writes, and its strided writes, are no more atomic
- * than read(2) and write(2) of the pieces.
+ * Open MPI's own OMPIO takes no locks: its reads concurrent with writes, and its strided writes, are no more
+ * atomic than read(2) and write(2) of the pieces.
  */
 #include "array.h"
 
 #define ROUNDS 6
-/* The writes that are read beside. */
+/* The number of writes with concurrent reads. */
 #define LAST 30
 
-/* Rank `who` writes this of the array, which overlaps with what all others write. */
+/* The part of the array that rank `who` writes, which overlaps with those of all others. */
 static struct box part(int who, const int dims[2], int strided)
 {
     if (strided) return (struct box){{who, who * dims[1] / 8}, {dims[0] - 2 * who, dims[1] / 2}};
     return (struct box){{who * dims[0] / 8, 0}, {dims[0] / 2, dims[1]}};
 }
 
-/* Whether writing the parts of `present` (a bit a rank) in some order gives `seen`. */
+/* Whether writing the parts of `present` (one bit per rank) in some order results in `seen`. */
 static int explained(const unsigned *seen, const unsigned *before, const int dims[2], int strided, int present, int round,
                      unsigned *scratch)
 {
@@ -74,21 +74,21 @@ static void exercise(const char *path, const int dims[2], int strided, int colle
         barrier();
         OK(MPI_File_read_at(file, 0, seen, all, MPI_UNSIGNED, MPI_STATUS_IGNORE));
         if (!explained(seen, before, dims, strided, 15, round, scratch))
-            FAIL("the file is not as the four writes leave it in any order");
+            FAIL("no order of the four writes results in this file");
     }
     OK(MPI_File_close(&file));
-    whole(path, seen, all);
+    compare_file(path, seen, all);
     free(before);
     free(seen);
     free(scratch);
 }
 
-/* Rank 0 writes, the others read beside it until they see its last write. */
-static void beside(const char *path, const int dims[2])
+/* Rank 0 writes, the others read concurrently until they see its last write. */
+static void concurrent(const char *path, const int dims[2])
 {
     long all = (long)dims[0] * dims[1];
     unsigned *buffer = room(4 * all);
-    snprintf(doing, sizeof doing, "%s, reads beside writes", path);
+    snprintf(doing, sizeof doing, "%s, reads concurrent with writes", path);
     MPI_File file = opened(path, MPI_MODE_CREATE | MPI_MODE_RDWR, NULL);
     OK(MPI_File_set_atomicity(file, 1));
     if (rank == 0) OK(MPI_File_write_at(file, 0, buffer, all, MPI_UNSIGNED, MPI_STATUS_IGNORE));
@@ -116,8 +116,8 @@ int main(int argc, char **argv)
     WANT(argc > 4);
     int strided = !strcmp(argv[1], "strided"), dims[2] = {atoi(argv[2]), atoi(argv[3])};
     for (int i = 4; i < argc; i++) {
-        if (!strcmp(argv[1], "beside")) {
-            beside(argv[i], dims);
+        if (!strcmp(argv[1], "concurrent")) {
+            concurrent(argv[i], dims);
         } else {
             exercise(argv[i], dims, strided, 0);
             exercise(argv[i], dims, strided, 1);

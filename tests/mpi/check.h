@@ -1,9 +1,9 @@
 /*
- * What the MPI-IO programs of the whole-system tests share.
+ * Shared parts of the MPI-IO programs of the system tests.
  *
- * Every program works on the files named on its command line, with four ranks. Each rank keeps the whole
- * file as a naive program would have left it, in memory, and compares every byte: through MPI while the
- * file is open, and with plain read(2) after it was closed. The first difference ends all ranks.
+ * Every program works on the files named on its command line, with four ranks. Each rank has the expected
+ * contents of the entire file in memory, and compares every byte: through MPI while the file is open, and
+ * with plain read(2) after it was closed. The first difference ends all ranks.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -20,7 +20,7 @@
 #define RANKS 4
 
 static int rank;
-/* What is being done, for messages. */
+/* The current operation, for messages. */
 static char doing[512] = "starting";
 
 #define FAIL(...)                                                                                  \
@@ -70,7 +70,7 @@ static inline void *room(size_t len)
     return bytes;
 }
 
-/* Element `i` as it is written in round `round`: any two of both differ. */
+/* Element `i` as written in round `round`; unique for both. */
 static inline unsigned value(long i, int round) { return (unsigned)i * 2654435761u + (unsigned)round * 40503u + 1; }
 
 /* Compares elements and names the first that differs. */
@@ -81,7 +81,7 @@ static inline void same(const char *what, const unsigned *found, const unsigned 
             FAIL("%s: element %ld of %ld is %08x and should be %08x", what, i, count, found[i], wanted[i]);
 }
 
-/* Whether the status of a read or write says that all was transferred. */
+/* Checks that a read or write transferred everything. */
 static inline void transferred(MPI_Status *status, int wanted)
 {
     int count = -1;
@@ -89,7 +89,7 @@ static inline void transferred(MPI_Status *status, int wanted)
     if (count != wanted) FAIL("%d elements were transferred and not %d", count, wanted);
 }
 
-/* Bytes of the file as plain read(2) gives them; `len` is set to how many there are. */
+/* The file's bytes as returned by plain read(2); `len` is set to their number. */
 static inline unsigned char *plain(const char *path, long *len)
 {
     struct stat is;
@@ -106,8 +106,8 @@ static inline unsigned char *plain(const char *path, long *len)
     return bytes;
 }
 
-/* Compares the whole file, which nobody has open for writing. */
-static inline void whole(const char *path, const unsigned *wanted, long count)
+/* Compares the entire file, which no rank has open for writing. */
+static inline void compare_file(const char *path, const unsigned *wanted, long count)
 {
     barrier();
     long len;
@@ -118,7 +118,7 @@ static inline void whole(const char *path, const unsigned *wanted, long count)
     barrier();
 }
 
-/* What one rank wrote before, and others will read: MPI's way to have it seen. */
+/* Makes one rank's writes visible to others: MPI's sync-barrier-sync. */
 static inline void handed_over(MPI_File file)
 {
     OK(MPI_File_sync(file));
@@ -126,7 +126,7 @@ static inline void handed_over(MPI_File file)
     OK(MPI_File_sync(file));
 }
 
-/* Sets of hints. What one MPI or another does not know it ignores. */
+/* Sets of hints. An MPI ignores the hints that it does not know. */
 struct hints {
     const char *name;
     const char *pairs[16];
@@ -149,7 +149,7 @@ static const struct hints HINTS[] = {
 };
 #define HINT_SETS ((int)(sizeof HINTS / sizeof HINTS[0]))
 
-/* Whether the set says something of such calls: aggregators are for collective ones. */
+/* Whether the set applies to such calls: aggregators are for collective ones. */
 static inline int matters(int set, int collective) { return set == 0 || (set >= 3) == collective; }
 
 static inline MPI_File opened(const char *path, int mode, const struct hints *hints)

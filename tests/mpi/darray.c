@@ -1,5 +1,5 @@
 /*
- * A 2-D array distributed over the ranks as High Performance Fortran does it: blocks, cycles of one
+ * A 2-D array distributed over the ranks as in High Performance Fortran: blocks, cycles of one
  * element, cycles of blocks that do not divide the dims.
  *
  *   darray ROWS COLUMNS FILE...
@@ -18,7 +18,7 @@ static const struct distribution DISTRIBUTIONS[] = {
     {"cycles of rows", {MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE}, {7, MPI_DISTRIBUTE_DFLT_DARG}, {4, 1}},
 };
 
-/* Which place of the grid has index `i` of an axis of `dim`. */
+/* The position in the grid of processes that owns index `i` of an axis of length `dim`. */
 static int owner(const struct distribution *by, int axis, int dim, int i)
 {
     int places = by->grid[axis];
@@ -73,7 +73,7 @@ static void exercise(const char *path, const int dims[2], const struct distribut
     same("another's elements", seen, mine, count);
     free(mine);
     OK(MPI_File_close(&file));
-    whole(path, wanted, all);
+    compare_file(path, wanted, all);
     free(wanted);
     free(seen);
 }

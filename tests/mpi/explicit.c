@@ -1,6 +1,6 @@
 /*
  * Contiguous reads and writes at explicit offsets and at each rank's own file pointer, from one element to
- * pieces so large that they do not wait in the mount's memory.
+ * pieces so large that they are not buffered in the mount's memory.
  *
  *   explicit ELEMENTS FILE...
  */
@@ -9,23 +9,23 @@
 static void exercise(const char *path, long elements, unsigned *wanted, long piece, int collective, int round)
 {
     snprintf(doing, sizeof doing, "%s, pieces of %ld, %s", path, piece, collective ? "collective" : "independent");
-    /* Piece n is of rank n % RANKS; what is left behind the last whole turn stays. */
-    long turns = elements / (piece * RANKS);
-    if (turns > 12) turns = 12;
-    for (long i = 0; i < turns * piece * RANKS; i++) wanted[i] = value(i, round);
+    /* Piece n is of rank n % RANKS; the rest after the last complete cycle is not written. */
+    long cycles = elements / (piece * RANKS);
+    if (cycles > 12) cycles = 12;
+    for (long i = 0; i < cycles * piece * RANKS; i++) wanted[i] = value(i, round);
     MPI_File file = opened(path, MPI_MODE_CREATE | MPI_MODE_RDWR, NULL);
     MPI_Status status;
-    for (long turn = 0; turn < turns; turn++) {
-        long at = (turn * RANKS + rank) * piece;
+    for (long cycle = 0; cycle < cycles; cycle++) {
+        long at = (cycle * RANKS + rank) * piece;
         OK((collective ? MPI_File_write_at_all : MPI_File_write_at)(file, 4 * at, wanted + at, piece, MPI_UNSIGNED,
                                                                   &status));
         transferred(&status, piece);
     }
     handed_over(file);
     unsigned *seen = room(4 * piece);
-    for (long turn = 0; turn < turns; turn++) {
-        long at = (turn * RANKS + (rank + 1) % RANKS) * piece;
-        if (turn % 2) {
+    for (long cycle = 0; cycle < cycles; cycle++) {
+        long at = (cycle * RANKS + (rank + 1) % RANKS) * piece;
+        if (cycle % 2) {
             OK((collective ? MPI_File_read_at_all : MPI_File_read_at)(file, 4 * at, seen, piece, MPI_UNSIGNED,
                                                                     &status));
         } else {
@@ -38,7 +38,7 @@ static void exercise(const char *path, long elements, unsigned *wanted, long pie
         transferred(&status, piece);
         same("a piece of the neighbour", seen, wanted + at, piece);
     }
-    /* Behind the end there is nothing. */
+    /* Beyond the end nothing is read. */
     OK(MPI_File_read_at(file, 4 * elements, seen, piece, MPI_UNSIGNED, &status));
     transferred(&status, 0);
     if (piece > 1) {
@@ -48,7 +48,7 @@ static void exercise(const char *path, long elements, unsigned *wanted, long pie
     }
     free(seen);
     OK(MPI_File_close(&file));
-    whole(path, wanted, elements);
+    compare_file(path, wanted, elements);
 }
 
 int main(int argc, char **argv)
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
         MPI_File file = opened(argv[i], MPI_MODE_CREATE | MPI_MODE_WRONLY, NULL);
         if (rank == 0) OK(MPI_File_write(file, wanted, elements, MPI_UNSIGNED, MPI_STATUS_IGNORE));
         OK(MPI_File_close(&file));
-        whole(argv[i], wanted, elements);
+        compare_file(argv[i], wanted, elements);
         long pieces[] = {1, 37, 4096, elements / RANKS};
         for (int n = 0; n < 8; n++) exercise(argv[i], elements, wanted, pieces[n / 2], n % 2, n + 1);
         free(wanted);

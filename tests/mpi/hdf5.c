@@ -3,8 +3,8 @@
  *
  *   hdf5 write|read ROWS COLUMNS FILE...
  *
- * The uneven boxes of the ranks share chunks, so that ranks hand each other parts of what is to be compressed.
- * `write` makes each file anew for several hints and compares it; `read` compares what an earlier run left:
+ * The uneven boxes of the ranks share chunks, so that ranks exchange parts of chunks that are to be compressed.
+ * `write` creates each file for several hints and compares it; `read` compares the files of an earlier run:
  * through MPI, and with plain reads as a serial program does.
  */
 #include "array.h"
@@ -24,7 +24,7 @@
         got_;                                                                                      \
     })
 
-/* `shared`: for collective transfers, which datasets with filters need to be written. */
+/* `shared`: for collective transfers, which writing datasets with filters requires. */
 struct kind {
     const char *name;
     int chunked, filtered, axes, shared;
@@ -49,7 +49,7 @@ static struct box smaller(int who, const int dims[2])
     return box;
 }
 
-/* What a dataset holds in the end; one step in two rounds, each further step in one that leaves gaps. */
+/* The final contents of a dataset; step 0 is written in two rounds, each further one in one that leaves gaps. */
 static unsigned *expected(const struct kind *kind, const int dims[2])
 {
     long all = (long)dims[0] * dims[1];
@@ -125,7 +125,7 @@ static void write_set(hid_t file, hid_t group, const struct kind *kind, const in
     for (int step = 0; step < (kind->axes == 3 ? STEPS : 1); step++) {
         hsize_t grown[3] = {step + 1, dims[0], dims[1]};
         if (step) H5(H5Dset_extent(set, grown));
-        /* What another rank wrote to the same chunk before has to be there before this. */
+        /* Another rank's earlier write to the same chunk has to be stored before this one. */
         H5(H5Fflush(file, H5F_SCOPE_GLOBAL));
         barrier();
         mine = packed(wanted + (long)step * dims[0] * dims[1], dims, &part);
@@ -146,7 +146,7 @@ static void write_set(hid_t file, hid_t group, const struct kind *kind, const in
     H5(H5Dclose(set));
 }
 
-/* `plainly`: each rank for itself, with read(2). */
+/* `plainly`: each rank separately, with read(2). */
 static void compare(const char *path, const int dims[2], int plainly)
 {
     hid_t access = H5(H5Pcreate(H5P_FILE_ACCESS));

@@ -1,6 +1,6 @@
 /*
- * Reads and writes that are under way while others begin: independent ones, several at a time,
- * those with a begin and an end, and collective ones.
+ * Nonblocking reads and writes: independent ones, several at a time, split collective ones (begin and end),
+ * and collective ones.
  *
  *   nonblocking all|independent ROWS COLUMNS FILE...
  *
@@ -58,7 +58,7 @@ static void pieces(const char *path, long all, unsigned *wanted, int round)
     }
     free(seen);
     OK(MPI_File_close(&file));
-    whole(path, wanted, all);
+    compare_file(path, wanted, all);
 }
 
 enum how { INDEPENDENT, BEGIN_AND_END, COLLECTIVE, COLLECTIVE_AT };
@@ -114,7 +114,7 @@ static void boxes(const char *path, const int dims[2], unsigned *wanted, const s
     free(mine);
     free(seen);
     OK(MPI_File_close(&file));
-    whole(path, wanted, (long)dims[0] * dims[1]);
+    compare_file(path, wanted, (long)dims[0] * dims[1]);
 }
 
 int main(int argc, char **argv)

@@ -1,11 +1,11 @@
 /*
- * PnetCDF: variables written collectively, by each rank for itself, and with requests that are waited for
- * together; record variables, and a header that grows and moves all data behind it.
+ * PnetCDF: variables written collectively, independently, and with requests that are waited for together;
+ * record variables, and a header that grows and moves all data after it.
  *
  *   pnetcdf write|read ROWS COLUMNS FILE...
  *
- * `write` makes each file anew in every format and for several hints and compares it; `read` compares what an
- * earlier run left.
+ * `write` creates each file in every format and for several hints and compares it; `read` compares the files of
+ * an earlier run.
  */
 #include "array.h"
 
@@ -25,7 +25,7 @@ static const char *const NAMES[VARIABLES] = {"collective", "independent", "reque
 
 static int records(int variable) { return variable == RECORDS || variable == OTHER_RECORDS; }
 
-/* What a variable holds in the end. */
+/* The final contents of a variable. */
 static int *expected(int variable, const int dims[2])
 {
     long all = (long)dims[0] * dims[1] * (records(variable) ? STEPS : 1);
@@ -39,7 +39,7 @@ static void same_ints(const char *what, const int *found, const int *wanted, lon
     same(what, (const unsigned *)found, (const unsigned *)wanted, count);
 }
 
-/* The box of `who` at a step, as PnetCDF wants it. */
+/* The box of `who` at a step, in PnetCDF's form. */
 static struct box place(int who, const int dims[2], int step, MPI_Offset start[3], MPI_Offset count[3])
 {
     struct box box = box_of(who, dims);
@@ -93,7 +93,7 @@ static void write_requests(int file, const int dims[2])
     free(all);
 }
 
-/* The neighbour's box while the file is open, and all of each variable once it was opened anew. */
+/* The neighbour's box while the file is open, and all of each variable after it was opened again. */
 static void compare_box(int file, int variable, const int dims[2])
 {
     int *all = expected(variable, dims), first = records(variable) ? 0 : 1, step = first ? 0 : STEPS - 1;
@@ -155,7 +155,7 @@ static void make(const char *path, const int dims[2], int format, const struct h
     barrier();
     NC(ncmpi_sync(file));
     for (int variable = 0; variable < LATE; variable++) compare_box(file, variable, dims);
-    /* A longer header: the ranks move all variables behind it. */
+    /* A longer header: the ranks move all variables after it. */
     char text[5000];
     memset(text, 'x', sizeof text);
     NC(ncmpi_redef(file));

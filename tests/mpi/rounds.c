@@ -1,11 +1,11 @@
 /*
- * Round after round of writes by all ranks, each synced and then read by the neighbour, until somebody says that it
- * is enough: what happens to servers and links meanwhile must not show.
+ * Round after round of writes by all ranks, each synced and then read by the neighbour, until a file requests the
+ * end: faults of servers and links meanwhile must have no effect.
  *
  *   rounds PROGRESS ROWS COLUMNS FILE...
  *
- * PROGRESS is a directory that all ranks see and that is on no mount: `round` in it has the number of the rounds
- * that are done; a file `enough` ends the program after the round that runs.
+ * PROGRESS is a directory that all ranks see and that is on no mount: `round` in it has the number of completed
+ * rounds; a file `enough` ends the program after the current round.
  */
 #include "array.h"
 
@@ -21,7 +21,7 @@ static void note(int round)
         FAIL("%s: %s", path, strerror(errno));
 }
 
-/* Whether the round that was done is the last one: what rank 0 sees. */
+/* Whether the completed round is the last one; rank 0 decides. */
 static int enough(void)
 {
     char path[420];
@@ -47,11 +47,11 @@ static void one_round(MPI_File file, const int dims[2], unsigned *wanted, int ro
         OK(MPI_File_write_all(file, bytes, volume(&own), MPI_UNSIGNED, MPI_STATUS_IGNORE));
         free(bytes);
     } else {
-        long turns = elements / (piece * RANKS);
-        for (long i = 0; i < turns * piece * RANKS; i++) wanted[i] = value(i, round);
+        long cycles = elements / (piece * RANKS);
+        for (long i = 0; i < cycles * piece * RANKS; i++) wanted[i] = value(i, round);
         OK(MPI_File_set_view(file, 0, MPI_UNSIGNED, MPI_UNSIGNED, "native", MPI_INFO_NULL));
-        for (long turn = 0; turn < turns; turn++) {
-            long at = (turn * RANKS + rank) * piece;
+        for (long cycle = 0; cycle < cycles; cycle++) {
+            long at = (cycle * RANKS + rank) * piece;
             OK(MPI_File_write_at(file, at, wanted + at, piece, MPI_UNSIGNED, MPI_STATUS_IGNORE));
         }
     }
@@ -61,7 +61,7 @@ static void one_round(MPI_File file, const int dims[2], unsigned *wanted, int ro
     MPI_Status status;
     OK(MPI_File_read_at(file, 0, seen, elements, MPI_UNSIGNED, &status));
     transferred(&status, elements);
-    same("what all have synced", seen, wanted, elements);
+    same("the synced data of all", seen, wanted, elements);
     free(seen);
     barrier();
 }
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < files; i++) {
         snprintf(doing, sizeof doing, "%s, in the end", argv[4 + i]);
         OK(MPI_File_close(&file[i]));
-        whole(argv[4 + i], wanted[i], elements);
+        compare_file(argv[4 + i], wanted[i], elements);
     }
     return MPI_Finalize();
 }

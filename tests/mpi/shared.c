@@ -1,6 +1,6 @@
 /*
- * The file pointer that ranks share: whoever comes first writes and reads first, nothing twice and nothing
- * left out; in ordered mode by rank.
+ * The shared file pointer: the first rank to call writes and reads first, nothing twice and nothing left out; in
+ * ordered mode by rank.
  *
  *   shared ELEMENTS FILE...
  */
@@ -17,7 +17,7 @@ static void fill(unsigned *record, int who, int n)
     for (int i = 0; i < RECORD; i++) record[i] = element(who, n, i);
 }
 
-/* Notes the record in `times` (how often each was seen), or fails when it is not one. */
+/* Counts the record in `times`, or fails if it is not one. */
 static void note(const unsigned *record, int *times)
 {
     int number = (int)(record[0] - 1) / RECORD;
@@ -34,7 +34,7 @@ static void each_once(const int *times)
         if (times[n] != 1) FAIL("record %d of rank %d is there %d times", n % RECORDS, n / RECORDS, times[n]);
 }
 
-/* Anybody's records, in the order in which they come. */
+/* Records of any rank, in the order of the calls. */
 static void unordered(const char *path, long elements, unsigned *wanted)
 {
     snprintf(doing, sizeof doing, "%s, shared", path);
@@ -82,7 +82,7 @@ static void unordered(const char *path, long elements, unsigned *wanted)
     barrier();
 }
 
-/* By rank, each a share of its own length; rank 2 writes nothing now and then. */
+/* By rank, each with a share of different length; rank 2 sometimes writes nothing. */
 static void ordered(const char *path, long elements, unsigned *wanted)
 {
     snprintf(doing, sizeof doing, "%s, ordered", path);
@@ -90,33 +90,33 @@ static void ordered(const char *path, long elements, unsigned *wanted)
     MPI_Status status;
     OK(MPI_File_set_view(file, 0, MPI_UNSIGNED, MPI_UNSIGNED, "native", MPI_INFO_NULL));
     long at = 0, mine[2 * RECORDS], lens[2 * RECORDS];
-    for (int turn = 0; turn < RECORDS; turn++)
+    for (int cycle = 0; cycle < RECORDS; cycle++)
         for (int who = 0; who < RANKS; who++) {
-            long len = who == 2 && turn % 2 ? 0 : 1 + (turn + 3 * who) % 4;
-            if (who == rank) mine[turn] = at, lens[turn] = len;
-            if (who == (rank + 1) % RANKS) mine[RECORDS + turn] = at, lens[RECORDS + turn] = len;
+            long len = who == 2 && cycle % 2 ? 0 : 1 + (cycle + 3 * who) % 4;
+            if (who == rank) mine[cycle] = at, lens[cycle] = len;
+            if (who == (rank + 1) % RANKS) mine[RECORDS + cycle] = at, lens[RECORDS + cycle] = len;
             for (; len > 0; len--, at++) wanted[at] = value(at, 9);
         }
     WANT(at <= elements);
-    for (int turn = 0; turn < RECORDS; turn++) {
-        if (turn % 4 == 3) {
-            OK(MPI_File_write_ordered_begin(file, wanted + mine[turn], lens[turn], MPI_UNSIGNED));
-            OK(MPI_File_write_ordered_end(file, wanted + mine[turn], &status));
+    for (int cycle = 0; cycle < RECORDS; cycle++) {
+        if (cycle % 4 == 3) {
+            OK(MPI_File_write_ordered_begin(file, wanted + mine[cycle], lens[cycle], MPI_UNSIGNED));
+            OK(MPI_File_write_ordered_end(file, wanted + mine[cycle], &status));
         } else {
-            OK(MPI_File_write_ordered(file, wanted + mine[turn], lens[turn], MPI_UNSIGNED, &status));
+            OK(MPI_File_write_ordered(file, wanted + mine[cycle], lens[cycle], MPI_UNSIGNED, &status));
         }
-        if (lens[turn]) transferred(&status, lens[turn]);
+        if (lens[cycle]) transferred(&status, lens[cycle]);
     }
     handed_over(file);
     OK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
-    for (int turn = 0; turn < RECORDS; turn++) {
+    for (int cycle = 0; cycle < RECORDS; cycle++) {
         unsigned seen[4];
-        OK(MPI_File_read_ordered(file, seen, lens[turn], MPI_UNSIGNED, &status));
-        if (lens[turn]) transferred(&status, lens[turn]);
-        same("the share of a turn", seen, wanted + mine[turn], lens[turn]);
+        OK(MPI_File_read_ordered(file, seen, lens[cycle], MPI_UNSIGNED, &status));
+        if (lens[cycle]) transferred(&status, lens[cycle]);
+        same("the share of a cycle", seen, wanted + mine[cycle], lens[cycle]);
     }
     OK(MPI_File_close(&file));
-    whole(path, wanted, elements);
+    compare_file(path, wanted, elements);
 }
 
 int main(int argc, char **argv)

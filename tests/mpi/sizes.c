@@ -1,5 +1,5 @@
 /*
- * What MPI-IO does to a file as a whole: its size, room made in advance, appending, deleting.
+ * MPI-IO operations on entire files: size, preallocation, appending, deleting.
  *
  *   sizes bytes FILE             a file that grows; it is not there at first
  *   sizes array ELEMENTS FILE    a declared array, whose size is that of its dims
@@ -27,7 +27,7 @@ static void holds(const char *path, const unsigned char *wanted, long size)
     barrier();
 }
 
-/* Each rank writes 100 bytes from `at` on, behind each other. */
+/* Each rank writes 100 bytes from `at` on, one after the other. */
 static void hundreds(MPI_File file, unsigned char *wanted, long at, int seed)
 {
     for (long i = at; i < at + 100 * RANKS; i++) wanted[i] = (unsigned char)(value(i, seed) >> 8);
@@ -61,7 +61,7 @@ static void bytes(const char *path)
     WANT(size_of(file) == 150000);
     OK(MPI_File_preallocate(file, 400));
     WANT(size_of(file) == 150000);
-    /* What was made room for is undefined until it is written. */
+    /* Preallocated bytes are undefined until they are written. */
     for (long i = 700; i < 150000; i++) wanted[i] = (unsigned char)(i % 251);
     for (long i = 700 + 1000 * rank; i < 150000; i += 1000 * RANKS)
         OK(MPI_File_write_at(file, i, wanted + i, i + 1000 < 150000 ? 1000 : 150000 - i, MPI_BYTE, MPI_STATUS_IGNORE));
@@ -76,9 +76,9 @@ static void bytes(const char *path)
     OK(MPI_File_get_position_shared(file, &at));
     WANT(at == 150000);
     barrier();
-    for (int turn = 0; turn < 3; turn++) {
-        for (long i = 0; i < 10 * RANKS; i++) wanted[150000 + turn * 10 * RANKS + i] = (unsigned char)(i + turn + 1);
-        OK(MPI_File_write_ordered(file, wanted + 150000 + (turn * RANKS + rank) * 10, 10, MPI_BYTE,
+    for (int cycle = 0; cycle < 3; cycle++) {
+        for (long i = 0; i < 10 * RANKS; i++) wanted[150000 + cycle * 10 * RANKS + i] = (unsigned char)(i + cycle + 1);
+        OK(MPI_File_write_ordered(file, wanted + 150000 + (cycle * RANKS + rank) * 10, 10, MPI_BYTE,
                                   MPI_STATUS_IGNORE));
     }
     OK(MPI_File_close(&file));
@@ -112,7 +112,7 @@ static void array(const char *path, long elements)
     handed_over(file);
     holds(path, wanted, size);
 
-    /* Its dims say how long it is. */
+    /* Its dims determine its size. */
     OK(MPI_File_set_errhandler(file, MPI_ERRORS_RETURN));
     WANT(MPI_File_set_size(file, size / 2) != MPI_SUCCESS);
     WANT(MPI_File_set_size(file, size + 4) != MPI_SUCCESS);
@@ -128,7 +128,7 @@ static void array(const char *path, long elements)
     OK(MPI_File_close(&file));
     holds(path, wanted, size);
 
-    snprintf(doing, sizeof doing, "%s, emptied and written anew", path);
+    snprintf(doing, sizeof doing, "%s, emptied and written again", path);
     file = opened(path, MPI_MODE_CREATE | MPI_MODE_RDWR, NULL);
     OK(MPI_File_set_size(file, 0));
     WANT(size_of(file) == size);
@@ -139,7 +139,7 @@ static void array(const char *path, long elements)
     free(wanted);
 }
 
-/* A file that goes when it is closed, and one that is deleted by its name. */
+/* A file that is deleted when it is closed, and one that is deleted by its name. */
 static void deleting(const char *path)
 {
     snprintf(doing, sizeof doing, "%s, delete on close", path);

@@ -3,8 +3,8 @@
  *
  *   subarray ROWS COLUMNS FILE...
  *
- * Every other round leaves out the last row and column of each box: what lies there stays as it was,
- * also where data sieving reads and writes it back.
+ * Every other round omits the last row and column of each box: the data there must not change, also where data
+ * sieving reads and writes it back.
  */
 #include "array.h"
 
@@ -46,7 +46,7 @@ static void exercise(const char *path, const int dims[2], unsigned *wanted, cons
     free(mine);
     free(seen);
     OK(MPI_File_close(&file));
-    whole(path, wanted, (long)dims[0] * dims[1]);
+    compare_file(path, wanted, (long)dims[0] * dims[1]);
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 /*
  * The table of the note on variable-size chunks: a 16 × 16 array, four selections that fit no regular
- * chunks, each written by its rank in one call; or such an array for every time step, one behind the other.
+ * chunks, each written by its rank in one call; or such an array for every time step, one after the other.
  *
  *   table independent|collective STEPS FILE
  *
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     }
     OK(MPI_Type_free(&type));
     OK(MPI_File_close(&file));
-    whole(argv[3], wanted, all * steps);
+    compare_file(argv[3], wanted, all * steps);
     free(wanted);
     return MPI_Finalize();
 }

@@ -1,30 +1,30 @@
 /*
- * Pieces of the ranks in turn, as fine as can be: through vector views, from memory that is strided too.
+ * Very small pieces of the ranks in round-robin order: through vector views, from memory that is strided too.
  *
  *   vector ELEMENTS FILE...
  *
- * A rank leaves every third of its pieces out; what lies there stays.
+ * A rank omits every third of its pieces; the data there must not change.
  */
 #include "check.h"
 
 #define PIECE 3
 
-/* Which rank has element `i`, or -1. */
+/* The rank of element `i`, or -1. */
 static int owner(long i) { return i / (RANKS * PIECE) % 3 == 2 ? -1 : (int)(i / PIECE % RANKS); }
 
-/* Three turns of the ranks, of which the third is left out. */
+/* Three cycles of the ranks, of which the third is omitted. */
 static void set_view(MPI_File file, int who)
 {
-    MPI_Datatype two, turns;
+    MPI_Datatype two, cycles;
     OK(MPI_Type_vector(2, PIECE, RANKS * PIECE, MPI_UNSIGNED, &two));
-    OK(MPI_Type_create_resized(two, 0, 3 * RANKS * PIECE * 4, &turns));
-    OK(MPI_Type_commit(&turns));
-    OK(MPI_File_set_view(file, (MPI_Offset)who * PIECE * 4, MPI_UNSIGNED, turns, "native", MPI_INFO_NULL));
+    OK(MPI_Type_create_resized(two, 0, 3 * RANKS * PIECE * 4, &cycles));
+    OK(MPI_Type_commit(&cycles));
+    OK(MPI_File_set_view(file, (MPI_Offset)who * PIECE * 4, MPI_UNSIGNED, cycles, "native", MPI_INFO_NULL));
     OK(MPI_Type_free(&two));
-    OK(MPI_Type_free(&turns));
+    OK(MPI_Type_free(&cycles));
 }
 
-/* The elements of `who`, each followed by one of other use. */
+/* The elements of `who`, each followed by an unused one. */
 static unsigned *owned(const unsigned *array, long elements, int who, int *count)
 {
     unsigned *spread = room(8 * elements);
@@ -67,7 +67,7 @@ static void exercise(const char *path, long elements, unsigned *wanted, const st
     free(seen);
     OK(MPI_Type_free(&spread));
     OK(MPI_File_close(&file));
-    whole(path, wanted, elements);
+    compare_file(path, wanted, elements);
 }
 
 int main(int argc, char **argv)

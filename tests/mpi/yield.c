@@ -1,7 +1,7 @@
 /*
- * MPICH over UCX waits by looking again and again and never gives up the processor. Where ranks outnumber
- * processors each message then costs the time slice of somebody who waits for it. Preloaded, this lets
- * another rank run whenever there was nothing to do.
+ * MPICH over UCX waits by polling and never yields the processor. If there are more ranks than processors, each
+ * message then costs the time slice of a waiting rank. Preloaded, this lets another rank run whenever there is
+ * nothing to do.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

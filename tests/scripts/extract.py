@@ -1,4 +1,4 @@
-"""Takes one variable out of a NetCDF file as raw little-endian bytes; prints its shape as JSON.
+"""Writes one variable of a NetCDF file to a raw little-endian file; prints its dims and dtype as JSON.
 
 usage: extract.py FILE VARIABLE RAW
 """

@@ -1,18 +1,18 @@
-"""A process that takes locks, one step after the other, and says how each came out.
+"""Runs lock operations one after the other and prints the result of each.
 
 usage: locker.py STEP...
 
-Steps, each one word with its parts between commas:
+Each step is one word with comma-separated arguments:
   open,NAME,PATH            opens PATH for reading and writing as NAME
-  read,NAME,PATH            opens it for reading
-  close,NAME
-  fcntl,NAME,MODE,FIRST,LEN locks bytes: sh, ex, un; with ! behind it, without waiting
-  flock,NAME,MODE           the same for the whole file
-  ofd,NAME,MODE,FIRST,LEN   as fcntl, of the open file description
-  alarm                     from now on a signal comes every 50 ms, and ends what waits
-  stay                      waits to be killed
+  read,NAME,PATH            opens PATH for reading as NAME
+  close,NAME                closes NAME
+  fcntl,NAME,MODE,FIRST,LEN locks or unlocks bytes: MODE is sh, ex or un; with ! appended it does not wait
+  flock,NAME,MODE           the same with flock, for the entire file
+  ofd,NAME,MODE,FIRST,LEN   as fcntl, with the open file description as the owner
+  alarm                     starts a signal every 50 ms, which interrupts a step that waits
+  stay                      waits until the process is killed
 
-Prints a line for each step before (what it is) and after (what came of it).
+Prints a line before each step (its number and name) and one after it (the same, and the result).
 """
 import errno
 import fcntl
@@ -58,7 +58,7 @@ def step(what, args, files):
         while True:
             signal.pause()
     else:
-        sys.exit(f"locker.py: no step {what}")
+        sys.exit(f"locker.py: unknown step {what}")
 
 
 def main():

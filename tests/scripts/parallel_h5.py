@@ -1,6 +1,6 @@
-"""Writes and reads one HDF5 file with h5py from several ranks; every element is compared.
+"""Writes and reads one HDF5 file with h5py from several ranks and compares every element.
 
-usage: parallel_h5.py FILE     (under mpirun; each rank may be told another path of the same file)
+usage: parallel_h5.py FILE     (under mpirun; ranks may have different paths of the same file)
 """
 import sys
 

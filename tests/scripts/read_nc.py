@@ -1,4 +1,4 @@
-"""Compares all variables that tests/mpi/pnetcdf.c wrote with what they have to be.
+"""Compares all variables written by tests/mpi/pnetcdf.c with their expected values.
 
 usage: read_nc.py ROWS COLUMNS FILE...
 """

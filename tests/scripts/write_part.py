@@ -1,9 +1,9 @@
-"""Writes one box of an array, taken from a raw file of the whole, as one process of a parallel program.
+"""Writes one box of an array, read from a raw file of the entire array, as one process of a parallel program.
 
 usage: write_part.py OBJECT RAW DIMS ELEM BOUNDS WAY
   DIMS 16,16   ELEM bytes of an element   BOUNDS 0:10,0:9
-  WAY  rows       each row of the box with one pwrite to the plain file
-       selection  the packed box in one write to OBJECT@[BOUNDS]
+  WAY  rows       writes each row of the box with one pwrite to OBJECT
+       selection  writes the packed box to OBJECT@[BOUNDS], with one write unless it is short
 """
 import itertools
 import os
@@ -18,7 +18,7 @@ with open(raw, "rb") as source:
 
 
 def rows():
-    """Offset in the whole and bytes of each row of the box."""
+    """Yields the offset in the array and the bytes of each row of the box."""
     for at in itertools.product(*(range(*axis) for axis in box[:-1])):
         index = 0
         for i, dim in zip(at + (box[-1][0],), dims):

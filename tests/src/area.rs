@@ -1,20 +1,19 @@
-//! A directory for one test.
+//! A temporary directory for one test.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A directory with a short path (sockets in it must not exceed 107 bytes), gone when dropped.
+/// A directory with a short path (sockets in it must not exceed 107 bytes), removed when dropped.
 #[derive(Debug)]
 pub struct Area {
     dir: TempDir,
 }
 
 impl Area {
-    /// A new, empty one, in `$SLABFS_TEST_DIR` or `/tmp`.
+    /// Creates an empty one, in `$SLABFS_TEST_DIR` or `/tmp`.
     ///
-    /// # Panics
-    /// When there can be none.
+    /// # Panics If it cannot be created.
     pub fn new() -> Area {
         let parent = std::env::var_os("SLABFS_TEST_DIR")
             .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
@@ -22,7 +21,7 @@ impl Area {
             .prefix("sfs")
             .tempdir_in(&parent)
             .expect("a temporary directory");
-        // Other users have to get through to a mount in it.
+        // Other users need access to a mount in it.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).expect("opening the directory");
         Area { dir }
@@ -40,8 +39,7 @@ impl Area {
 
     /// A new directory in it.
     ///
-    /// # Panics
-    /// When it cannot be made.
+    /// # Panics If it cannot be created.
     pub fn mkdir(&self, name: &str) -> PathBuf {
         let path = self.at(name);
         std::fs::create_dir_all(&path).expect("a directory");
@@ -50,8 +48,7 @@ impl Area {
 
     /// A new file in it.
     ///
-    /// # Panics
-    /// When it cannot be written.
+    /// # Panics If it cannot be written.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(name);
         std::fs::write(&path, bytes).expect("a file");

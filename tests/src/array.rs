@@ -1,6 +1,6 @@
 //! The naive array that mounts are compared with: all elements in one buffer, row-major.
 //!
-//! Slow and plain on purpose; it shares no code with what it tests.
+//! Slow and simple on purpose; it shares no code with the tested code.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub struct Array {
     pub dims: Vec<u64>,
     /// Bytes of an element.
     pub elem: usize,
-    /// What unwritten elements hold.
+    /// Value of unwritten elements.
     pub fill: Vec<u8>,
     /// The elements, row-major.
     pub bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Array {
 pub struct Select(pub Vec<(u64, u64, u64)>);
 
 impl Select {
-    /// A box given by its bounds an axis.
+    /// A box given by its bounds per axis.
     pub fn boxed(bounds: &[(u64, u64)]) -> Select {
         Select(
             bounds
@@ -86,7 +86,7 @@ impl Select {
 }
 
 impl Array {
-    /// One of nothing but fill; an empty `fill` stands for zero.
+    /// An array of fill; an empty `fill` stands for zero.
     pub fn new(dims: &[u64], elem: usize, fill: &[u8]) -> Array {
         let fill = if fill.is_empty() {
             vec![0; elem]
@@ -150,29 +150,29 @@ impl Array {
         }
     }
 
-    /// Writes bytes at a byte offset of the whole.
+    /// Writes bytes at a byte offset of the array.
     pub fn put_plain(&mut self, offset: usize, bytes: &[u8]) {
         self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Gives it other dims: what is in both stays, what is new is fill.
+    /// Sets other dims: elements inside both stay, new elements are fill.
     pub fn resize(&mut self, dims: &[u64]) {
         let mut new = Array::new(dims, self.elem, &self.fill);
-        let kept = Select(
+        let common = Select(
             self.dims
                 .iter()
                 .zip(dims)
                 .map(|(&old, &new)| (0, old.min(new), 1))
                 .collect(),
         );
-        if kept.count() > 0 {
-            let packed = self.get(&kept);
-            new.put(&kept, 0, &packed);
+        if common.count() > 0 {
+            let packed = self.get(&common);
+            new.put(&common, 0, &packed);
         }
         *self = new;
     }
 
-    /// Makes it all fill.
+    /// Sets all elements to fill.
     pub fn clear(&mut self) {
         *self = Array::new(&self.dims, self.elem, &self.fill);
     }

@@ -1,13 +1,12 @@
-//! The `slabfs` binary under test: built once, from the sources as they are now.
+//! The `slabfs` binary under test: built once, from the current sources.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Path of the binary. `$SLABFS_BINARY` names another one than the one next to the tests.
+/// Path of the binary. `$SLABFS_BINARY` overrides the one next to the tests.
 ///
-/// # Panics
-/// When it cannot be built.
+/// # Panics If it cannot be built.
 pub fn path() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("SLABFS_BINARY") {
@@ -16,9 +15,9 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// Builds it in the profile and target directory of this test, so that it is never an old one. `$SLABFS_BUILT` says with
-/// what it was built before (`tools/test`): alone it would have other features of the same packages, and nearly all of it would be
-/// compiled once more while the first tests wait.
+/// Builds it in the profile and target directory of this test, so that it is never outdated. `$SLABFS_BUILT`
+/// has the cargo arguments of the previous build (`tools/test`): alone it would use other features of the same
+/// packages, and nearly everything would be compiled again while the first tests wait.
 fn build() -> PathBuf {
     let dir = profile_dir();
     let target = dir.parent().expect("the target directory");
@@ -50,7 +49,7 @@ fn build() -> PathBuf {
     binary
 }
 
-/// `target/debug`: test executables lie in its folder `deps`.
+/// `target/debug`: test executables are in its folder `deps`.
 pub(crate) fn profile_dir() -> PathBuf {
     let test = std::env::current_exe().expect("this executable");
     let dir = test.parent().expect("its folder");

@@ -10,7 +10,8 @@ use crate::{Area, Service, mounts, poll};
 /// A metadata server, data servers and mounts over unix sockets, or over TCP with a key.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped in this order: mounts flush to servers, so the servers go last, and what is between them after.
+    // Dropped in this order: mounts flush to servers, so the servers are dropped later, and the network after
+    // them.
     mounts: Vec<Node>,
     servers: Vec<Node>,
     md: Node,
@@ -36,11 +37,11 @@ struct Node {
     service: Option<Service>,
     name: String,
     args: Vec<String>,
-    /// Of a mount: where it is.
+    /// For a mount: its mount point.
     mnt: Option<PathBuf>,
     /// A process in whose network namespace it starts.
     inside: Option<u32>,
-    /// So many files it may open, if that is said.
+    /// Its limit of open files, if set.
     files: Option<u64>,
 }
 
@@ -94,8 +95,7 @@ impl Drop for Node {
 impl Cluster {
     /// Over unix sockets, all started and ready.
     ///
-    /// # Panics
-    /// When something does not come up.
+    /// # Panics If something does not start.
     #[track_caller]
     pub fn start(servers: usize, mounts: usize) -> Cluster {
         Cluster::with(servers, mounts, &[])
@@ -103,8 +103,7 @@ impl Cluster {
 
     /// The same, with further flags for the mounts.
     ///
-    /// # Panics
-    /// When something does not come up.
+    /// # Panics If something does not start.
     #[track_caller]
     pub fn with(servers: usize, mounts: usize, mount_flags: &[&str]) -> Cluster {
         let mut cluster = Cluster::new(servers, mount_flags, false);
@@ -114,8 +113,7 @@ impl Cluster {
 
     /// Over TCP on the loopback, with a shared key.
     ///
-    /// # Panics
-    /// When something does not come up.
+    /// # Panics If something does not start.
     #[track_caller]
     pub fn tcp(servers: usize, mounts: usize) -> Cluster {
         let mut cluster = Cluster::new(servers, &[], true);
@@ -126,14 +124,13 @@ impl Cluster {
     /// Over TCP with a shared key, the servers and each mount in a network namespace of its own: the links of
     /// mounts can be cut. Nothing is started yet. Needs the superuser.
     ///
-    /// # Panics
-    /// When there is no namespace.
+    /// # Panics If a namespace cannot be created.
     #[track_caller]
     pub fn networked(servers: usize, mount_flags: &[&str]) -> Cluster {
         Cluster::over(Over::Network, servers, mount_flags)
     }
 
-    /// One of which nothing is started yet.
+    /// A cluster without running processes.
     pub fn new(servers: usize, mount_flags: &[&str], tcp: bool) -> Cluster {
         let over = if tcp { Over::Tcp } else { Over::Unix };
         Cluster::over(over, servers, mount_flags)
@@ -205,10 +202,9 @@ impl Cluster {
         }
     }
 
-    /// Starts everything, and adds so many mounts.
+    /// Starts everything, and adds `mounts` mounts.
     ///
-    /// # Panics
-    /// When something does not come up.
+    /// # Panics If something does not start.
     #[track_caller]
     pub fn start_all(&mut self, mounts: usize) {
         self.start_md();
@@ -218,18 +214,16 @@ impl Cluster {
 
     /// Starts the metadata server and waits for it.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn start_md(&mut self) {
         self.md.launch(&self.area, &[]);
         self.md.service.as_mut().expect("launched").ready();
     }
 
-    /// Starts the metadata server with flags for this time.
+    /// Starts the metadata server with flags for this start.
     ///
-    /// # Errors
-    /// What it said when it did not come up.
+    /// # Errors Its output if it does not start.
     pub fn try_start_md(&mut self, flags: &[&str]) -> Result<(), String> {
         self.md.launch(&self.area, flags);
         let result = self.md.service.as_mut().expect("launched").try_ready();
@@ -241,21 +235,20 @@ impl Cluster {
 
     /// Starts data server `i` and waits for it.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn start_server(&mut self, i: usize) {
         self.launch_server(i);
         self.await_server(i);
     }
 
-    /// Gives data server `i` further flags, for its next start.
+    /// Adds flags to data server `i`, for its next start.
     pub fn server_flags(&mut self, i: usize, flags: &[&str]) {
         let flags = flags.iter().map(|&flag| flag.to_owned());
         self.servers[i].args.extend(flags);
     }
 
-    /// Data server `i` may open so many files, from its next start on.
+    /// Limits the open files of data server `i`, from its next start on.
     pub fn server_files(&mut self, i: usize, files: u64) {
         self.servers[i].files = Some(files);
     }
@@ -267,8 +260,7 @@ impl Cluster {
 
     /// Waits for data server `i`.
     ///
-    /// # Panics
-    /// When it ends instead.
+    /// # Panics If it ends instead.
     #[track_caller]
     pub fn await_server(&mut self, i: usize) {
         self.servers[i].service.as_mut().expect("launched").ready();
@@ -276,8 +268,7 @@ impl Cluster {
 
     /// Adds a mount and waits for it.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn add_mount(&mut self) {
         let mnt = self.area.mkdir(&format!("m{}", self.mounts.len()));
@@ -287,7 +278,7 @@ impl Cluster {
         let name = format!("mount{i}");
         let inside = self.network.as_mut().map(|network| {
             network.add(self.area.path());
-            network.beside_mount(i)
+            network.host_of_mount(i)
         });
         self.mounts.push(Node {
             service: None,
@@ -302,8 +293,7 @@ impl Cluster {
 
     /// The links between namespaces.
     ///
-    /// # Panics
-    /// When the cluster is not [`Cluster::networked`].
+    /// # Panics If the cluster is not [`Cluster::networked`].
     #[track_caller]
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("a network")
@@ -311,8 +301,7 @@ impl Cluster {
 
     /// Starts mount `i` again.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn start_mount(&mut self, i: usize) {
         self.mounts[i].launch(&self.area, &[]);
@@ -324,7 +313,7 @@ impl Cluster {
         self.md.take().kill9();
     }
 
-    /// Stops the metadata server in order.
+    /// Stops the metadata server cleanly.
     pub fn stop_md(&mut self) {
         self.md.take().stop();
     }
@@ -334,37 +323,35 @@ impl Cluster {
         self.servers[i].take().kill9();
     }
 
-    /// Stops data server `i` in order.
+    /// Stops data server `i` cleanly.
     pub fn stop_server(&mut self, i: usize) {
         self.servers[i].take().stop();
     }
 
-    /// Ends mount `i` with SIGKILL and takes its dead mount away.
+    /// Ends mount `i` with SIGKILL and removes its dead mount.
     pub fn kill_mount(&mut self, i: usize) {
         self.mounts[i].take().kill9();
         mounts::detach(&self.mnt(i));
     }
 
-    /// Stops mount `i` in order.
+    /// Stops mount `i` cleanly.
     ///
-    /// # Panics
-    /// When it stays mounted.
+    /// # Panics If it stays mounted.
     pub fn stop_mount(&mut self, i: usize) {
         self.mounts[i].take().stop();
         assert!(!mounts::is_mounted(&self.mnt(i)), "mount {i} stays");
     }
 
-    /// Tells mount `i` to stop; how it ended, and its log.
+    /// Sends mount `i` a signal to stop; returns its exit status and its log.
     pub fn end_mount(&mut self, i: usize) -> (i32, String) {
         let service = self.mounts[i].take();
         service.signal(nix::sys::signal::Signal::SIGTERM);
         (service.wait(), service.log())
     }
 
-    /// Tells mount `i` to stop, and tells it again before it has; how it ended, and its log.
+    /// Sends mount `i` a signal to stop, and another one before it has; returns its exit status and its log.
     ///
-    /// # Panics
-    /// When it does not listen, or does not end.
+    /// # Panics If it does not react, or does not end.
     pub fn cut_mount_off(&mut self, i: usize) -> (i32, String) {
         let service = self.mounts[i].take();
         for said in ["SIGTERM: stopping", "SIGTERM again: hurrying"] {
@@ -376,8 +363,7 @@ impl Cluster {
 
     /// Stops all mounts, then all servers, and starts all again.
     ///
-    /// # Panics
-    /// When something fails.
+    /// # Panics If something fails.
     #[track_caller]
     pub fn restart(&mut self) {
         let mounts: Vec<usize> = (0..self.mounts.len())
@@ -391,10 +377,9 @@ impl Cluster {
         mounts.iter().for_each(|&i| self.start_mount(i));
     }
 
-    /// Stops what runs, mounts first, and lets `slabfs fsck` look at everything.
+    /// Stops all running processes, mounts first, and runs `slabfs fsck` on everything.
     ///
-    /// # Panics
-    /// When a process does not stop.
+    /// # Panics If a process does not stop.
     pub fn stop_and_fsck(&mut self) -> crate::Outcome {
         for i in 0..self.mounts.len() {
             if self.mounts[i].service.is_some() {
@@ -412,7 +397,7 @@ impl Cluster {
         self.fsck()
     }
 
-    /// `slabfs fsck --deep` of metadata and chunks; nothing may run.
+    /// `slabfs fsck --deep` of metadata and chunks; no process may run.
     pub fn fsck(&self) -> crate::Outcome {
         let mut args = vec!["fsck".to_owned(), "--deep".to_owned(), "--data".to_owned()];
         args.push(self.md_data().display().to_string());
@@ -483,7 +468,7 @@ impl Cluster {
         &self.area
     }
 
-    /// What mount `i` logged.
+    /// The log of mount `i`.
     pub fn mount_log(&self, i: usize) -> String {
         let path = self.area.at(format!("{}.err", self.mounts[i].name));
         String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
@@ -497,8 +482,7 @@ fn flag<'a>(args: &'a [String], name: &str) -> &'a str {
 
 /// Writes a file that only its owner may read.
 ///
-/// # Panics
-/// When it cannot be written.
+/// # Panics If it cannot be written.
 pub fn write_key(area: &Area, name: &str, key: &[u8]) -> PathBuf {
     let path = area.write(name, key);
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -506,10 +490,9 @@ pub fn write_key(area: &Area, name: &str, key: &[u8]) -> PathBuf {
     path
 }
 
-/// A port of the loopback that nobody has at this moment.
+/// A currently unused port of the loopback.
 ///
-/// # Panics
-/// When there is none.
+/// # Panics If there is none.
 pub fn free_port() -> String {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

@@ -1,4 +1,4 @@
-//! What lies in a data directory, found by content: the tests know formats, not paths.
+//! Searches data directories by content: the tests know formats, not paths.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,7 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Every place where `bytes` stand in files below a directory.
+/// Every occurrence of `bytes` in files below a directory.
 pub fn find(dir: &Path, bytes: &[u8]) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for path in files(dir) {
@@ -47,10 +47,9 @@ fn position(content: &[u8], bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Turns over all bits of one byte of a file.
+/// Inverts all bits of one byte of a file.
 ///
-/// # Panics
-/// When the file has no such byte.
+/// # Panics If the file has no such byte.
 pub fn flip(path: &Path, at: u64) {
     let file = OpenOptions::new()
         .read(true)
@@ -65,8 +64,7 @@ pub fn flip(path: &Path, at: u64) {
 
 /// The files of the metadata journal below a directory, in the order of their numbers.
 ///
-/// # Panics
-/// When there are none.
+/// # Panics If there are none.
 pub fn journals(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<(u64, PathBuf)> = files(dir)
         .into_iter()
@@ -87,10 +85,9 @@ pub fn journals(dir: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The directory of sled, which keeps a file `conf` and a file `db`.
+/// The directory of sled, which has a file `conf` and a file `db`.
 ///
-/// # Panics
-/// When there is none.
+/// # Panics If there is none.
 pub fn sled(dir: &Path) -> PathBuf {
     files(dir)
         .into_iter()

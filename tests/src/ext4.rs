@@ -1,7 +1,7 @@
-//! An ext4 to compare with: what it does not pass, no filesystem on this machine has to.
+//! An ext4 to compare with: a test that fails there need not succeed on slabfs.
 //!
-//! It is in a file of the test's area, by way of a loop device, which root can have on most machines and in
-//! few containers.
+//! It is in a file of the test's area, on a loop device, which root can use on most machines and in few
+//! containers.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{Area, mounts, tool};
 /// Bytes of the file; it is sparse.
 const SIZE: u64 = 6 << 30;
 
-/// A mounted, empty ext4, gone when dropped.
+/// A mounted, empty ext4, removed when dropped.
 #[derive(Debug)]
 pub struct Ext4 {
     mnt: PathBuf,
@@ -18,10 +18,9 @@ pub struct Ext4 {
 }
 
 impl Ext4 {
-    /// Makes and mounts one; says why not where that is not possible.
+    /// Creates and mounts one; an error says why that is not possible.
     ///
-    /// # Panics
-    /// When `mkfs.ext4` fails.
+    /// # Panics If `mkfs.ext4` fails.
     #[track_caller]
     pub fn mount() -> Result<Ext4, String> {
         let area = Area::new();
@@ -35,10 +34,10 @@ impl Ext4 {
             _area: area,
         };
         let path = image.display().to_string();
-        // Nothing is written now that can be written when it is needed.
+        // Defer all writes that can be deferred.
         let lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
         tool::program("mkfs.ext4", ["-q", "-F", "-E", lazy, &path]).ok();
-        // As strict about set-id bits and devices as a mount of slabfs; times as it has them by default.
+        // As strict about set-id bits and devices as a mount of slabfs; times as by default.
         let options = "loop,nosuid,nodev,relatime";
         let mounted = tool::program("mount", ["-o", options, &path, &mnt.display().to_string()]);
         if mounted.status != 0 {
@@ -55,7 +54,7 @@ impl Ext4 {
 
 impl Drop for Ext4 {
     fn drop(&mut self) {
-        // The loop device goes with its mount.
+        // The loop device is released with its mount.
         mounts::detach(&self.mnt);
     }
 }

@@ -1,6 +1,6 @@
-//! System calls on files that the standard library has not got, and short names for those it has.
+//! System calls on files that the standard library lacks, and short names for those it has.
 //!
-//! The `unsafe` here is that of the extended attributes' calls and of mapping a file.
+//! The `unsafe` code calls the extended attribute functions and maps files.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -15,8 +15,7 @@ use nix::errno::Errno;
 
 /// Opens for reading and writing.
 ///
-/// # Panics
-/// When that is refused.
+/// # Panics If that fails.
 #[track_caller]
 pub fn open(path: &Path) -> File {
     match OpenOptions::new().read(true).write(true).open(path) {
@@ -25,10 +24,9 @@ pub fn open(path: &Path) -> File {
     }
 }
 
-/// Makes a new file, open for reading and writing.
+/// Creates a file, open for reading and writing.
 ///
-/// # Panics
-/// When that is refused.
+/// # Panics If that fails.
 #[track_caller]
 pub fn open_new(path: &Path) -> File {
     match OpenOptions::new()
@@ -42,7 +40,7 @@ pub fn open_new(path: &Path) -> File {
     }
 }
 
-/// A path with something behind its name: `named(object, "@[0:3]")`.
+/// A path with a suffix: `named(object, "@[0:3]")`.
 pub fn named(path: &Path, more: &str) -> std::path::PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(more);
@@ -51,8 +49,7 @@ pub fn named(path: &Path, more: &str) -> std::path::PathBuf {
 
 /// Reads all of a file.
 ///
-/// # Panics
-/// When that fails.
+/// # Panics If that fails.
 #[track_caller]
 pub fn read(path: &Path) -> Vec<u8> {
     match std::fs::read(path) {
@@ -61,10 +58,9 @@ pub fn read(path: &Path) -> Vec<u8> {
     }
 }
 
-/// Writes all of a file, as `cp` does: it is emptied first.
+/// Writes all of a file, as `cp` does: it is truncated first.
 ///
-/// # Panics
-/// When that fails.
+/// # Panics If that fails.
 #[track_caller]
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     let written = File::create(path).and_then(|file| {
@@ -76,10 +72,9 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     }
 }
 
-/// Writes at an offset and closes, without emptying the file first.
+/// Writes at an offset and closes, without truncating the file first.
 ///
-/// # Panics
-/// When that fails.
+/// # Panics If that fails.
 #[track_caller]
 pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     let file = open(path);
@@ -89,24 +84,22 @@ pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// Closes with a look at the result.
+/// Closes and returns the result.
 ///
-/// # Errors
-/// Those of close(2), among them what could not be stored.
+/// # Errors Those of close(2), among them errors of the flush.
 pub fn close(file: File) -> Result<()> {
     Ok(nix::unistd::close(file.into_raw_fd())?)
 }
 
 /// The error number of a failed call.
 ///
-/// # Panics
-/// When it succeeded.
+/// # Panics If it succeeded.
 #[track_caller]
 pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
     match result {
         Ok(value) => {
             let value: String = format!("{value:?}").chars().take(200).collect();
-            panic!("an error was to come, not {value}")
+            panic!("expected an error, not {value}")
         }
         Err(error) => Errno::from_raw(
             error
@@ -124,10 +117,9 @@ pub fn sync_dir(path: &Path) -> Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// The next data or hole at or behind `from`; `None` at the end.
+/// The next data or hole at or after `from`; `None` at the end.
 ///
-/// # Errors
-/// Those of lseek(2) other than `ENXIO`.
+/// # Errors Those of lseek(2) other than `ENXIO`.
 pub fn seek(file: &File, from: i64, what: nix::unistd::Whence) -> Result<Option<i64>> {
     match nix::unistd::lseek(file, from, what) {
         Ok(at) => Ok(Some(at)),
@@ -141,8 +133,8 @@ pub fn seek(file: &File, from: i64, what: nix::unistd::Whence) -> Result<Option<
 /// # Errors
 /// Those of mmap(2).
 pub fn map(file: &File) -> Result<MmapMut> {
-    // SAFETY: the tests that use it read and write bytes only, for which any value is one; a file that
-    // becomes shorter under the mapping ends the test, which is what it is for.
+    // SAFETY: the tests that use it read and write bytes only, for which any value is valid; a file that
+    // becomes shorter under the mapping ends the test, as intended.
     unsafe { MmapMut::map_mut(file) }
 }
 
@@ -160,7 +152,7 @@ pub fn map_some(file: &File, len: usize) -> Result<MmapMut> {
 /// # Errors
 /// Those of mmap(2).
 pub fn map_to_read(file: &File) -> Result<Mmap> {
-    // SAFETY: as above; what others write meanwhile is what the tests look for.
+    // SAFETY: as above; the tests look for concurrent writes of others.
     unsafe { Mmap::map(file) }
 }
 
@@ -186,7 +178,7 @@ const LONGEST: usize = 64 << 10;
 pub fn get_xattr(path: &Path, name: &str) -> Result<Vec<u8>> {
     let (path, name) = (c_path(path), c_name(name));
     let mut value = vec![0_u8; LONGEST];
-    // SAFETY: both strings end in NUL, `value` has the length given, all live through the call.
+    // SAFETY: both strings end in NUL, `value` has the length given, all stay valid through the call.
     let size = unsafe {
         libc::getxattr(
             path.as_ptr(),
@@ -201,8 +193,7 @@ pub fn get_xattr(path: &Path, name: &str) -> Result<Vec<u8>> {
 
 /// Value of an extended attribute, as text.
 ///
-/// # Panics
-/// When there is none.
+/// # Panics If there is none.
 #[track_caller]
 pub fn xattr(path: &Path, name: &str) -> String {
     match get_xattr(path, name) {
@@ -217,7 +208,7 @@ pub fn xattr(path: &Path, name: &str) -> String {
 /// Those of setxattr(2).
 pub fn set_xattr(path: &Path, name: &str, value: impl AsRef<[u8]>, flags: i32) -> Result<()> {
     let (path, name, value) = (c_path(path), c_name(name), value.as_ref());
-    // SAFETY: both strings end in NUL, `value` has the length given, all live through the call.
+    // SAFETY: both strings end in NUL, `value` has the length given, all stay valid through the call.
     let result = unsafe {
         libc::setxattr(
             path.as_ptr(),
@@ -240,7 +231,7 @@ pub fn set_xattr(path: &Path, name: &str, value: impl AsRef<[u8]>, flags: i32) -
 /// Those of removexattr(2).
 pub fn remove_xattr(path: &Path, name: &str) -> Result<()> {
     let (path, name) = (c_path(path), c_name(name));
-    // SAFETY: both strings end in NUL and live through the call.
+    // SAFETY: both strings end in NUL and stay valid through the call.
     let result = unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) };
     if result == 0 {
         Ok(())
@@ -251,13 +242,12 @@ pub fn remove_xattr(path: &Path, name: &str) -> Result<()> {
 
 /// Names of all listed extended attributes.
 ///
-/// # Panics
-/// When they cannot be listed.
+/// # Panics If they cannot be listed.
 #[track_caller]
 pub fn list_xattrs(path: &Path) -> Vec<String> {
     let name = c_path(path);
     let mut list = vec![0_u8; LONGEST];
-    // SAFETY: the string ends in NUL, `list` has the length given, both live through the call.
+    // SAFETY: the string ends in NUL, `list` has the length given, both stay valid through the call.
     let size = unsafe { libc::listxattr(name.as_ptr(), list.as_mut_ptr().cast(), list.len()) };
     let size = size_of(size).unwrap_or_else(|error| panic!("listing {}: {error}", path.display()));
     list[..size]
@@ -267,7 +257,7 @@ pub fn list_xattrs(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The descriptor's path for programs: `/dev/fd/N` is a way to an unlinked file.
+/// The descriptor's path for programs: `/dev/fd/N` is a way to open an unlinked file.
 pub fn descriptor(file: &File) -> std::path::PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

@@ -1,4 +1,4 @@
-//! A socket in the place of another that holds requests back: they are on their way, for as long as it takes.
+//! A proxy in the place of a unix socket that can hold requests back, to keep them in flight.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// The socket. Whoever connected to it stays connected by way of it, also after [`Held::step_aside`].
+/// The proxy. Connections through it stay, also after [`Held::give_way`].
 #[derive(Debug)]
 pub struct Held {
     place: PathBuf,
@@ -27,10 +27,9 @@ struct Shared {
 }
 
 impl Held {
-    /// Takes the place of the socket at `place`, whose server goes on at the side, and passes on to it.
+    /// Replaces the socket at `place`, whose server continues under another path, and forwards to it.
     ///
-    /// # Panics
-    /// When it cannot.
+    /// # Panics If that fails.
     pub fn instead_of(place: &Path) -> Held {
         let moved = place.with_extension("moved");
         std::fs::rename(place, &moved).expect("moved");
@@ -47,7 +46,7 @@ impl Held {
                 };
                 let (there, back) = (Arc::clone(&for_thread), Arc::clone(&for_thread));
                 let come = Arc::clone(&there);
-                pass(
+                forward(
                     &client,
                     &server,
                     move |len| come.come(len),
@@ -56,7 +55,7 @@ impl Held {
                 let count = move |len| {
                     back.answered.fetch_add(len, Ordering::SeqCst);
                 };
-                pass(&server, &client, count, || ());
+                forward(&server, &client, count, || ());
             }
         });
         Held {
@@ -66,30 +65,29 @@ impl Held {
         }
     }
 
-    /// Gives the place back: those that connect from now on come to the server itself.
+    /// Restores the socket's path: new connections go to the server directly.
     ///
-    /// # Panics
-    /// When it cannot.
-    pub fn step_aside(&self) {
+    /// # Panics If that fails.
+    pub fn give_way(&self) {
         std::fs::rename(&self.moved, &self.place).expect("moved back");
     }
 
-    /// Holds requests back from now on.
+    /// Starts to hold requests back.
     pub fn hold(&self) {
         *self.shared.held.lock().expect("the lock") = true;
     }
 
-    /// Bytes that are held back, as far as they have come here.
+    /// Bytes held back, as far as they have arrived here.
     pub fn waiting(&self) -> u64 {
         self.shared.waiting.load(Ordering::SeqCst)
     }
 
-    /// Bytes of answers so far.
+    /// Bytes of replies so far.
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::SeqCst)
     }
 
-    /// Lets go what was held back.
+    /// Forwards what was held back.
     pub fn release(&self) {
         *self.shared.held.lock().expect("the lock") = false;
         self.shared.changed.notify_all();
@@ -100,13 +98,13 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.release();
-        // Wakes the thread that waits for connections, if the place is still its own.
+        // Wakes the thread that waits for connections, if the path is still the proxy's.
         drop(UnixStream::connect(&self.place));
     }
 }
 
 impl Shared {
-    /// A piece of a request has come.
+    /// A piece of a request has arrived.
     fn come(&self, len: u64) {
         if *self.held.lock().expect("the lock") {
             self.waiting.fetch_add(len, Ordering::SeqCst);
@@ -122,8 +120,8 @@ impl Shared {
     }
 }
 
-/// Passes on what comes from one side until that ends: `come` when a piece has come, `go` before it goes.
-fn pass(
+/// Forwards data of one side until it ends. Calls `come` when a piece has arrived, and `go` before it is forwarded.
+fn forward(
     from: &UnixStream,
     to: &UnixStream,
     come: impl Fn(u64) + Send + 'static,
@@ -150,7 +148,7 @@ fn pass(
                 break;
             }
         }
-        // What was sent arrives, also when the sender is gone by then.
+        // Sent data is forwarded, also when the sender has closed its connection.
         let _ = to.shutdown(Shutdown::Write);
     });
 }

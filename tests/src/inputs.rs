@@ -1,10 +1,10 @@
-//! What `tools/setup --tests` brings: programs and data that tests work with.
+//! Programs and data for tests, as installed by `tools/setup --tests`.
 
 use std::path::PathBuf;
 
 /// Debian's Python, which has netCDF4 and NumPy; another `python3` in the path may have neither.
 pub const PYTHON: &str = "/usr/bin/python3";
-/// Where the package `ferret-datasets` puts its NetCDF files.
+/// The directory of the NetCDF files of the package `ferret-datasets`.
 pub const FERRET: &str = "/usr/share/ferret-vis/data";
 
 fn dir() -> PathBuf {
@@ -21,16 +21,14 @@ fn dir() -> PathBuf {
 
 /// The `fsx` program.
 ///
-/// # Panics
-/// When it is missing.
+/// # Panics If it is missing.
 pub fn fsx() -> PathBuf {
     installed("fsx")
 }
 
 /// The `pjdfstest` program.
 ///
-/// # Panics
-/// When it is missing.
+/// # Panics If it is missing.
 pub fn pjdfstest() -> PathBuf {
     installed("pjdfstest")
 }
@@ -47,8 +45,7 @@ fn installed(name: &str) -> PathBuf {
 
 /// The upstream archive of the Debian source package `bzip2`.
 ///
-/// # Panics
-/// When it is missing.
+/// # Panics If it is missing.
 pub fn bzip2_source() -> PathBuf {
     let dir = dir();
     let found = std::fs::read_dir(&dir)
@@ -69,10 +66,9 @@ pub fn bzip2_source() -> PathBuf {
     })
 }
 
-/// The directory that `tools/mpi-suites` built test programs into.
+/// The directory into which `tools/mpi-suites` built test programs.
 ///
-/// # Panics
-/// When it is missing.
+/// # Panics If it is missing.
 pub fn mpi_suites() -> PathBuf {
     let path = dir().join("mpi-suites");
     assert!(

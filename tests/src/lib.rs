@@ -1,12 +1,12 @@
-//! The harness of the whole-system tests: real processes, real mounts, real tools.
+//! The harness of the system tests: real processes, real mounts, real tools.
 //!
-//! Kept true: a test owns what it starts. Mounts are detached and processes ended when their owner is
-//! dropped, by a panic too, and by process id only; a test that hangs is ended by a watchdog that kills
-//! its processes, so that its system calls fail. Every test has its own directory, mount and sockets, and
-//! may run next to any other. Nothing waits by sleeping for a time: all waits look for a condition, and a
-//! deadline that is far beyond what is needed says when to give up.
+//! Invariant: a test owns what it starts. Mounts are detached and processes ended when their owner is dropped,
+//! also by a panic, and by process id only; a test that hangs is ended by a watchdog that kills its processes,
+//! so that its system calls fail. Every test has its own directory, mount and sockets, and may run concurrently
+//! with any other. Waits do not sleep for a fixed time: they poll a condition, and fail at a deadline that is
+//! far beyond the expected time.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`area`] | a directory for one test |
 //! | [`service`] | one process: started, ready, stopped, killed, its log |
@@ -14,20 +14,20 @@
 //! | [`cluster`] | metadata server, data servers and mounts as processes |
 //! | [`network`] | network namespaces, and links between them that can be cut |
 //! | [`library`] | the C library, and programs compiled with it |
-//! | [`lossy`] | a socket that loses replies |
-//! | [`held`] | a socket in front of a data server that holds requests back |
-//! | [`history`] | what workers did to the same objects at the same time, and whether it may be so |
+//! | [`lossy`] | a proxy that loses replies |
+//! | [`held`] | a proxy in front of a data server that holds requests back |
+//! | [`history`] | concurrent operations of workers on the same objects, and the check whether they are consistent |
 //! | [`starter`] | the helper process that starts all others |
-//! | [`tool`] | commands that run and end, and what they said |
+//! | [`tool`] | commands that run and end, and their output |
 //! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
-//! | [`soak`] | whether tests go on for longer |
-//! | [`suites`] | test suites of others, and what they said |
+//! | [`soak`] | whether tests run for longer |
+//! | [`suites`] | test suites of other projects, and their results |
 //! | [`mod@ext4`] | an ext4 to compare with |
 //! | [`mod@array`] | the naive array that mounts are compared with |
-//! | [`mod@file`] | system calls the standard library has not got |
-//! | [`disk`] | what lies in a data directory: finding it, damaging it |
+//! | [`mod@file`] | system calls that the standard library lacks |
+//! | [`disk`] | files in a data directory: finding and damaging them |
 //!
-//! The tests themselves are in `tests/system`, a module a theme.
+//! The tests themselves are in `tests/system`, one module per theme.
 
 pub mod area;
 pub mod array;
@@ -62,10 +62,9 @@ pub use service::Service;
 pub use tool::{Outcome, slabfs};
 pub use up::Up;
 
-/// Why tests that mount cannot run here; `None` when they can.
+/// Why tests that mount cannot run here; `None` if they can.
 ///
-/// # Panics
-/// Where `CI=true`: there, what is missing is a failure.
+/// # Panics With `CI=true`: there a missing prerequisite is a failure.
 pub fn cannot_mount() -> Option<&'static str> {
     let reason = if !std::path::Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
@@ -77,8 +76,7 @@ pub fn cannot_mount() -> Option<&'static str> {
 
 /// Why tests that need the superuser (tmpfs, other users, mount namespaces) cannot run here.
 ///
-/// # Panics
-/// Where `CI=true`.
+/// # Panics With `CI=true`.
 pub fn cannot_be_root() -> Option<&'static str> {
     cannot_mount().or_else(|| {
         if nix::unistd::geteuid().is_root() {
@@ -94,14 +92,14 @@ fn missing(reason: &'static str) -> Option<&'static str> {
         std::env::var("CI").as_deref() != Ok("true"),
         "{reason}, and CI=true: the tests must run here"
     );
-    // Written past the capture of the test harness: nobody should take a skip for a success.
+    // Written without the capture of the test harness: a skip must not look like a success.
     use std::io::Write;
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
     Some(reason)
 }
 
-/// Ends the test, with a word about it, where nothing can be mounted.
+/// Ends the test, with a message, if nothing can be mounted.
 #[macro_export]
 macro_rules! needs_mount {
     () => {
@@ -111,7 +109,7 @@ macro_rules! needs_mount {
     };
 }
 
-/// Ends the test, with a word about it, where nothing can be mounted or the user is not root.
+/// Ends the test, with a message, if nothing can be mounted or the user is not root.
 #[macro_export]
 macro_rules! needs_root {
     () => {

@@ -1,5 +1,5 @@
-//! The C library as programs get it: put into a directory by `tools/library`, found by `pkg-config`, and programs that
-//! are compiled with it.
+//! The C library as programs get it: installed into a directory by `tools/library`, found by `pkg-config`, and
+//! programs compiled with it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use crate::{Area, Outcome, binary, tool};
 
-/// Under valgrind, on a busy machine.
+/// Limit under valgrind, on a busy machine.
 const CHECKED: Duration = Duration::from_secs(600);
 
-/// Where the library lies; built from the sources as they are now, once.
+/// The directory of the library; built from the current sources, once.
 ///
-/// # Panics
-/// When it cannot be built.
+/// # Panics If it cannot be built.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -39,17 +38,16 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/library")).join(name)
 }
 
-/// A program that was compiled with the library.
+/// A program compiled with the library.
 #[derive(Debug)]
 pub struct Program {
     path: PathBuf,
 }
 
 impl Program {
-    /// Compiles a source into the test's area, with `compiler` and flags, and what `pkg-config` says.
+    /// Compiles a source into the test's area, with `compiler` and flags, and those of `pkg-config`.
     ///
-    /// # Panics
-    /// When that fails.
+    /// # Panics If that fails.
     pub fn compile(area: &Area, compiler: &str, flags: &[&str], source: &Path) -> Program {
         let said = tool::run(
             Command::new("pkg-config")
@@ -68,8 +66,7 @@ impl Program {
 
     /// Compiles a source with the static library.
     ///
-    /// # Panics
-    /// When that fails.
+    /// # Panics If that fails.
     pub fn compile_static(area: &Area, compiler: &str, flags: &[&str], source: &Path) -> Program {
         let include = format!("-I{}", prefix().join("include").display());
         let archive = prefix().join("lib/libslabfs.a").display().to_string();
@@ -115,14 +112,14 @@ impl Program {
         )
     }
 
-    /// Runs it under valgrind, whose complaints are the status 99.
+    /// Runs it under valgrind, which exits with 99 if it finds errors.
     pub fn run_checked<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
         let mut command = Command::new("valgrind");
         command
             .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
             .args(["--errors-for-leak-kinds=definite,indirect,possible"])
-            // Its threads run one at a time, and without this the busy ones keep the heartbeat of a session
-            // waiting until the session is lost.
+            // Its threads run one at a time, and without this the busy ones delay the heartbeat of a session
+            // until the session is lost.
             .arg("--fair-sched=try")
             .arg(&self.path)
             .args(args)

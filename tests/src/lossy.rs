@@ -1,4 +1,4 @@
-//! A socket in front of another that loses replies: the request gets there, what comes back does not.
+//! A proxy in front of a socket that loses replies: the request arrives, its reply does not.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::Random;
 
-/// The socket; its connections end with it.
+/// The proxy; its connections end with it.
 #[derive(Debug)]
 pub struct Lossy {
     addr: String,
@@ -20,11 +20,10 @@ pub struct Lossy {
 }
 
 impl Lossy {
-    /// Listens at `path` and passes everything on to the socket at `to`, but for one in `one_in` of the
-    /// pieces that come back: with those the connection ends.
+    /// Listens at `path` and forwards everything to the socket at `to`, except for one in `one_in` of the
+    /// pieces of replies: instead of those the connection is closed.
     ///
-    /// # Panics
-    /// When it cannot listen there.
+    /// # Panics If it cannot listen there.
     pub fn start(path: PathBuf, to: &Path, one_in: u64, seed: u64) -> Lossy {
         let listener = UnixListener::bind(&path).expect("a socket");
         let (lost, ended) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -35,7 +34,7 @@ impl Lossy {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                // Nobody there: the client is told by the end of its connection.
+                // No server: the client notices that its connection is closed.
                 let Ok(server) = UnixStream::connect(&to) else {
                     continue;
                 };
@@ -45,8 +44,8 @@ impl Lossy {
                     lost.fetch_add(u64::from(lose), Ordering::SeqCst);
                     lose
                 };
-                pass(&client, &server, || false);
-                pass(&server, &client, lose);
+                forward(&client, &server, || false);
+                forward(&server, &client, lose);
             }
         });
         Lossy {
@@ -57,12 +56,12 @@ impl Lossy {
         }
     }
 
-    /// Where it listens, as `--md` takes it.
+    /// Its address, in the form for `--md`.
     pub fn addr(&self) -> &str {
         &self.addr
     }
 
-    /// How many pieces were lost so far.
+    /// The number of lost pieces so far.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
     }
@@ -76,8 +75,8 @@ impl Drop for Lossy {
     }
 }
 
-/// Passes on what comes from one side, until that ends or something is to be lost.
-fn pass(from: &UnixStream, to: &UnixStream, lose: impl Fn() -> bool + Send + 'static) {
+/// Forwards data of one side, until it ends or a piece is to be lost.
+fn forward(from: &UnixStream, to: &UnixStream, lose: impl Fn() -> bool + Send + 'static) {
     let (mut from, mut to) = (
         from.try_clone().expect("a descriptor"),
         to.try_clone().expect("a descriptor"),

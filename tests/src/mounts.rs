@@ -1,4 +1,4 @@
-//! Mount points as the kernel sees them.
+//! Mount points as the kernel reports them.
 
 use std::path::Path;
 
@@ -6,8 +6,7 @@ use nix::mount::{MntFlags, umount2};
 
 /// Whether something is mounted on `path`.
 ///
-/// # Panics
-/// When the list of mounts cannot be read.
+/// # Panics If the list of mounts cannot be read.
 pub fn is_mounted(path: &Path) -> bool {
     let list = std::fs::read_to_string("/proc/self/mountinfo").expect("the list of mounts");
     list.lines().any(|line| {
@@ -17,14 +16,14 @@ pub fn is_mounted(path: &Path) -> bool {
     })
 }
 
-/// Takes away whatever is mounted on `path`, in use or not.
+/// Detaches everything that is mounted on `path`, in use or not.
 pub fn detach(path: &Path) {
-    // A bound against a mount that comes back; more than one on a path is rare as it is.
+    // A limit in case the mount reappears; more than one mount on a path is rare.
     for _ in 0..8 {
         if !is_mounted(path) {
             return;
         }
-        // By force, so that what waits for a daemon that has hung or died gets an error.
+        // By force, so that requests to a hanging or dead daemon get an error.
         if umount2(path, MntFlags::MNT_DETACH | MntFlags::MNT_FORCE).is_err() {
             let helper = std::process::Command::new("fusermount3")
                 .arg("-uz")

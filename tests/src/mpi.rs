@@ -1,8 +1,8 @@
 //! Programs of MPI-IO: compiled and run with each of Debian's MPIs.
 //!
-//! The programs are in `tests/mpi`, one a subject. They compare every byte themselves and end with a
-//! message and a status when one is wrong. Four ranks run them on this machine alone, so that tests may run
-//! side by side: `launcher` has how. `suites` has the test programs that others wrote.
+//! The programs are in `tests/mpi`, one per subject. They compare every byte themselves and exit with a message
+//! and a status when one is wrong. Four ranks run them on this machine only, so that tests may run
+//! concurrently: see `launcher`. `suites` has the test programs of other projects.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -35,15 +35,15 @@ pub struct Program {
     _alone: Alone,
 }
 
-/// That no other MPI program runs: ranks wait by looking again and again, and two programs at once take each
-/// other's processors.
+/// A guard that ensures that no other MPI program runs: ranks wait by polling, and two concurrent programs take
+/// each other's processors.
 #[derive(Debug)]
 pub struct Alone {
     _guard: MutexGuard<'static, ()>,
 }
 
 impl Alone {
-    /// Waits until no other has it.
+    /// Waits until no other test has it.
     pub fn wait() -> Alone {
         static ALONE: Mutex<()> = Mutex::new(());
         Alone {
@@ -53,11 +53,10 @@ impl Alone {
 }
 
 impl Mpi {
-    /// Compiles `tests/mpi/NAME.c`, once no other test has such a program: a test asks for it before it
-    /// starts anything.
+    /// Compiles `tests/mpi/NAME.c`, once no other test has such a program: a test calls this before it starts
+    /// anything.
     ///
-    /// # Panics
-    /// When the compiler is missing, fails or warns.
+    /// # Panics If the compiler is missing, fails or warns.
     #[track_caller]
     pub fn program(self, area: &Area, name: &str) -> Program {
         self.linked(area, name, None)
@@ -65,8 +64,7 @@ impl Mpi {
 
     /// The same, with a library that `pkg-config` knows.
     ///
-    /// # Panics
-    /// When the library or the compiler is missing, fails or warns.
+    /// # Panics If the library or the compiler is missing, fails or warns.
     #[track_caller]
     pub fn linked(self, area: &Area, name: &str, library: Option<&str>) -> Program {
         let alone = Alone::wait();
@@ -84,10 +82,9 @@ impl Mpi {
         }
     }
 
-    /// What starts ranks, with its files in the test's area.
+    /// The launcher of ranks, with its files in the test's area.
     ///
-    /// # Panics
-    /// When what it preloads cannot be compiled.
+    /// # Panics If its preloaded library cannot be compiled.
     #[track_caller]
     pub fn launcher(self, area: &Area) -> Launcher {
         let temporary = area.mkdir("mpi");
@@ -99,7 +96,7 @@ impl Mpi {
         Launcher::new(self, temporary, yielding)
     }
 
-    /// Its compiler of C.
+    /// Its C compiler.
     pub fn compiler(self) -> &'static str {
         match self {
             Mpi::Mpich => "mpicc.mpich",
@@ -119,7 +116,7 @@ fn compile(compiler: &str, name: &str, to: &Path, more: &[String]) {
 }
 
 impl Program {
-    /// Sets a variable of the environment it runs in.
+    /// Sets an environment variable of the program.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Program {
         self.launcher.env(name, value);
@@ -128,18 +125,16 @@ impl Program {
 
     /// Runs it with four ranks.
     ///
-    /// # Panics
-    /// When `mpirun` cannot be started or does not end.
+    /// # Panics If `mpirun` cannot be started or does not end.
     #[track_caller]
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
         self.launcher.run(&[launcher::line(&self.path, args)])
     }
 
-    /// Runs it with four ranks, spread evenly over these arguments: how ranks come to open one file by the
-    /// paths of several mounts.
+    /// Runs it with four ranks, spread evenly over these arguments, so that ranks open one file by the paths of
+    /// several mounts.
     ///
-    /// # Panics
-    /// When `mpirun` cannot be started or does not end.
+    /// # Panics If `mpirun` cannot be started or does not end.
     #[track_caller]
     pub fn run_each<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = Vec<S>>) -> Outcome {
         let lines = args

@@ -1,6 +1,6 @@
-//! Machines of a network, on this machine: network namespaces with links between them that can be cut.
+//! Simulates machines of a network on this machine: network namespaces with links between them that can be cut.
 //!
-//! One namespace has the servers, each mount has one of its own; a pair of `veth` leads from each mount to the
+//! One namespace has the servers, each mount has one of its own; a pair of `veth` connects each mount with the
 //! servers, as if each had a cable of its own. The servers have the same address on all of them.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!   mount 1  10.9.0.3 eth0 ---- m1 10.9.0.1   servers (and lo)
 //! ```
 //!
-//! A namespace lives as long as a process in it, and these end with their owner, with the tests' process too:
-//! namespaces have no names, so that nothing is left behind and no two tests are in each other's way. Files and
-//! mounts are those of everybody: only the network is apart.
+//! A namespace exists as long as a process in it, and these processes end with their owner, also with the
+//! tests' process: namespaces have no names, so that nothing is left behind and no two tests conflict. Files
+//! and mounts are shared: only the network is separate.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,10 +18,10 @@ use std::process::Command;
 
 use crate::{Service, poll, tool};
 
-/// Where servers are reached, from everywhere.
+/// The servers' address, for all mounts.
 pub const SERVERS: &str = "10.9.0.1";
 
-/// The servers' namespace, and the mounts'.
+/// The servers' namespace, and the mounts' namespaces.
 #[derive(Debug)]
 pub struct Network {
     servers: Space,
@@ -35,15 +35,14 @@ struct Space {
 }
 
 impl Network {
-    /// One with the servers' place alone.
+    /// A network with only the servers' namespace.
     ///
-    /// # Panics
-    /// When it cannot be made: that takes the superuser and `ip`.
+    /// # Panics If it cannot be created, which needs the superuser and `ip`.
     #[track_caller]
     pub fn new(dir: &Path) -> Network {
         let servers = Space::new(dir, "servers-net");
         servers.ip("link set lo up");
-        // Theirs also while no mount has a link.
+        // The address is valid also while no mount has a link.
         servers.ip(&format!("addr add {SERVERS} dev lo"));
         Network {
             servers,
@@ -51,10 +50,9 @@ impl Network {
         }
     }
 
-    /// Adds the place of another mount, with a link to the servers.
+    /// Adds the namespace of another mount, with a link to the servers.
     ///
-    /// # Panics
-    /// When it cannot be made.
+    /// # Panics If it cannot be created.
     #[track_caller]
     pub fn add(&mut self, dir: &Path) {
         let i = self.mounts.len();
@@ -75,19 +73,17 @@ impl Network {
         self.mounts.push(mount);
     }
 
-    /// Pulls the cable of mount `i`: nothing that is sent arrives, and nobody is told.
+    /// Cuts the link of mount `i`: packets are lost, and neither side is notified.
     ///
-    /// # Panics
-    /// When that fails.
+    /// # Panics If that fails.
     #[track_caller]
     pub fn cut(&self, i: usize) {
         self.servers.ip(&format!("link set m{i} down"));
     }
 
-    /// Plugs it in again.
+    /// Restores the link.
     ///
-    /// # Panics
-    /// When that fails.
+    /// # Panics If that fails.
     #[track_caller]
     pub fn heal(&self, i: usize) {
         self.servers.ip(&format!("link set m{i} up"));
@@ -99,7 +95,7 @@ impl Network {
     }
 
     /// A process in whose namespace mount `i` starts.
-    pub fn beside_mount(&self, i: usize) -> u32 {
+    pub fn host_of_mount(&self, i: usize) -> u32 {
         self.mounts[i].keeper.pid()
     }
 }
@@ -123,7 +119,7 @@ impl Space {
         Space { keeper }
     }
 
-    /// Runs `ip` with these words there.
+    /// Runs `ip` with these arguments in the namespace.
     #[track_caller]
     fn ip(&self, words: &str) {
         let mut command = inside(self.keeper.pid(), "ip");

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// When waiting is given up: far more than anything takes on a slow, busy machine.
+/// When a wait is given up: far more than anything takes on a slow, busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Looks at `found` until it gives something.
+/// Polls `found` until it returns something.
 ///
-/// # Panics
-/// When [`DEADLINE`] has passed; `what` says what was waited for.
+/// # Panics If [`DEADLINE`] has elapsed; `what` describes the condition.
 pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -16,20 +15,19 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
             return value;
         }
         assert!(start.elapsed() < DEADLINE, "{what}: not after {DEADLINE:?}");
-        // Between two looks, not instead of one.
+        // Between two polls, not instead of one.
         std::thread::sleep(Duration::from_millis(3));
     }
 }
 
-/// Looks at `holds` until it is true.
+/// Polls `holds` until it is true.
 ///
-/// # Panics
-/// When [`DEADLINE`] has passed.
+/// # Panics If [`DEADLINE`] has elapsed.
 pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }
 
-/// Looks at `found` until it gives something or `limit` has passed.
+/// Polls `found` until it returns something or `limit` has elapsed.
 pub fn until_or<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -37,7 +35,7 @@ pub fn until_or<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Opt
         if value.is_some() || start.elapsed() > limit {
             return value;
         }
-        // Between two looks, not instead of one.
+        // Between two polls, not instead of one.
         std::thread::sleep(Duration::from_millis(3));
     }
 }

@@ -1,11 +1,11 @@
-//! Random numbers that come again: SplitMix64 (Steele, Lea, Flood 2014), seeded by each test.
+//! Reproducible random numbers: SplitMix64 (Steele, Lea, Flood 2014), seeded by each test.
 
-/// A source of numbers; the same seed gives the same ones.
+/// A source of numbers; the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// With a seed of its own, or the one in `$SLABFS_TEST_SEED`.
+    /// With this seed, or the one in `$SLABFS_TEST_SEED`.
     pub fn new(seed: u64) -> Random {
         Random(Random::seed(seed))
     }
@@ -18,7 +18,7 @@ impl Random {
         given.unwrap_or(seed)
     }
 
-    /// With this seed, whatever the environment says.
+    /// With this seed, ignoring the environment.
     pub fn exactly(seed: u64) -> Random {
         Random(seed)
     }
@@ -32,7 +32,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from `from` up to, and without, `to`; `from` when there is none.
+    /// A number in `from..to`; `from` if that is empty.
     pub fn range(&mut self, from: u64, to: u64) -> u64 {
         if to <= from {
             from
@@ -46,7 +46,7 @@ impl Random {
         self.number().is_multiple_of(n)
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.range(0, from.len() as u64) as usize]
     }

@@ -1,7 +1,7 @@
-//! One process that keeps running: a server, a mount, or everything at once.
+//! A long-running process: a server, a mount, or everything at once.
 //!
-//! Its stdout and stderr go to files, which are shown when the test fails. It is told to stop when the
-//! tests' own process dies, so that an interrupted run leaves no mounts.
+//! Its stdout and stderr go to files, which are shown when the test fails. It gets a signal to stop when the
+//! tests' process dies, so that an interrupted run leaves no mounts.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use crate::poll;
 use crate::starter::Process;
 
-/// A process that lives longer than this belongs to a test that hangs, and is killed.
+/// A process that runs longer than this belongs to a hanging test, and is killed.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A process this test started; it ends with its owner.
@@ -32,8 +32,7 @@ pub struct Service {
 impl Service {
     /// Starts `slabfs ARGS` in `dir`; its output is appended to `NAME.out` and `NAME.err` there.
     ///
-    /// # Panics
-    /// When it cannot be started.
+    /// # Panics If it cannot be started.
     pub fn start(dir: &Path, name: &str, args: &[String]) -> Service {
         let mut command = Command::new(crate::binary::path());
         command.args(args).env_remove("RUST_LOG");
@@ -42,14 +41,13 @@ impl Service {
 
     /// Starts any command in the same way.
     ///
-    /// # Panics
-    /// When it cannot be started.
+    /// # Panics If it cannot be started.
     pub fn start_command(dir: &Path, name: &str, mut command: Command) -> Service {
         let (stdout, stderr) = (
             dir.join(format!("{name}.out")),
             dir.join(format!("{name}.err")),
         );
-        // What an earlier process of this name said must not be taken for this one's.
+        // Output of an earlier process with this name must not be taken for this one's.
         File::create(&stdout).expect("a file for stdout");
         command.current_dir(dir);
         let process = Arc::new(Process::start(&command, &stdout, &stderr));
@@ -69,10 +67,9 @@ impl Service {
         self.process.pid()
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     ///
-    /// # Panics
-    /// When it ends before that.
+    /// # Panics If it ends before that.
     #[track_caller]
     pub fn ready(&mut self) {
         if let Err(error) = self.try_ready() {
@@ -80,10 +77,9 @@ impl Service {
         }
     }
 
-    /// Waits until it says that it is ready; the error is what it said when it ended instead.
+    /// Waits until it reports that it is ready; fails if it ends instead.
     ///
-    /// # Errors
-    /// Its status and log.
+    /// # Errors Its status and log.
     pub fn try_ready(&mut self) -> Result<(), String> {
         let what = format!("{} to be ready", self.name);
         poll::until(&what, || {
@@ -99,15 +95,14 @@ impl Service {
         })
     }
 
-    /// Its exit status, when it has ended; 128 and the signal's number when one ended it.
+    /// Its exit status, if it has ended; 128 and the signal's number if a signal ended it.
     pub fn ended(&self) -> Option<i32> {
         self.process.ended()
     }
 
     /// Waits for its end.
     ///
-    /// # Panics
-    /// When it does not end.
+    /// # Panics If it does not end.
     pub fn wait(&self) -> i32 {
         let status = self.process.wait(poll::DEADLINE);
         status.unwrap_or_else(|| panic!("{} does not end:\n{}", self.name, self.log()))
@@ -115,8 +110,7 @@ impl Service {
 
     /// Sends it a signal.
     ///
-    /// # Panics
-    /// When it has ended.
+    /// # Panics If it has ended.
     pub fn signal(&self, signal: Signal) {
         assert!(
             self.ended().is_none(),
@@ -127,10 +121,9 @@ impl Service {
         self.process.signal(signal);
     }
 
-    /// Stops it in order.
+    /// Stops it cleanly.
     ///
-    /// # Panics
-    /// When it does not end with status 0.
+    /// # Panics If it does not end with status 0.
     pub fn stop(&self) {
         self.signal(Signal::SIGTERM);
         let status = self.wait();
@@ -142,26 +135,25 @@ impl Service {
         );
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Kills it at any point.
     pub fn kill9(&self) {
         self.signal(Signal::SIGKILL);
         self.wait();
     }
 
-    /// What it wrote to stdout.
+    /// Its stdout.
     pub fn out(&self) -> String {
         read(&self.stdout)
     }
 
-    /// What it, and those of its name before it, wrote to stderr.
+    /// Its stderr, and that of earlier processes with its name.
     pub fn log(&self) -> String {
         read(&self.stderr)
     }
 
-    /// Memory it has resident now, and had at most, in bytes.
+    /// Its current and maximal resident memory, in bytes.
     ///
-    /// # Panics
-    /// When it has ended.
+    /// # Panics If it has ended.
     pub fn memory(&self) -> (u64, u64) {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
@@ -219,10 +211,10 @@ fn last_lines(text: &str, count: usize) -> String {
         .collect()
 }
 
-/// Kills the process of a test that hangs, so that its system calls fail and it ends.
+/// Kills the process of a hanging test, so that its system calls fail and it ends.
 fn watch(name: String, process: Arc<Process>, end: Receiver<()>) {
     std::thread::spawn(move || {
-        // A soak lets tests go on for longer.
+        // A soak lets tests run for longer.
         let limit = LIMIT + crate::soak::time().unwrap_or_default();
         if end.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) && process.ended().is_none() {
             eprintln!("{name}: its test hangs; killing it");

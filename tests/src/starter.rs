@@ -1,13 +1,13 @@
-//! All processes of the tests are started by one small helper process, `starter`.
+//! Starts all processes of the tests through one small helper process, `starter`.
 //!
-//! A process that forks while another of its threads has a file of a mount open closes that file once
-//! more in the child, before `exec`: the kernel sends the mount a flush, and the child waits for its
-//! answer. Between tests that run at the same time that would flush what a test counts, and a server
-//! could not be started while a mount waits for it. The helper has no file of any mount open.
+//! A process that forks while another of its threads has a file of a mount open closes a duplicate of that file
+//! in the child, before `exec`: the kernel sends the mount a flush, and the child waits for its reply. Between
+//! concurrent tests that would flush data whose messages a test counts, and a server could not be started while
+//! a mount waits for it. The helper has no file of any mount open.
 //!
-//! Requests and answers are lines of JSON on the helper's stdin and stdout; `src/bin/starter.rs` is the
-//! other side. When the tests' process ends, however it does, the helper's stdin ends, and then the
-//! helper; the kernel then tells everything it started to stop.
+//! Requests and replies are lines of JSON on the helper's stdin and stdout; `src/bin/starter.rs` is the other
+//! side. When the tests' process ends, for whatever reason, the helper's stdin ends, and then the helper; the
+//! kernel then sends a signal to every process that it started.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -27,13 +27,13 @@ pub struct Process {
 
 struct Starter {
     stdin: Mutex<ChildStdin>,
-    told: Mutex<Told>,
+    replies: Mutex<Replies>,
     changed: Condvar,
 }
 
-/// What the helper said of each process, by the number of its request.
+/// The helper's replies about each process, by the number of its request.
 #[derive(Default)]
-struct Told {
+struct Replies {
     next: u64,
     started: HashMap<u64, Result<u32, String>>,
     ended: HashMap<u64, i32>,
@@ -54,12 +54,12 @@ fn starter() -> &'static Starter {
             for line in answers.lines().map_while(Result::ok) {
                 note(&line);
             }
-            // Its stdin ends with this process, so that it never comes to this in time.
+            // Its stdin ends only with this process, so this wait does not return before.
             let _ = helper.wait();
         });
         Starter {
             stdin,
-            told: Mutex::default(),
+            replies: Mutex::default(),
             changed: Condvar::new(),
         }
     })
@@ -69,13 +69,13 @@ fn note(line: &str) {
     let answer: Value = serde_json::from_str(line).expect("a line of the starter");
     let number = answer["number"].as_u64().expect("a number");
     let starter = starter();
-    let mut told = lock(&starter.told);
+    let mut replies = lock(&starter.replies);
     if let Some(status) = answer["status"].as_i64() {
-        told.ended.insert(number, status as i32);
+        replies.ended.insert(number, status as i32);
     } else if let Some(pid) = answer["pid"].as_u64() {
-        told.started.insert(number, Ok(pid as u32));
+        replies.started.insert(number, Ok(pid as u32));
     } else {
-        told.started.insert(
+        replies.started.insert(
             number,
             Err(answer["error"].as_str().unwrap_or_default().to_owned()),
         );
@@ -88,22 +88,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn ask(request: &Value) {
-    writeln!(lock(&starter().stdin), "{request}").expect("the starter lives");
+    writeln!(lock(&starter().stdin), "{request}").expect("the starter runs");
 }
 
 impl Process {
-    /// Starts what `command` says (its program, arguments, directory and environment), with nothing on
-    /// stdin and both outputs appended to files.
+    /// Starts `command` (its program, arguments, directory and environment), with nothing on stdin and both
+    /// outputs appended to files.
     ///
-    /// # Panics
-    /// When it cannot be started.
+    /// # Panics If it cannot be started.
     #[track_caller]
     pub fn start(command: &Command, stdout: &Path, stderr: &Path) -> Process {
         let starter = starter();
         let number = {
-            let mut told = lock(&starter.told);
-            told.next += 1;
-            told.next
+            let mut replies = lock(&starter.replies);
+            replies.next += 1;
+            replies.next
         };
         let text = |value: &std::ffi::OsStr| value.to_str().expect("text").to_owned();
         let args: Vec<String> = command.get_args().map(text).collect();
@@ -120,15 +119,15 @@ impl Process {
             "stdout": stdout,
             "stderr": stderr,
         }));
-        let mut told = lock(&starter.told);
+        let mut replies = lock(&starter.replies);
         loop {
-            match told.started.remove(&number) {
+            match replies.started.remove(&number) {
                 Some(Ok(pid)) => return Process { number, pid },
                 Some(Err(error)) => panic!("{command:?}: {error}"),
                 None => {
-                    told = starter
+                    replies = starter
                         .changed
-                        .wait(told)
+                        .wait(replies)
                         .unwrap_or_else(PoisonError::into_inner)
                 }
             }
@@ -140,27 +139,27 @@ impl Process {
         self.pid
     }
 
-    /// Its exit status when it has ended; 128 and the signal's number when one ended it.
+    /// Its exit status if it has ended; 128 and the signal's number if a signal ended it.
     pub fn ended(&self) -> Option<i32> {
-        lock(&starter().told).ended.get(&self.number).copied()
+        lock(&starter().replies).ended.get(&self.number).copied()
     }
 
-    /// Waits for its end; `None` when `limit` passed first.
+    /// Waits for its end; `None` if `limit` elapsed first.
     pub fn wait(&self, limit: Duration) -> Option<i32> {
         let starter = starter();
         let until = Instant::now() + limit;
-        let mut told = lock(&starter.told);
+        let mut replies = lock(&starter.replies);
         loop {
-            if let Some(status) = told.ended.get(&self.number) {
+            if let Some(status) = replies.ended.get(&self.number) {
                 return Some(*status);
             }
             let left = until.checked_duration_since(Instant::now())?;
-            let waited = starter.changed.wait_timeout(told, left);
-            told = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = starter.changed.wait_timeout(replies, left);
+            replies = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Sends it a signal, unless it has ended: the helper, which has not reaped it, knows.
+    /// Sends it a signal, unless it has ended: the helper has not reaped it, so its id is not reused.
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
         ask(&json!({ "number": self.number, "signal": signal as i32 }));
     }

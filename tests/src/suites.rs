@@ -1,13 +1,13 @@
-//! Test suites of others for filesystems: running them, and reading what they said.
+//! Runs test suites of other projects for filesystems, and reads their output.
 //!
-//! | suite | what it does |
+//! | suite | contents |
 //! |---|---|
 //! | [`pjdfstest`] | one system call at a time: results, errors, attributes, times |
-//! | [`stress`] | `stress-ng`: many system calls at once, each stressor another kind |
-//! | [`fio`] | writes patterns in the ways of one I/O engine and reads them again |
-//! | [`dbench`] | what a file server does for its clients, recorded |
+//! | [`stress`] | `stress-ng`: many system calls at once, a different kind per stressor |
+//! | [`fio`] | writes patterns with one I/O engine and reads them again |
+//! | [`dbench`] | the recorded load of a file server's clients |
 //!
-//! What a suite calls success is not taken for it: each must have said that it did something.
+//! A suite's exit status is not enough: each must have reported that it did something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,14 +15,14 @@ use std::process::Command;
 
 use crate::{Area, Outcome, inputs, tool};
 
-/// What a suite said of its tests, by their names.
+/// A suite's results, by the names of its tests.
 #[derive(Debug, Default, Clone)]
 pub struct Verdicts {
-    /// These passed.
+    /// Tests that succeeded.
     pub passed: BTreeSet<String>,
-    /// These were not run, for this reason.
+    /// Tests that were not run, and the reason.
     pub skipped: BTreeMap<String, String>,
-    /// These failed, with this message.
+    /// Tests that failed, and the message.
     pub failed: BTreeMap<String, String>,
 }
 
@@ -42,7 +42,7 @@ impl Verdicts {
         )
     }
 
-    /// Takes in those of another run, whose word counts where both have one.
+    /// Adds the results of another run, which override those of this one.
     fn merge(&mut self, other: Verdicts) {
         let names = other.passed.iter();
         let names = names.chain(other.skipped.keys()).chain(other.failed.keys());
@@ -57,12 +57,10 @@ impl Verdicts {
     }
 }
 
-/// Runs all of `pjdfstest` on the filesystem mounted at `mnt`, with two users of every Debian. The tests of
-/// a read-only filesystem mount it anew, which what is still open elsewhere forbids: they have a run of
-/// their own.
+/// Runs all of `pjdfstest` on the filesystem mounted at `mnt`, with two users that every Debian has. The tests
+/// of a read-only filesystem remount it, which fails while files are open: they have a run of their own.
 ///
-/// # Panics
-/// When it does not run, or says something else than it says of tests.
+/// # Panics If it does not run, or its output is not understood.
 #[track_caller]
 pub fn pjdfstest(area: &Area, mnt: &Path) -> Verdicts {
     let mut all = pjdfstest_run(area, mnt, false);
@@ -82,7 +80,7 @@ fn pjdfstest_run(area: &Area, mnt: &Path, read_only: bool) -> Verdicts {
     std::fs::create_dir_all(&dir).expect("a directory");
     let mut command = Command::new(inputs::pjdfstest());
     command.arg("-c").arg(config).arg("-p").arg(&dir);
-    // For what cannot be done from one filesystem to another.
+    // For operations that are impossible between filesystems.
     command.arg("-s").arg(area.mkdir("other"));
     if read_only {
         command.arg("erofs").env("PATH", path_with_mount(area));
@@ -92,7 +90,7 @@ fn pjdfstest_run(area: &Area, mnt: &Path, read_only: bool) -> Verdicts {
     let verdicts = read_pjdfstest(said.text());
     assert!(
         said.text().contains(&format!("{} total", verdicts.count())),
-        "it counts otherwise: {}",
+        "the totals differ: {}",
         said.report()
     );
     assert!(
@@ -103,8 +101,8 @@ fn pjdfstest_run(area: &Area, mnt: &Path, read_only: bool) -> Verdicts {
     verdicts
 }
 
-/// A name for the directory the suite works in. Of paths of some lengths the suite cannot make the longest
-/// path there may be: it fills them up with names of 126 bytes, and fails when nothing is left over.
+/// A name for the directory in which the suite works. For some path lengths the suite cannot create the longest
+/// possible path: it fills up with names of 126 bytes, and fails if nothing remains.
 fn dir_name(mnt: &Path) -> String {
     let temporary = "/.tmpXXXXXX".len() * 2;
     let left = |name: usize| 4095 - (mnt.as_os_str().len() + 1 + name + temporary);
@@ -112,8 +110,8 @@ fn dir_name(mnt: &Path) -> String {
     "s".repeat(len.unwrap_or(1))
 }
 
-/// A `mount` before the system's: one that asks no helper of the type's name, which for `fuse.slabfs` would
-/// look for a program that mounts by that name.
+/// A `mount` that precedes the system's: it calls no helper of the type's name, which for `fuse.slabfs` would
+/// be a program that mounts by that name.
 fn path_with_mount(area: &Area) -> String {
     let script = "#!/bin/sh\nexec /usr/bin/mount --internal-only \"$@\"\n";
     let dir = area.mkdir("bin");
@@ -124,7 +122,7 @@ fn path_with_mount(area: &Area) -> String {
     format!("{}:{path}", dir.display())
 }
 
-/// A test is a line of its name and its verdict; what follows, indented, is why.
+/// A test is a line with its name and its result; indented lines after it are the reason.
 fn read_pjdfstest(said: &str) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let mut lines = said.lines().peekable();
@@ -152,8 +150,7 @@ fn read_pjdfstest(said: &str) -> Verdicts {
 
 /// The names of the stressors of a class of `stress-ng`.
 ///
-/// # Panics
-/// When it does not say.
+/// # Panics If it does not list them.
 #[track_caller]
 pub fn stressors(class: &str) -> Vec<String> {
     let said = tool::program("stress-ng", ["--class", &format!("{class}?")]);
@@ -168,10 +165,9 @@ pub fn stressors(class: &str) -> Vec<String> {
     names
 }
 
-/// Lets two workers of one stressor work in `dir` for some seconds.
+/// Runs two workers of one stressor in `dir` for some seconds.
 ///
-/// # Errors
-/// What it said, when it failed or could not begin.
+/// # Errors Its output, if it failed or could not begin.
 #[track_caller]
 pub fn stress(dir: &Path, stressor: &str, seconds: u64) -> Result<(), String> {
     let own = dir.join(stressor);
@@ -183,7 +179,7 @@ pub fn stress(dir: &Path, stressor: &str, seconds: u64) -> Result<(), String> {
         .arg("--temp-path")
         .arg(&own);
     let said = tool::run(&mut command);
-    // Some leave what they were doing.
+    // Some leave files.
     std::fs::remove_dir_all(&own).map_err(|error| format!("{stressor}: cleaning up: {error}"))?;
     match said.status {
         0 => Ok(()),
@@ -192,13 +188,13 @@ pub fn stress(dir: &Path, stressor: &str, seconds: u64) -> Result<(), String> {
 }
 
 /// Writes pseudo-random blocks with checksums into two files of `dir`, by an engine of `fio`, and reads them
-/// back; with `again`, only reads what such a run has left.
+/// back; with `again`, only reads the files of such a run.
 #[track_caller]
 pub fn fio(dir: &Path, job: &Job, again: bool) -> Outcome {
     let mut command = Command::new("fio");
     command.args(["--name=fio", "--numjobs=2", "--verify=crc32c"]);
     command.args(["--verify_fatal=1", "--bsrange=4k-64k", "--iodepth=8"]);
-    // Else it leaves a file where it was started.
+    // Otherwise it leaves a file in the current directory.
     command.arg("--verify_state_save=0");
     command.arg(format!("--directory={}", dir.display()));
     command.arg(format!("--ioengine={}", job.engine));
@@ -213,10 +209,10 @@ pub fn fio(dir: &Path, job: &Job, again: bool) -> Outcome {
     tool::run(&mut command)
 }
 
-/// What `fio` is to do.
+/// The parameters of `fio`.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
-    /// By which calls.
+    /// The I/O engine.
     pub engine: &'static str,
     /// With `O_DIRECT`.
     pub direct: bool,
@@ -226,20 +222,19 @@ pub struct Job {
     pub megabytes: u64,
 }
 
-/// Plays the load of two clients of a file server for some seconds; answers what it said.
+/// Plays the load of two clients of a file server for some seconds; returns the output.
 ///
-/// # Panics
-/// When anything it did failed.
+/// # Panics If any operation failed.
 #[track_caller]
 pub fn dbench(dir: &Path, seconds: u64) -> Outcome {
-    // It takes the semaphore of number 0 for none, so another one has to be there before; of both nothing
-    // is left when the namespace ends.
+    // It takes the id 0 of a semaphore for an error, so another semaphore has to exist before; both are removed
+    // when the namespace ends.
     let line = "ipcmk --semaphore 1 >/dev/null; exec dbench \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--ipc", "sh", "-e", "-c", line, "dbench", "-D"]);
     command.arg(dir).args(["-t", &seconds.to_string(), "2"]);
     let said = tool::run(&mut command).ok();
-    // It ends with 0 whatever happens.
+    // It exits with 0 in any case.
     let complaints = ["fail", "error", "expected", "ERROR"];
     let complains = complaints.iter().any(|word| said.text().contains(word));
     let works = said.text().lines().any(|line| {
@@ -259,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pjdfstest_says_is_read() {
+    fn the_output_of_pjdfstest_is_parsed() {
         let said = "unlink::remove_type::fifo                      ok\n\
                     rename::erofs_named                            skipped\n\
                     \tRemounts (allow_remount) are not allowed\n\

@@ -1,4 +1,4 @@
-//! Commands that run and end, and what they said.
+//! Runs commands to their end, and checks their output.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -7,50 +7,48 @@ use std::time::Duration;
 
 use crate::starter::Process;
 
-/// A command that runs longer than this hangs; in a soak it may go on for longer.
+/// A command that runs longer than this hangs; in a soak it may run for longer.
 const LIMIT: Duration = Duration::from_secs(150);
-/// What a command gets that was told to end.
+/// How long a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The command line, for messages.
     pub line: String,
-    /// The exit status; 128 and the signal's number when one ended it.
+    /// The exit status; 128 and the signal's number if a signal ended it.
     pub status: i32,
-    /// What it wrote to stdout.
+    /// Its stdout.
     pub stdout: Vec<u8>,
-    /// What it wrote to stderr, as text.
+    /// Its stderr, as text.
     pub stderr: String,
 }
 
 impl Outcome {
-    /// Itself, when the command succeeded.
+    /// Returns itself if the command succeeded.
     ///
-    /// # Panics
-    /// When it did not.
+    /// # Panics If it did not.
     #[track_caller]
     pub fn ok(self) -> Outcome {
         assert!(self.status == 0, "{}", self.report());
         self
     }
 
-    /// Itself, when the command failed with this status and said each of `words` on stderr.
+    /// Returns itself if the command failed with this status and each of `words` is on stderr.
     ///
-    /// # Panics
-    /// When it did not.
+    /// # Panics If not.
     #[track_caller]
     pub fn fails(self, status: i32, words: &[&str]) -> Outcome {
         assert!(
             self.status == status,
-            "status {status} was to come: {}",
+            "expected status {status}: {}",
             self.report()
         );
         for word in words {
             assert!(
                 self.stderr.contains(word),
-                "{word:?} is not said: {}",
+                "{word:?} is missing: {}",
                 self.report()
             );
         }
@@ -60,23 +58,21 @@ impl Outcome {
 
     /// Stdout as text.
     ///
-    /// # Panics
-    /// When it is none.
+    /// # Panics If it is not text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("text on stdout")
     }
 
     /// Stdout as JSON.
     ///
-    /// # Panics
-    /// When it is none.
+    /// # Panics If it is not JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.stdout)
             .unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.report()))
     }
 
-    /// Everything about it.
+    /// All of the result.
     pub fn report(&self) -> String {
         format!(
             "`{}` ended with {}\nstdout: {}\nstderr: {}",
@@ -90,18 +86,16 @@ impl Outcome {
 
 /// Runs a prepared command with nothing on stdin to its end.
 ///
-/// # Panics
-/// When it cannot be started, or does not end.
+/// # Panics If it cannot be started, or does not end.
 #[track_caller]
 pub fn run(command: &mut Command) -> Outcome {
     let limit = LIMIT + crate::soak::time().unwrap_or_default();
     run_within(command, limit).unwrap_or_else(|| panic!("`{command:?}` does not end"))
 }
 
-/// The same for a command that may go on for longer, or that may hang: `None` when it was ended at the limit.
+/// The same for a command that may run for longer, or that may hang: `None` if it was ended at the limit.
 ///
-/// # Panics
-/// When it cannot be started.
+/// # Panics If it cannot be started.
 #[track_caller]
 pub fn run_within(command: &mut Command, limit: Duration) -> Option<Outcome> {
     let line = format!("{command:?}");
@@ -109,7 +103,7 @@ pub fn run_within(command: &mut Command, limit: Duration) -> Option<Outcome> {
     let (stdout, stderr) = (output(), output());
     let process = Process::start(command, stdout.path(), stderr.path());
     let Some(status) = process.wait(limit) else {
-        // What it started it may end itself, when it is told to.
+        // It may end its own child processes on this signal.
         process.signal(nix::sys::signal::Signal::SIGTERM);
         if process.wait(GRACE).is_none() {
             process.signal(nix::sys::signal::Signal::SIGKILL);
@@ -131,7 +125,7 @@ pub fn program<S: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = S>) -
     run(Command::new(name).args(args))
 }
 
-/// Runs a line of shell in a directory; every failing part of it fails it.
+/// Runs a shell command line in a directory; it fails if any part of it fails.
 #[track_caller]
 pub fn shell(dir: &Path, line: &str) -> Outcome {
     run(Command::new("sh").args(["-e", "-c", line]).current_dir(dir))
@@ -193,10 +187,9 @@ pub fn servers(mount: &Path) -> Vec<serde_json::Value> {
     said.ok().json().as_array().expect("servers").clone()
 }
 
-/// Asks a mount through its `.slabfs/call`.
+/// Sends a request to a mount through its `.slabfs/call`.
 ///
-/// # Errors
-/// What the mount answered, or that it does not.
+/// # Errors The mount's error, or that it does not answer.
 pub fn call(mount: &Path, request: &serde_json::Value) -> std::io::Result<serde_json::Value> {
     use std::os::unix::fs::FileExt;
     let mut options = std::fs::OpenOptions::new();

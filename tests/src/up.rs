@@ -7,7 +7,7 @@ use crate::{Area, Service, mounts};
 /// A running, stopped or killed `slabfs up` with its data directory and mount point.
 #[derive(Debug)]
 pub struct Up {
-    // Dropped in this order: first the process, then what it works on.
+    // Dropped in this order: first the process, then its directories.
     service: Option<Service>,
     args: Vec<String>,
     mnt: PathBuf,
@@ -18,8 +18,7 @@ pub struct Up {
 impl Up {
     /// Mounts an empty filesystem with one data server.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn start() -> Up {
         Up::with(&[])
@@ -27,8 +26,7 @@ impl Up {
 
     /// The same with further flags.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Up {
         let mut up = Up::new(Area::new(), flags);
@@ -42,7 +40,7 @@ impl Up {
         Up::on(area, data, flags)
     }
 
-    /// One that is not started yet and keeps its data elsewhere.
+    /// One that is not started yet and stores its data elsewhere.
     pub fn on(area: Area, data: PathBuf, flags: &[&str]) -> Up {
         let mnt = area.mkdir("m");
         Up {
@@ -54,10 +52,9 @@ impl Up {
         }
     }
 
-    /// Starts it on the same data, as it was or stopped or killed.
+    /// Starts it on the same data, after a stop or a kill.
     ///
-    /// # Panics
-    /// When it does not come up.
+    /// # Panics If it does not start.
     #[track_caller]
     pub fn start_again(&mut self) {
         if let Err(error) = self.try_start(&[]) {
@@ -65,10 +62,9 @@ impl Up {
         }
     }
 
-    /// Starts it with flags for this time only.
+    /// Starts it with flags for this start only.
     ///
-    /// # Errors
-    /// What it said when it did not come up.
+    /// # Errors Its output if it does not start.
     pub fn try_start(&mut self, flags: &[&str]) -> Result<(), String> {
         assert!(self.service.is_none(), "it runs");
         let mut args = vec![
@@ -87,10 +83,9 @@ impl Up {
         result
     }
 
-    /// Stops it in order (SIGTERM).
+    /// Stops it cleanly (SIGTERM).
     ///
-    /// # Panics
-    /// When that fails or leaves the mount.
+    /// # Panics If that fails or leaves the mount.
     pub fn stop(&mut self) {
         let service = self.service.take().expect("it runs");
         service.stop();
@@ -101,27 +96,26 @@ impl Up {
         );
     }
 
-    /// Ends it with SIGKILL and takes the dead mount away.
+    /// Ends it with SIGKILL and removes the dead mount.
     pub fn kill9(&mut self) {
         let service = self.service.take().expect("it runs");
         service.kill9();
         mounts::detach(&self.mnt);
     }
 
-    /// Ends it with SIGKILL and leaves the dead mount where it is.
+    /// Ends it with SIGKILL and leaves the dead mount.
     pub fn kill9_and_leave(&mut self) {
         self.service.take().expect("it runs").kill9();
     }
 
-    /// Notes that it was ended by other means.
+    /// Marks it as ended by other means.
     pub fn stopped(&mut self) {
         self.service = None;
     }
 
     /// Stops and starts it.
     ///
-    /// # Panics
-    /// When either fails.
+    /// # Panics If either fails.
     #[track_caller]
     pub fn restart(&mut self) {
         self.stop();
@@ -153,7 +147,7 @@ impl Up {
         &self.area
     }
 
-    /// All it logged so far, over restarts.
+    /// Its log so far, over restarts.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.area.at("up.err")).unwrap_or_default())
             .into_owned()

@@ -1,8 +1,8 @@
-/* Views on a file handle against a naive interpreter: the patterns of Galley's batched interface, and random
- * trees. Usage: views FILE SEED ROUNDS. The file has bytes already; reads and writes through views are compared
- * with what the definition says of each single byte.
+/* Compares views on a file handle with a naive interpreter: the patterns of Galley's batched interface, and random
+ * trees. Usage: views FILE SEED ROUNDS. The file has data already; reads and writes through views are compared
+ * with the definition, byte by byte.
  *
- * views --set OFFSET SIZE sets a view of those bytes on what is open as its standard input, and ends. */
+ * views --set OFFSET SIZE sets a view of those bytes on its standard input, and exits. */
 #define _GNU_SOURCE
 #include <err.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #include "slabfs_ioctl.h"
 
-#define MOST 60000 /* bytes of a view that is tried */
+#define MOST 60000 /* the most bytes of a tested view */
 
 static int raw, viewed;
 static off_t size;
@@ -28,7 +28,7 @@ static uint64_t number(uint64_t below)
     return below ? (state >> 11) % below : 0;
 }
 
-/* Where each byte lies, by the definition. */
+/* The offset of each byte, by the definition. */
 struct bytes {
     int64_t at[MOST];
     size_t n;
@@ -107,7 +107,7 @@ static void read_all(int fd, const struct bytes *bytes)
         errx(1, "the view ended at %zu of %zu", done, bytes->n);
 }
 
-/* What of a batch goes beyond what a view may be, or beyond the object, is refused. */
+/* Parts of a batch beyond the limits of a view, or beyond the object, are refused. */
 static int refused(const struct slabfs_batch *batch, uint64_t n, const struct bytes *bytes)
 {
     unsigned char byte;
@@ -173,14 +173,14 @@ static void pattern(const struct slabfs_batch *batch, uint64_t n)
     if (slabfs_clear_view(viewed) != 0)
         err(1, "slabfs_clear_view");
     if (slabfs_view_bytes(viewed) >= 0 || errno != ENODATA)
-        errx(1, "there is a view after it was taken off");
+        errx(1, "there is a view after it was removed");
     /* Without a view, and through another handle: all of the object. */
     for (int i = 0; i < 2; i++) {
         unsigned char *all = (unsigned char *)malloc((size_t)size);
         if (pread(i ? raw : viewed, all, (size_t)size, 0) != size)
             err(1, "pread of all");
         if (memcmp(all, model, (size_t)size) != 0)
-            errx(1, "the object is not what was written");
+            errx(1, "the object differs from the written data");
         free(all);
     }
 }

@@ -1,11 +1,11 @@
-//! The allocator: mimalloc, asked in its quick way.
+//! The global allocator: mimalloc, called without an alignment where possible.
 //!
-//! The crate's own wrapper names an alignment with each request. mimalloc 3 then looks at each size anew,
-//! takes a larger piece where the size is no power of two, and notes that, so that freeing is slower too.
-//! Whatever it gives is aligned to a word already, which is all that nearly everything asks for.
+//! The crate's own wrapper names an alignment with each request. mimalloc 3 then checks each size again,
+//! allocates a larger block where the size is no power of two, and marks that block, which slows down freeing
+//! too. Every block is aligned to a word already, and nearly all requests ask for no more.
 //!
-//! What it keeps true: a request for more than a word's alignment goes the crate's way, and a piece that
-//! came one way may be freed or grown the other way, as it is one heap.
+//! Invariant: a request for more than a word's alignment goes through the crate's wrapper. A block that one
+//! path allocated may be freed or grown by the other, because both use the same heap.
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -15,16 +15,17 @@ use mimalloc::MiMalloc;
 /// mimalloc, for `#[global_allocator]`.
 pub(crate) struct Allocator;
 
-/// What any piece is aligned to.
+/// Alignment that every block has.
 const WORD: usize = size_of::<usize>();
 
-// SAFETY: all memory is of mimalloc, which keeps the contract of an allocator: pieces are disjoint, live until
-// they are freed, and null where there is none. Those of the unaligned calls are aligned to a word at least
-// (blocks are whole words, and begin at words), and those calls are made for no greater alignment.
+// SAFETY: all memory is mimalloc's, which fulfils the contract of an allocator: blocks are disjoint, stay valid
+// until they are freed, and are null when there is no memory. Blocks of the calls without an alignment are
+// aligned to a word at least (their sizes are multiples of a word, and they begin at a word), and those calls
+// serve requests of no greater alignment.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps GlobalAlloc's contract, which is that of these.
+        // SAFETY: the caller fulfils GlobalAlloc's contract, which includes that of these functions.
         unsafe {
             if layout.align() <= WORD {
                 mi::mi_malloc(layout.size()).cast()
@@ -47,19 +48,19 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     #[inline]
-    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        // SAFETY: the piece is of this allocator, so of mimalloc.
-        unsafe { MiMalloc.dealloc(piece, layout) }
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the block is of this allocator, so of mimalloc.
+        unsafe { MiMalloc.dealloc(block, layout) }
     }
 
     #[inline]
-    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as in `dealloc`, and the new size is as the caller's contract has it.
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as in `dealloc`; the new size obeys the caller's contract.
         unsafe {
             if layout.align() <= WORD {
-                mi::mi_realloc(piece.cast(), new_size).cast()
+                mi::mi_realloc(block.cast(), new_size).cast()
             } else {
-                MiMalloc.realloc(piece, layout, new_size)
+                MiMalloc.realloc(block, layout, new_size)
             }
         }
     }
@@ -70,21 +71,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_aligned_hold_what_they_held_and_begin_with_zeros() {
+    fn blocks_are_aligned_zeroed_on_request_and_keep_their_contents_when_grown() {
         for align in [1, 2, 4, 8, 16, 64, 4096] {
             for size in (1..200).chain([1000, 1024, 1032, 5000, 70_000, 3 << 20]) {
                 let layout = Layout::from_size_align(size, align).unwrap();
                 let grown = 2 * size + 1;
-                // SAFETY: the size is not zero, the layout that of the piece, and what is read was written.
+                // SAFETY: the size is not zero, the layout is that of the block, and only written bytes are
+                // read.
                 unsafe {
-                    let piece = Allocator.alloc_zeroed(layout);
-                    assert_eq!(piece as usize % align, 0, "{layout:?}");
-                    assert!((0..size).all(|at| *piece.add(at) == 0), "{layout:?}");
-                    piece.write_bytes(7, size);
-                    let piece = Allocator.realloc(piece, layout, grown);
-                    assert_eq!(piece as usize % align, 0, "{layout:?} grown");
-                    assert!((0..size).all(|at| *piece.add(at) == 7), "{layout:?}");
-                    Allocator.dealloc(piece, Layout::from_size_align(grown, align).unwrap());
+                    let block = Allocator.alloc_zeroed(layout);
+                    assert_eq!(block as usize % align, 0, "{layout:?}");
+                    assert!((0..size).all(|at| *block.add(at) == 0), "{layout:?}");
+                    block.write_bytes(7, size);
+                    let block = Allocator.realloc(block, layout, grown);
+                    assert_eq!(block as usize % align, 0, "{layout:?} grown");
+                    assert!((0..size).all(|at| *block.add(at) == 7), "{layout:?}");
+                    Allocator.dealloc(block, Layout::from_size_align(grown, align).unwrap());
                 }
             }
         }

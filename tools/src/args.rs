@@ -1,5 +1,5 @@
-//! Flags that several subcommands share, so that one name means one thing everywhere, and the
-//! readers of their values. Readers are pure; what they refuse they explain.
+//! Flags that several subcommands share, and the parsers of their values. One name means the same in every
+//! subcommand. The parsers are pure, and their error messages explain what is allowed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use slabfs_objstore::addr::AddrError;
 
 use crate::failure::usage;
 
-/// How much is said; every subcommand has these.
+/// Log level flags; every subcommand has these.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Verbosity {
-    /// Say more; twice for everything (RUST_LOG chooses exactly)
+    /// Log more; twice for everything (RUST_LOG chooses exactly)
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     pub(crate) verbose: u8,
-    /// Say only what is wrong
+    /// Log only errors
     #[arg(short, long, global = true, display_order = 901)]
     pub(crate) quiet: bool,
 }
 
-/// The flags of everything that keeps running.
+/// The flags of the commands that run as services.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct ServiceArgs {
@@ -31,8 +31,8 @@ pub(crate) struct ServiceArgs {
     /// flags on the command line win
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Go to the background once everything is ready; the exit status says whether it is, `slabfs
-    /// stop` (of a mount `slabfs umount`) stops it
+    /// Run in the background once everything is ready; the exit status reports whether it is. `slabfs stop`
+    /// (for a mount `slabfs umount`) stops it
     #[arg(long, overrides_with = "foreground")]
     pub(crate) daemon: bool,
     /// Stay in the foreground (the default)
@@ -41,68 +41,69 @@ pub(crate) struct ServiceArgs {
     /// Write the log to this file instead of stderr
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
-    /// Size of the log file at which it is renamed to FILE.old and begun anew
+    /// Size at which the log file is renamed to FILE.old and a new one begins
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_log_size)]
     pub(crate) log_size: u64,
 }
 
-/// The flags of everything that talks to another process.
+/// The flags of everything that connects to another process.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct NetArgs {
-    /// File with the shared key (16 bytes or more, readable by its owner only); needed for tcp:
+    /// File with the shared key (16 bytes or more, readable by its owner only); required for tcp:
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// How long to wait and retry when a server is away, before an operation fails; seconds without a unit, 100ms
-    /// at least
+    /// How long to retry when a server is unreachable before an operation fails; seconds without a unit, at
+    /// least 100ms
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_patience)]
     pub(crate) io_timeout: Duration,
 }
 
-/// The flags of a mount, wherever it runs.
 /// Flags of the metadata service, in a process of its own or not.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Metadata")]
 pub(crate) struct MetaArgs {
-    /// Start although a part of the metadata is damaged beyond repair; what is lost is listed
+    /// Start although a part of the metadata is damaged beyond repair; the lost entries are listed
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// How much metadata to keep in memory, and two thirds of that of the index of tags; the process takes some hundred MB more while it checks
-    /// its index after a start, and while it writes a checkpoint
+    /// Memory for cached metadata, and two thirds of it for the tag index; the process takes some hundred MB
+    /// more while it checks its index after a start, and while it writes a checkpoint
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub(crate) meta_cache: u64,
 }
 
+/// The flags of a mount, in any process.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Mount")]
 pub(crate) struct MountArgs {
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Let other users in, as mounts of root do anyway; the kernel checks modes and owners
+    /// Let other users access the mount, as mounts of root do anyway; the kernel checks modes and owners
     #[arg(long)]
     pub(crate) allow_other: bool,
-    /// How much written data may wait in memory before writers wait; from half of it on it is brought out. Bytes without a
-    /// unit, 1M at least
+    /// Dirty data in memory at which writers block; write-back starts at half of it. Bytes without a unit, at
+    /// least 1M
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_dirty_limit)]
     pub(crate) dirty_limit: u64,
-    /// How much read data to keep in memory
+    /// Memory for the read cache
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) cache: u64,
-    /// How much to keep in memory of where the chunks of arrays are; more is fetched anew when it is needed
+    /// Memory for the tilings of arrays (which chunks are where); what does not fit is fetched again when
+    /// needed
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) tilings: u64,
-    /// What this mount and others see of each other: `strict`, each read what the last write on any mount put
-    /// there; or `commit`, data after the writer's `fsync` or `close` and the reader's next `open` or `fsync`, without
-    /// messages between mounts. With `commit` locks do not make reads fresh: no databases, and nothing that takes a
-    /// lock and then reads
+    /// What this mount and others see of each other: `strict`, each read returns the last write on any mount;
+    /// or `commit`, data is visible after the writer's `fsync` or `close` and the reader's next `open` or
+    /// `fsync`, without messages between mounts. With `commit` locks do not make reads current: not for
+    /// databases, nor for anything that takes a lock and then reads
     #[arg(long, value_name = "MODE", value_parser = parse_consistency, default_value = DEFAULT_CONSISTENCY)]
     pub(crate) consistency: Consistency,
-    /// The name of this machine, by which placement `local` finds the data servers on it (default:
-    /// the host's name)
+    /// The name of this machine, by which placement `local` finds the data servers on it (default: the host
+    /// name)
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
-    /// Threads that answer the kernel (default: one a processor, at least 2)
+    /// Threads that serve FUSE requests (default: one per processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
 }
@@ -112,7 +113,7 @@ const DEFAULT_CONSISTENCY: &str = match Consistency::DEFAULT {
     Consistency::Commit => "commit",
 };
 
-/// Reads `strict` or `commit`.
+/// Parses `strict` or `commit`.
 pub(crate) fn parse_consistency(text: &str) -> Result<Consistency, String> {
     match text {
         "strict" => Ok(Consistency::Strict),
@@ -123,8 +124,8 @@ pub(crate) fn parse_consistency(text: &str) -> Result<Consistency, String> {
     }
 }
 
-/// Reads `unix:PATH` or `tcp:HOST:PORT`; a socket's path is made absolute, since the address is told
-/// to processes with other working directories.
+/// Parses `unix:PATH` or `tcp:HOST:PORT`. A socket's path is made absolute, because the address is sent to
+/// processes with other working directories.
 pub(crate) fn parse_addr(text: &str) -> Result<Addr, String> {
     match text.parse().map_err(|error| too_long(text, &error))? {
         Addr::Unix(path) => {
@@ -137,7 +138,7 @@ pub(crate) fn parse_addr(text: &str) -> Result<Addr, String> {
     }
 }
 
-/// What is wrong with an address, with advice where its path is the trouble.
+/// The error text for an address, with advice where its path is too long.
 fn too_long(text: &str, error: &AddrError) -> String {
     if text.len() > 107 && text.starts_with("unix:") {
         return format!(
@@ -147,7 +148,7 @@ fn too_long(text: &str, error: &AddrError) -> String {
     error.to_string()
 }
 
-/// Reads a length of time: `30`, `30s`, `500ms`, `2m`.
+/// Parses a duration: `30`, `30s`, `500ms`, `2m`.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no length of time; write 30s, 500ms or 2m");
     let (number, unit) = split_unit(text);
@@ -168,7 +169,8 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Reads how long an operation waits for a server; less than a server may take to answer would fail on working ones.
+/// Parses how long an operation waits for a server. A shorter timeout than a healthy server may need would fail
+/// working operations.
 pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
     match time >= ClientOptions::LEAST_TIMEOUT {
@@ -179,7 +181,7 @@ pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads how much written data may wait; with less than a request of the kernel's each write would wait for the
+/// Parses the limit of dirty data. With less than the size of one kernel request, each write would wait for the
 /// servers.
 pub(crate) fn parse_dirty_limit(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
@@ -191,7 +193,7 @@ pub(crate) fn parse_dirty_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads the value of `--dims`. Nothing at all is a shell's variable that was not set, and no scalar.
+/// Parses the value of `--dims`. An empty value is an unset shell variable, not a scalar.
 pub(crate) fn dims_of(text: &str) -> anyhow::Result<Coords> {
     if text.trim().is_empty() {
         return Err(usage(
@@ -201,11 +203,11 @@ pub(crate) fn dims_of(text: &str) -> anyhow::Result<Coords> {
     parse_dims(text).map_err(|error| usage(format!("--dims: {error}")))
 }
 
-/// Reads a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.
+/// Parses a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "{text:?} is no size; write a whole number of bytes, or of 1024 with K, 1024² with M, G or T, as 65536, 64K, 512M or 2G, less than 8388608T"
+            "{text:?} is no size; write an integer number of bytes, or of 1024 with K, 1024² with M, G or T, as 65536, 64K, 512M or 2G, less than 8388608T"
         )
     };
     let (number, unit) = split_unit(text);
@@ -237,7 +239,7 @@ fn parse_log_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Cuts a text behind its number.
+/// Splits a text after its number.
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text
@@ -247,7 +249,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     (number, unit.trim_start())
 }
 
-/// A number of bytes for people: `512 B`, `64.0 KiB`, `1.5 GiB`.
+/// Formats a number of bytes: `512 B`, `64.0 KiB`, `1.5 GiB`.
 pub(crate) fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

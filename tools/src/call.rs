@@ -1,4 +1,4 @@
-//! `slabfs call`: a request to a mount as it is, for programs and for looking behind the commands.
+//! `slabfs call`: sends a raw request to a mount, for programs and for inspecting what the commands do.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use crate::failure::{self, usage};
 use crate::onmount::Mount;
 use crate::output;
 
-/// Send a mount one request in JSON and print what it answers.
+/// Send a mount one request in JSON and print the reply.
 ///
-/// The other commands are made of these requests; docs/formats/call.md lists them. A program can do the
-/// same without this command: it opens .slabfs/call in the root of the mount for reading and writing,
-/// writes the request and reads the reply, both from offset 0.
+/// The other commands consist of these requests; docs/formats/call.md lists them. A program can do the same
+/// without this command: it opens .slabfs/call in the root of the mount for reading and writing, writes the
+/// request and reads the reply, both at offset 0.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs call mnt '{\"op\": \"servers\"}'
   generate | slabfs call mnt -                        the request from stdin")]
 pub(crate) struct Args {
-    /// The mount point, or anything below it
+    /// The mount point, or any path below it
     mountpoint: PathBuf,
-    /// The request, an object with the key "op"; - takes it from stdin
+    /// The request, an object with the key "op"; - reads it from stdin
     request: String,
 }
 

@@ -1,7 +1,7 @@
-//! The command line as a whole: the list of subcommands and the way into each.
+//! The command line: the list of subcommands and their dispatch.
 //!
-//! The flags of a subcommand stand in its own file; those that several share stand in `args`.
-//! A config file is turned into flags before clap sees them (`config`), so both are checked alike.
+//! The flags of a subcommand are in its own file; shared flags are in `args`. A config file is converted to
+//! flags before clap sees them (`config`), so both are checked alike.
 
 use std::ffi::OsString;
 
@@ -15,9 +15,9 @@ use crate::{
 
 /// N-dimensional arrays as files.
 ///
-/// slabfs is a filesystem whose files are arrays. Each file has dims and an element type; any box of
-/// it can be read or written as a file of its own (`temp@[0:10,0:9]`), and every box that was
-/// written stays together on one data server. Files nobody gave dims are ordinary files.
+/// slabfs is a filesystem whose files are arrays. Each file has dims and an element type; any box of it can be
+/// read or written as a file of its own (`temp@[0:10,0:9]`), and every written box is stored together on one
+/// data server. Files without dims are ordinary files.
 #[derive(Debug, Parser)]
 #[command(
     name = "slabfs",
@@ -77,13 +77,13 @@ enum Command {
     DemoWriter(demo::WriterArgs),
 }
 
-/// Parses a command line, with what its `--config` file says put in front of the flags.
+/// Parses a command line; the contents of its `--config` file are inserted before the flags.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     command.build();
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
         .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
-    // So that `--limit -1` is told to be no such number, and not to be no flag.
+    // Makes `--limit -1` an invalid number, not an unknown flag.
     let command = Cli::command().mut_subcommands(|command| {
         command.mut_args(|arg| match arg.get_action() {
             ArgAction::Set | ArgAction::Append if !arg.is_positional() => {

@@ -1,20 +1,20 @@
 //! The config file: TOML whose keys are the names of the subcommand's flags.
 //!
-//! It is turned into flags that stand before those of the command line, and a later flag overrides
-//! an earlier one; so flags win, and every value meets the same reader and the same messages.
-//! Pure but for the reading of the file, which the caller brings.
+//! It is converted to flags that precede those of the command line, and a later flag overrides an earlier one.
+//! So flags override the file, and every value goes through the same parser and gets the same messages. Pure
+//! except for reading the file, for which the caller passes a function.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, Command};
 
-/// Flags that a config file cannot hold: it cannot name itself, nor ask for help.
+/// Flags that a config file cannot contain.
 const NOT_KEYS: [&str; 3] = ["config", "help", "version"];
 
-/// `argv` with the flags of its `--config FILE` put right behind the subcommand's name.
+/// Returns `argv` with the flags of its `--config FILE` inserted after the subcommand's name.
 ///
-/// `command` must be built (`Command::build`). Without `--config` the arguments come back as they are.
+/// `command` must be built (`Command::build`). Without `--config` the arguments are returned unchanged.
 pub(crate) fn merge(
     command: &Command,
     argv: Vec<OsString>,
@@ -68,7 +68,7 @@ fn config_of(args: &[OsString]) -> Option<OsString> {
     found
 }
 
-/// The flags a config text stands for.
+/// The flags that a config text is equivalent to.
 fn flags_of(subcommand: &Command, text: &str) -> Result<Vec<OsString>, String> {
     let table: toml::Table = text
         .parse()
@@ -118,7 +118,7 @@ fn push_flag(
                 toml::Value::Integer(_) | toml::Value::Float(_) => value.to_string(),
                 _ => return Err(format!("{key} must be a text or a number, not {value}")),
             };
-            // One word, so that a value which begins with a dash stays a value.
+            // One word, so that a value that begins with a dash is not taken for a flag.
             flags.push(format!("{flag}={text}").into());
         }
     }

@@ -1,6 +1,6 @@
-//! `slabfs create`: new arrays. Everything is checked before a file appears.
+//! `slabfs create`: creates arrays. Everything is checked before a file is created.
 //!
-//! [`like`] takes properties from another array, [`many`] makes many objects in one request.
+//! [`like`] copies properties from another array, [`many`] creates many objects in one request.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -28,84 +28,85 @@ pub(crate) use like::assigned;
 
 /// Create an array, or many.
 ///
-/// The array reads as the fill value until something is written; nothing is stored for that. What is not
-/// given comes from the array of --like, and then from the defaults of the directory (`slabfs set
+/// The array reads as the fill value until it is written; nothing is stored for that. Properties that are not
+/// given come from the array of --like, and then from the defaults of the directory (`slabfs set
 /// --default-dtype …`); its tags and default tags are set as well.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs create mnt/temp --dims 16,16 --dtype f4
       16 x 16 floats
   slabfs create mnt/log --dims 0,1000 --max-dims unlimited,1000 --dtype f8 --fill nan
-      grows by whole rows of 1000 as it is written
+      grows by entire rows of 1000 as it is written
   slabfs create mnt/big --dims 4096,4096 --dtype u2 --codec shuffle+zstd:3
       chunks are compressed
   slabfs create mnt/db --dims 1024,1024 --dtype i4 --layout grid:64,64
       fixed chunks of 64 x 64, for small updates all over the array
   slabfs create mnt/temp2 --like mnt/temp --fill nan
-      dims, max dims, dtype, fill, layout, codec and placement of another array, but for the fill
+      dims, max dims, dtype, fill, layout, codec and placement of another array, except for the fill
   slabfs create mnt/run1 --from-json objects.jsonl
-      many objects in one request, below mnt/run1; a line (or a member of one JSON array) each:
+      many objects in one request, below mnt/run1; one per line (or per member of a JSON array):
       {\"path\": \"temp\", \"dims\": [16, 16], \"dtype\": \"f4\", \"tags\": {\"step\": 3}}
 
 Keys of --from-json are path, dims, dtype, max_dims, fill, layout, codec, placement and tags; without dims it is an
-ordinary file. Objects are made in batches of up to 1024 lines; a batch is made wholly or not at all,
-and an error names its line and how many objects were made before.
+ordinary file. Objects are created in batches of up to 1024 lines; a batch is created completely or not at all,
+and an error names its line and how many objects were created before.
 
-All of it can be changed later as far as `slabfs set --help` says.
+Later changes: see `slabfs set --help`.
 The same by hand: touch mnt/temp; setfattr -n user.slabfs.dims -v 16,16 mnt/temp; …")]
 pub(crate) struct Args {
-    /// The new file, on a slabfs mount; with --from-json the directory that the paths are below
+    /// The new file, on a slabfs mount; with --from-json the directory that the paths are relative to
     path: PathBuf,
     /// Length of every axis, slowest first: 16,16 (`scalar` for a single element)
     #[arg(long, value_name = "N,N,…", required_unless_present_any = ["like", "from_json"])]
     dims: Option<String>,
-    /// Element type, in NumPy's letters: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
+    /// Element type, in NumPy's notation: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
     #[command(flatten)]
     more: MoreFields,
-    /// Take everything that is not given from this array (or selection); not its data, nor its tags. What
-    /// does not go with the given fields is left out: limits below --dims or of another rank, the chunk of
-    /// a grid of another rank, a fill value that --dtype cannot have, a codec beside a grid
+    /// Copy every property that is not given from this array (or selection), but not its data or tags.
+    /// Properties that do not fit the given ones are left out: limits below --dims or of another rank, the
+    /// chunk shape of a grid of another rank, a fill value that --dtype cannot represent, a codec together with
+    /// a grid
     #[arg(long, value_name = "OTHER")]
     like: Option<PathBuf>,
-    /// With --like: its tags, too
+    /// With --like: copy its tags, too
     #[arg(long, requires = "like")]
     tags: bool,
-    /// A tag of the new array; several times for several
+    /// A tag of the new array; may be repeated
     #[arg(long = "tag", value_name = "KEY=VALUE", conflicts_with = "from_json")]
     tag: Vec<String>,
-    /// Make the objects that this file describes; - is stdin
+    /// Create the objects that this file describes; - is stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dims", "dtype", "max_dims", "fill", "layout", "codec", "placement", "like"])]
     from_json: Option<PathBuf>,
-    /// With --from-json: make directories that are missing first
+    /// With --from-json: first create missing directories
     #[arg(short, long, requires = "from_json")]
     parents: bool,
 }
 
-/// What can be said of an array besides dims and type.
+/// Properties of an array other than dims and dtype.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct MoreFields {
-    /// How far every axis may grow: unlimited,16 (of a new array: its dims)
+    /// How far every axis may grow: unlimited,16 (default for a new array: its dims)
     #[arg(long, value_name = "N,N,…")]
     max_dims: Option<String>,
-    /// What unwritten elements read as: 0, 1.5, nan, or the bytes as 0x… (of a new array: 0)
+    /// Value of unwritten elements: 0, 1.5, nan, or the bytes as 0x… (default for a new array: 0)
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     fill: Option<String>,
-    /// How the array is cut into chunks: aligned (as it is written), canonical (one), grid:64,64
+    /// How the array is cut into chunks: aligned (as it is written), canonical (one chunk), grid:64,64
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<String>,
     /// How chunks are compressed: none, lz4, zstd:3, deflate:6, shuffle+zstd:3, …
     #[arg(long, value_name = "CODEC")]
     codec: Option<String>,
-    /// Which data server gets what is written next: dynamic (the emptiest), region (a block each),
-    /// object (all on one), local (the one on this machine), server:3
+    /// Which data server gets new chunks: dynamic (the emptiest), region (a block each), object (all on one),
+    /// local (the one on this machine), server:3
     #[arg(long, value_name = "PLACEMENT")]
     placement: Option<String>,
 }
 
 impl MoreFields {
-    /// Only a layout.
+    /// Only a layout is given.
     pub(crate) fn with_layout(layout: &str) -> MoreFields {
         MoreFields {
             layout: Some(layout.to_owned()),
@@ -114,14 +115,14 @@ impl MoreFields {
     }
 }
 
-/// The fields of a declaration as they were given.
+/// The properties of an object as given on the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
     /// Dims, if given.
     pub(crate) dims: Option<&'a str>,
     /// Element type, if given.
     pub(crate) dtype: Option<&'a str>,
-    /// The others.
+    /// The other properties, if given.
     pub(crate) more: Option<&'a MoreFields>,
 }
 
@@ -173,7 +174,8 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
     }
     make(&args.path)?;
     onmount::declare(&args.path, &spec).inspect_err(|_| {
-        // The half-made object is of no use; the error that matters is the one being returned.
+        // The half-made object is of no use; the caller needs the error being returned, not that of the
+        // removal.
         if let Err(error) = std::fs::remove_file(&args.path) {
             tracing::warn!(
                 "{} stays behind as an empty file: {error}",
@@ -183,22 +185,22 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
     })
 }
 
-/// Refuses a path that is not the name of a file but of a part of one.
+/// Refuses a path that names a selection instead of a file.
 fn no_selection(path: &Path) -> anyhow::Result<()> {
-    let (Some(name), Some((whole, _))) = (path.file_name(), onmount::selected(path)) else {
+    let (Some(name), Some((array, _))) = (path.file_name(), onmount::selected(path)) else {
         return Ok(());
     };
     Err(usage(format!(
         "{0} names a part of {1}, not a new array: \"@[\" begins a selection where the file before it is there. Make the \
          array without the brackets; a name that really holds them is written with \"@@[\": {2}",
         path.display(),
-        whole.display(),
+        array.display(),
         path.with_file_name(OsStr::from_bytes(&escape(name.as_bytes())))
             .display()
     )))
 }
 
-/// The directory of a path, which has to be there.
+/// The parent directory of a path; an error if it does not exist.
 fn directory_of(path: &Path) -> anyhow::Result<PathBuf> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -214,7 +216,7 @@ fn directory_of(path: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes the empty file that is declared then.
+/// Creates the empty file to which the properties are then applied.
 fn make(path: &Path) -> anyhow::Result<()> {
     let made = OpenOptions::new().write(true).create_new(true).open(path);
     match made {
@@ -236,7 +238,7 @@ fn exists(path: &Path) -> anyhow::Error {
 }
 
 impl Fields<'_> {
-    /// The fields as `user.slabfs.spec` takes them, each checked and in its canonical text.
+    /// The properties as `user.slabfs.spec` takes them, each checked and in canonical text.
     pub(crate) fn spec(&self) -> anyhow::Result<Map<String, Value>> {
         let mut spec = Map::new();
         let mut put = |key: &str, text: String| spec.insert(key.to_owned(), Value::String(text));
@@ -296,7 +298,7 @@ impl Fields<'_> {
     }
 }
 
-/// What is wrong with a dtype. `float` is the one name that C and NumPy mean differently.
+/// The error text for a wrong dtype. `float` is the one name that C and NumPy define differently.
 fn refused_dtype(text: &str, error: &DTypeError) -> String {
     if text == "float" {
         return format!("--dtype: {error}, or f8 for what Python and NumPy call float");
@@ -352,7 +354,7 @@ mod tests {
             placement: text("server:2"),
         };
         let spec = spec(" 16,16 ", "<f4", more).expect("a spec");
-        let told: Vec<_> = spec
+        let fields: Vec<_> = spec
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .collect();
@@ -365,7 +367,7 @@ mod tests {
             ("codec", Some("shuffle+zstd:3")),
             ("placement", Some("server:2")),
         ] {
-            assert!(told.contains(&pair), "{pair:?} in {told:?}");
+            assert!(fields.contains(&pair), "{pair:?} in {fields:?}");
         }
     }
 

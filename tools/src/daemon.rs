@@ -1,10 +1,9 @@
-//! Going to the background, so that the parent's exit status tells whether it worked.
+//! `--daemon`: runs the service in the background; the exit status of the parent reports whether it started.
 //!
-//! The parent starts the same command line once more, in a session of its own, with stderr on the
-//! log file and stdout on a pipe. The child reports one `Outcome` as a JSON line on that pipe: when
-//! its mount or socket answers, or when it failed. The parent prints it and ends accordingly. The
-//! child does not know a terminal from then on. (A plain `fork` would need to come before every
-//! thread and would leave no way to say what went wrong.)
+//! The parent starts the same command line again in a new session, with stderr on the log file and stdout on a
+//! pipe. The child reports one `Outcome` as a JSON line on that pipe: when its mount or socket answers, or when
+//! it failed. The parent prints it and exits accordingly. The child has no controlling terminal. (A plain
+//! `fork` would have to precede every thread and could not report what failed.)
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -18,15 +17,15 @@ use serde::{Deserialize, Serialize};
 use crate::args::ServiceArgs;
 use crate::logging::{self, LogFile};
 
-/// Set in the child; its value is the log file.
+/// Environment variable that is set in the child; its value is the log file.
 const CHILD: &str = "SLABFS_DAEMON_LOG";
 
-/// What the child tells the waiting parent, once.
+/// The message from the child to the waiting parent, sent once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// It answers; the line for people.
+    /// The service answers; the line to print.
     Ready(String),
-    /// It ends with this status and said this.
+    /// The child exits with this status and error.
     Failed {
         /// The exit status.
         status: u8,
@@ -35,17 +34,17 @@ pub(crate) enum Outcome {
     },
 }
 
-/// Which of the two processes this one is.
+/// Which of the two processes this is.
 pub(crate) enum Side {
-    /// The one that does the work, in the foreground or in the background.
+    /// The process that does the work, in the foreground or in the background.
     Worker,
-    /// The parent whose work is over: the child answered.
+    /// The parent, which has nothing left to do: the child has reported.
     Done,
 }
 
-/// Starts the background process when `args` ask for one and waits until it answers.
+/// Starts the background process if `args` ask for one, and waits until it reports.
 ///
-/// `default_log` is where the log goes when no `--log-file` was given.
+/// `default_log` is the log file when no `--log-file` was given.
 pub(crate) fn enter(args: &ServiceArgs, default_log: &Path) -> anyhow::Result<Side> {
     if is_child() {
         // Fails only for a process group leader, which a child just started is not.
@@ -56,12 +55,12 @@ pub(crate) fn enter(args: &ServiceArgs, default_log: &Path) -> anyhow::Result<Si
         return Ok(Side::Worker);
     }
     let log = std::path::absolute(args.log_file.as_deref().unwrap_or(default_log))
-        .context("cannot tell the full path of the log file")?;
+        .context("cannot find the full path of the log file")?;
     start_child(&log)?;
     Ok(Side::Done)
 }
 
-/// The log file this process writes to, if that is not just stderr. The stderr of a child is its log file too.
+/// The log file of this process, unless it logs to stderr only. The stderr of a child is its log file too.
 pub(crate) fn log_file(args: &ServiceArgs) -> Option<LogFile> {
     let path = match std::env::var_os(CHILD) {
         Some(log) => Some(PathBuf::from(log)),
@@ -73,33 +72,33 @@ pub(crate) fn log_file(args: &ServiceArgs) -> Option<LogFile> {
     })
 }
 
-/// Says that everything answers: to the parent, or on stdout.
+/// Reports that the service is ready: to the parent, or on stdout.
 pub(crate) fn announce(line: &str) {
     if is_child() {
-        tell_parent(&Outcome::Ready(line.to_owned()));
+        notify_parent(&Outcome::Ready(line.to_owned()));
     } else {
-        // Nobody may be listening any more; that is no reason to stop serving.
+        // The reader of stdout may be gone; that is no reason to stop serving.
         let mut stdout = std::io::stdout();
         let _ = writeln!(stdout, "ready: {line}");
         let _ = stdout.flush();
     }
 }
 
-/// Reports `outcome` to the waiting parent, if there is one and it was not told yet.
-pub(crate) fn tell_parent(outcome: &Outcome) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !is_child() || TOLD.swap(true, Ordering::SeqCst) {
+/// Reports `outcome` to the waiting parent, if there is one; only the first call has an effect.
+pub(crate) fn notify_parent(outcome: &Outcome) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !is_child() || REPORTED.swap(true, Ordering::SeqCst) {
         return;
     }
     let mut stdout = std::io::stdout();
-    let told = serde_json::to_string(outcome)
+    let written = serde_json::to_string(outcome)
         .map_err(std::io::Error::other)
         .and_then(|line| writeln!(stdout, "{line}"))
         .and_then(|()| stdout.flush());
-    if let Err(error) = told {
+    if let Err(error) = written {
         tracing::warn!("the parent process is gone: {error}");
     }
-    // The pipe's reader ends now; later output must not meet a closed pipe.
+    // The parent closes its end of the pipe now; later output must not fail with EPIPE.
     let silenced = OpenOptions::new()
         .write(true)
         .open("/dev/null")

@@ -1,10 +1,10 @@
 //! `slabfs demo table`: the table of the HDF5 note on variable-size chunks, from real counters.
 //!
-//! Four writer processes write misaligned selections of a 16 × 16 array of 4-byte elements: in one
-//! run each writes its rows with `pwrite`, in another each copies its block to a selection path; on
-//! chunks that follow the writers (`aligned`) and on fixed chunks of 8 × 8 (`grid:8,8`). The writers
-//! run one after the other, so that the difference of the mount's counters is what one of them did.
-//! Parts: `own` starts a mount when none is given, `writer` is one writer process.
+//! Four writer processes write misaligned selections of a 16 × 16 array of 4-byte elements: in one run each
+//! writes its rows with `pwrite`, in another each copies its block to a selection path; on chunks that follow
+//! the writers (`aligned`) and on fixed chunks of 8 × 8 (`grid:8,8`). The writers run one after the other, so
+//! that the difference of the mount's counters belongs to one of them. Parts: `own` starts a mount when none is
+//! given, `writer` is one writer process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,17 +36,17 @@ enum What {
     Table(TableArgs),
 }
 
-/// Four writers with misaligned selections: what chunks of their shapes save.
+/// Four writers with misaligned selections: the savings of chunks that have the writers' shapes.
 ///
-/// Runs on a mount given with --mount, or on one it starts for itself in a temporary directory and
-/// takes away afterwards. `moved` are the bytes that went to servers; `touched` are the sizes of the
-/// chunks they lie in, which is what a program moves that reads and writes whole chunks.
+/// Runs on a mount given with --mount, or on one that it starts in a temporary directory and removes
+/// afterwards. `moved` are the bytes sent to servers; `touched` is the total size of the chunks that contain
+/// them, which a program moves that always reads and writes entire chunks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs demo table
   slabfs demo table --mount mnt")]
 struct TableArgs {
-    /// A directory on a running mount (default: a mount of its own)
+    /// A directory on a running mount (default: a temporary mount)
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// As JSON, for programs
@@ -54,20 +54,20 @@ struct TableArgs {
     json: bool,
 }
 
-/// What the mount counted for one writer.
+/// The mount's counters for one writer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
     /// Which of the four.
     writer: usize,
-    /// What it wrote, in elements.
+    /// The written selection, in elements.
     selection: String,
     /// Operations on servers.
     operations: u64,
     /// Bytes it wrote.
     bytes_selected: u64,
-    /// Bytes that went to servers.
+    /// Bytes sent to servers.
     bytes_moved: u64,
-    /// Sizes of the chunks they lie in.
+    /// Sizes of the chunks that contain them.
     bytes_touched: u64,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         None => {
             let own = own::OwnMount::start()?;
             let result = table(own.mountpoint(), args.json);
-            // Both matter; what went wrong first is what to tell.
+            // Return the first error.
             let stopped = own.stop();
             result.and(stopped)
         }
@@ -109,7 +109,7 @@ fn table(parent: &Path, json: bool) -> anyhow::Result<()> {
         output::json(&runs)
     } else {
         let mut text: String = runs.iter().map(|run| run.show() + "\n").collect();
-        text.push_str("Every byte was read back, whole and by selections, and compared.\n");
+        text.push_str("Every byte was read back, in full and by selections, and compared.\n");
         output::print(&text)
     }
 }
@@ -175,7 +175,7 @@ fn one_writer(mount: &Mount, object: &Path, writer: usize, way: Way) -> anyhow::
     })
 }
 
-/// The counters of writes of a mount.
+/// A mount's counters of writes.
 struct Counts {
     operations: u64,
     selected: u64,
@@ -205,7 +205,7 @@ impl Counts {
 }
 
 impl Run {
-    /// What the document divides by: whole chunks where they are fixed, else what was moved.
+    /// The divisor of the document's efficiency: full chunks where they are fixed, else the moved bytes.
     fn moved_in_document(&self, row: &Row) -> u64 {
         if self.layout == "aligned" {
             row.bytes_moved

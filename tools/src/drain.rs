@@ -1,7 +1,7 @@
-//! `slabfs drain`: everything off a data server.
+//! `slabfs drain`: moves everything off a data server.
 //!
-//! The mount moves a slice with each call and this command asks until nothing is left; so it can be
-//! ended at any time, and begun again.
+//! Each request moves a slice, and the command repeats it until nothing is left; so it can be interrupted at
+//! any time and run again.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,44 +13,44 @@ use crate::args::show_size;
 use crate::onmount::Mount;
 use crate::output;
 
-/// Between two rounds in which nothing could be moved.
+/// Pause after a round in which nothing could be moved.
 const PAUSE: Duration = Duration::from_millis(300);
-/// How often progress is told.
-const TELL: Duration = Duration::from_secs(2);
+/// Interval of progress messages.
+const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Move everything off a data server, so that it can be stopped.
 ///
-/// From now on it gets no new chunks; what it has is copied to the others, while everything stays
-/// readable and writable. The command ends when the server is empty. It may be interrupted: the server
-/// stays marked, and the same command goes on. `--cancel` takes the mark off; what was moved stays where
-/// it is.
+/// The server gets no new chunks from now on; its chunks are copied to the others, while everything stays
+/// readable and writable. The command ends when the server is empty. It may be interrupted: the server stays
+/// marked, and the same command continues. `--cancel` removes the mark; chunks that were moved stay where they
+/// are.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt                  which servers there are
   slabfs drain 3 mnt                  empty server 3; then `slabfs stop` it
-  slabfs drain 3 mnt --cancel         let it have chunks again")]
+  slabfs drain 3 mnt --cancel         let it have new chunks again")]
 pub(crate) struct Args {
     /// The data server's number
     server: u32,
-    /// The mount point, or anything below it
+    /// The mount point, or any path below it
     mountpoint: PathBuf,
-    /// Take the mark off: the server gets new chunks again
+    /// Remove the mark: the server gets new chunks again
     #[arg(long)]
     cancel: bool,
-    /// The outcome as JSON, for programs; no progress
+    /// Print the outcome as JSON, for programs; no progress
     #[arg(long)]
     json: bool,
-    /// Give up when nothing could be moved for so long
+    /// Give up when nothing could be moved for this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = crate::args::parse_time)]
     patience: Duration,
 }
 
-/// What was moved so far.
+/// Totals so far.
 #[derive(Debug, Default)]
 struct Sums {
     chunks: u64,
     bytes: u64,
-    /// The server is not there to be asked.
+    /// The server is stopped or unreachable.
     away: bool,
 }
 
@@ -80,10 +80,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Asks for slices until the server is empty.
+/// Requests slices until the server is empty.
 fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
     let mut sums = Sums::default();
-    let (mut moved, mut told) = (Instant::now(), Instant::now());
+    let (mut moved, mut reported) = (Instant::now(), Instant::now());
     let (mut after, mut clean) = (0, false);
     let mut wrong: Option<String> = None;
     loop {
@@ -91,7 +91,7 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
             &json!({"op": "drain_slice", "server": args.server, "after": after, "clean": clean}),
         )?;
         let number = |key: &str| slice.get(key).and_then(Value::as_u64);
-        let chunks = number("chunks").context("the mount does not say what it moved")?;
+        let chunks = number("chunks").context("the mount does not report what it moved")?;
         sums.chunks += chunks;
         sums.bytes += number("bytes").unwrap_or(0);
         if let Some(error) = slice.get("error").and_then(Value::as_str) {
@@ -107,18 +107,18 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
         if moved.elapsed() > args.patience {
             match wrong {
                 Some(wrong) => bail!(
-                    "data server {} is not empty, and not all of it can be moved: {wrong}; see the log of the mount, remove or mend what it names, and drain again",
+                    "data server {} is not empty, and not all of it can be moved: {wrong}; see the log of the mount, remove or repair what it names, and drain again",
                     args.server
                 ),
                 None => bail!(
-                    "data server {} is not empty: files are being written there, or what was deleted is not gone yet; drain again later",
+                    "data server {} is not empty: files are being written there, or deleted data is not removed yet; drain again later",
                     args.server
                 ),
             }
         }
-        if !args.json && told.elapsed() > TELL {
-            told = Instant::now();
-            crate::output::tell(&format!(
+        if !args.json && reported.elapsed() > PROGRESS {
+            reported = Instant::now();
+            crate::output::error_line(&format!(
                 "{} chunks, {} moved",
                 sums.chunks,
                 show_size(sums.bytes)
@@ -128,7 +128,7 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
         after = match number("next") {
             Some(next) => next,
             None => {
-                // All were looked at; what was busy, and what is deleted only now, is left.
+                // All chunks were visited; those that were busy, and those deleted only now, are left.
                 if chunks == 0 {
                     std::thread::sleep(PAUSE);
                 }

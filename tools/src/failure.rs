@@ -1,24 +1,24 @@
-//! How a subcommand ends badly: wrong usage (status 2) apart from everything else (status 1), but for a program that
-//! it was to run and could not (126 and 127).
+//! Errors of subcommands and their exit status: 2 for wrong usage, 1 for everything else, and 126 and 127 when
+//! the program to run could not be run.
 //!
-//! Usage is what can be seen to be wrong in the command line itself, or in the config, key or list file
-//! that it names: unknown, unreadable or missing flags and values, and such as exclude each other. What
-//! depends on what a directory or a filesystem holds, or on what somebody may do, is not.
+//! An error is wrong usage if the command line itself shows it, or the config, key or list file that it names:
+//! unknown, unreadable or missing flags and values, and flags that exclude each other. Errors that depend on
+//! the contents of a directory or filesystem, or on permissions, are not.
 
 use std::process::ExitCode;
 
 use crate::onmount::Refused;
 
-/// Exit status of a command line or config that asks for something that cannot be.
+/// Exit status of an invalid command line or config.
 pub(crate) const USAGE: u8 = 2;
-/// Exit status of a right request that did not work.
+/// Exit status of a valid request that failed.
 const FAILURE: u8 = 1;
-/// Exit status where a program that was to be run is there and does not start, as of `env` and shells.
+/// Exit status where the program to run exists and does not start, as with `env` and shells.
 pub(crate) const NOT_STARTED: u8 = 126;
-/// The same where there is none of that name.
+/// Exit status where the program to run does not exist.
 pub(crate) const NO_PROGRAM: u8 = 127;
 
-/// A request that was wrong in itself; its text says what is allowed.
+/// An invalid request; its text says what is allowed.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -58,7 +58,8 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Usage(text.into()))
 }
 
-/// What a mount said of a text that stands in the command line as it is: a query, a request.
+/// Converts a mount's error about a text copied from the command line, such as a query or a request, to a usage
+/// error.
 pub(crate) fn of_text(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Refused>() {
         Some(refused) if refused.errno == libc::EINVAL => usage(refused.text.clone()),
@@ -77,14 +78,14 @@ pub(crate) fn status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Prints `error` with its causes and gives the exit status; tells a waiting parent as well.
+/// Prints `error` with its causes and returns the exit status; reports it to a waiting parent as well.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = format!("{error:#}");
-    crate::daemon::tell_parent(&crate::daemon::Outcome::Failed {
+    crate::daemon::notify_parent(&crate::daemon::Outcome::Failed {
         status: status(error),
         text: text.clone(),
     });
-    crate::output::tell(&format!("slabfs: {text}"));
+    crate::output::error_line(&format!("slabfs: {text}"));
     ExitCode::from(status(error))
 }
 
@@ -98,7 +99,7 @@ mod tests {
         let wrong: anyhow::Result<()> = Err(usage("no")).context("while starting");
         assert_eq!(status(&wrong.expect_err("an error")), USAGE);
         assert_eq!(status(&anyhow::anyhow!("other")), FAILURE);
-        // What a mount calls invalid is wrong usage only where it is about the text that was typed.
+        // EINVAL from a mount is wrong usage only if it concerns the text that was typed.
         let refused = || {
             anyhow::Error::new(Refused {
                 errno: libc::EINVAL,

@@ -16,17 +16,16 @@ use crate::failure;
 use crate::onmount::Mount;
 use crate::output;
 
-/// Hits in a page without an order, and with one.
+/// Hits in a page.
 const PAGE: u64 = 1024;
 
-/// Find objects by tags, names and properties; prints one path a line.
+/// Find objects by tags, names and properties; prints one path per line.
 ///
-/// What is searched is the directory you are in, or that of --in, and all below it; only what you could
-/// list is found. Paths are told so that they can be used from where you are. Comparisons: = != < <= > >=,
-/// `in 3..9`, `in (a, b)`, text with * in front, behind or around, `has KEY`; joined with and, or, not and
-/// parentheses. Built-in keys: name path dtype rank `dims[0]` size mtime owner kind (`kind = dir` finds
-/// directories, which are not found otherwise).
-/// docs/search.md has all of it.
+/// The search covers the current directory, or that of --in, and everything below it; it finds only what you
+/// could list. Paths are printed relative to where you are. Comparisons: = != < <= > >=, `in 3..9`, `in (a,
+/// b)`, text with * in front, behind or around, `has KEY`; joined with and, or, not and parentheses. Built-in
+/// keys: name path dtype rank `dims[0]` size mtime owner kind (`kind = dir` finds directories, which are not
+/// found otherwise). See docs/search.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   cd mnt; slabfs find 'project = climate and step >= 10'
@@ -38,32 +37,32 @@ const PAGE: u64 = 1024;
       one of SIZE shares, which are disjoint and complete together; RANK counts from 0
 The same as a folder of links: ls 'mnt/.slabfs/find/project = climate/'")]
 pub(crate) struct Args {
-    /// What to look for
+    /// The query
     query: String,
-    /// Only what lies below this directory of a slabfs mount [default: the current one]
+    /// Search below this directory of a slabfs mount [default: the current one]
     #[arg(long = "in", value_name = "CONTAINER")]
     within: Option<PathBuf>,
-    /// One JSON object a line, with size, mtime, kind, owner's uid, dtype, dims and tags
+    /// Print one JSON object per line, with size, mtime, kind, owner's uid, dtype, dims and tags
     #[arg(long, conflicts_with_all = ["count", "paths0"])]
     json: bool,
-    /// Only how many there are
+    /// Print only the number of hits
     #[arg(long, conflicts_with = "paths0")]
     count: bool,
-    /// Paths that end with a zero byte instead of a line end, for xargs -0
+    /// End paths with a zero byte instead of a newline, for xargs -0
     #[arg(long)]
     paths0: bool,
-    /// At most so many
+    /// Print at most N hits
     #[arg(long, value_name = "N", value_parser = parse_count)]
     limit: Option<u64>,
-    /// In the order of a tag, or of name, path, kind, dtype, rank, `dims[0]`, size, mtime or owner; -KEY for
-    /// the greatest first. Those without the key come last. Without, in no order. A tag that is called
-    /// like a built-in is put in quotes: '"name"'
+    /// Sort by a tag, or by name, path, kind, dtype, rank, `dims[0]`, size, mtime or owner; -KEY for descending
+    /// order. Objects without the key come last. Default: unordered. Quote a tag that is called like a built-in
+    /// key: '"name"'
     #[arg(long, value_name = "KEY", allow_hyphen_values = true, value_parser = parse_order)]
     sort: Option<Order>,
-    /// With --sort: the greatest first
+    /// With --sort: descending order
     #[arg(short, long, requires = "sort")]
     reverse: bool,
-    /// Only share I of N, 0/N to N-1/N
+    /// Print only share I of N, 0/N to N-1/N
     #[arg(long, value_name = "I/N", allow_hyphen_values = true, value_parser = parse_part)]
     part: Option<(u32, u32)>,
 }
@@ -94,7 +93,7 @@ fn parse_order(text: &str) -> Result<Order, String> {
     Ok(Order { sort, descending })
 }
 
-/// A number of things.
+/// A number of hits.
 fn parse_count(text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| format!("{text:?} is no number of hits; write 0 or more, in digits"))
@@ -115,7 +114,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let start = args.within.as_deref().unwrap_or(Path::new("."));
     let mount = Mount::of(start).map_err(|error| match args.within {
         Some(_) => error,
-        None => error.context("the current directory is searched; name another with --in"),
+        None => error.context("find searches the current directory; name another with --in"),
     })?;
     if !start.is_dir() {
         return Err(anyhow!(
@@ -153,10 +152,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Asks the mount.
+/// Sends a request to the mount.
 type Ask<'a> = dyn Fn(&Value) -> anyhow::Result<Value> + 'a;
 
-/// Prints page after page.
+/// Prints hits page by page.
 fn unsorted(
     args: &Args,
     ask: &Ask<'_>,
@@ -177,7 +176,7 @@ fn unsorted(
     Ok(())
 }
 
-/// Collects all pages, or as many of the first as are wanted, and prints them in order.
+/// Collects all pages, or only the first `--limit` hits of them, and prints them in order.
 fn sorted(
     args: &Args,
     ask: &Ask<'_>,
@@ -214,7 +213,7 @@ fn order(all: &mut Vec<(Hit, Value)>, by: &Order, wanted: usize) {
     all.truncate(wanted);
 }
 
-/// A hit as far as an order needs it.
+/// The fields of a hit that sorting needs.
 fn parsed(hit: &Value) -> Hit {
     let number = |key: &str| hit.get(key).and_then(Value::as_i64).unwrap_or(0);
     let text = |key: &str| hit.get(key).and_then(Value::as_str);
@@ -242,7 +241,7 @@ fn parsed(hit: &Value) -> Hit {
     }
 }
 
-/// The kind of this name; of devices either.
+/// The kind with this name; character devices stand for both kinds of devices.
 fn kind(name: &str) -> Kind {
     use Kind::{BlockDevice, CharDevice, Directory, Fifo, Object, Socket, Symlink};
     let kinds = [
@@ -258,7 +257,7 @@ fn kind(name: &str) -> Kind {
     named.unwrap_or(CharDevice)
 }
 
-/// The hits of a page, and where to go on.
+/// The hits of a page, and where the next page begins.
 fn page(ask: &Ask<'_>, request: &Value) -> anyhow::Result<(Vec<Value>, Option<Value>)> {
     let mut page = ask(request)?;
     let hits = match page.get_mut("hits").map(Value::take) {
@@ -269,16 +268,16 @@ fn page(ask: &Ask<'_>, request: &Value) -> anyhow::Result<(Vec<Value>, Option<Va
     Ok((hits, next.filter(|next| !next.is_null())))
 }
 
-/// Where a search began.
+/// The directory in which a search began.
 struct Place<'a> {
-    /// As the user named it.
+    /// As the user typed it.
     start: &'a Path,
     /// From the root of the mount.
     inside: Vec<u8>,
 }
 
 impl Place<'_> {
-    /// A path from the root of the mount as it can be used from here.
+    /// Converts a path from the root of the mount to one that is usable from the current directory.
     fn path(&self, from_root: &[u8]) -> PathBuf {
         let below = match from_root.strip_prefix(&self.inside[..]) {
             Some(below) => below.strip_prefix(b"/").unwrap_or(below),
@@ -295,7 +294,7 @@ impl Place<'_> {
     }
 }
 
-/// Prints hits; says whether anybody reads on.
+/// Prints hits; returns whether the reader of stdout still reads.
 fn print(args: &Args, place: &Place<'_>, hits: Vec<Value>) -> anyhow::Result<bool> {
     let mut text = Vec::new();
     for mut hit in hits {
@@ -315,7 +314,7 @@ fn print(args: &Args, place: &Place<'_>, hits: Vec<Value>) -> anyhow::Result<boo
     output::bytes(&text)
 }
 
-/// Text, or a list of bytes.
+/// A path from its JSON form: text, or a list of bytes.
 fn bytes_of(path: &Value) -> Option<Vec<u8>> {
     match path {
         Value::String(text) => Some(text.clone().into_bytes()),
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_as_the_user_began() {
+    fn paths_begin_as_the_user_typed_them() {
         let path = |start: &str, inside: &str| {
             let place = Place {
                 start: Path::new(start),
@@ -365,7 +364,7 @@ mod tests {
         assert_eq!(path("mnt", ""), "mnt/run1/temp");
         assert_eq!(path("mnt/run1", "run1"), "mnt/run1/temp");
         assert_eq!(path(".", "run1"), "temp");
-        // The place itself, where directories are asked for.
+        // The start itself, if directories are searched for.
         assert_eq!(path(".", "run1/temp"), ".");
         assert_eq!(path("mnt/run1", "run1/temp"), "mnt/run1");
     }

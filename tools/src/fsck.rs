@@ -1,7 +1,7 @@
-//! `slabfs fsck`: the metadata against itself, and against the chunks of the data servers.
+//! `slabfs fsck`: checks the metadata for consistency, and against the chunks of the data servers.
 //!
-//! What has to hold is `slabfs_mdserver::check`'s to know; here: which directories, what is printed, and
-//! the one repair there is.
+//! The invariants are defined in `slabfs_mdserver::check`. This file selects the directories, prints the
+//! findings, and does the only repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use crate::output;
 
 /// Check that nothing is missing, doubled or contradictory: metadata, and chunks against it.
 ///
-/// The processes on the directories must have been stopped. They are opened and closed as at a start and
-/// a stop: what was not closed in order is brought in order, and counts as closed cleanly afterwards.
-/// Beyond that nothing is changed without --repair. Every finding is a line on stdout. The exit status is 0 when
-/// everything was looked at and nothing was found; 1 when something was found, the check could not be done, or the
-/// directory of a data server that has chunks was not named; 2 for a wrong command line.
+/// The processes on the directories must have been stopped. The directories are opened and closed as by a start
+/// and a stop: after an unclean shutdown recovery runs, and they count as cleanly closed afterwards. Nothing
+/// else is changed without --repair. Every finding is a line on stdout. The exit status is 0 when everything
+/// was checked and nothing was found; 1 when something was found, the check could not be done, or the directory
+/// of a data server that has chunks was not named; 2 for a wrong command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs fsck --data /srv/slabfs
@@ -38,17 +38,17 @@ pub(crate) struct Args {
     /// The --data of `slabfs up`, or of the mdserver
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The --data of an objserver; once for each, and what is not named is not looked at
+    /// The --data of an objserver; repeat for each. Directories that are not named are not checked
     #[arg(long, value_name = "DIR")]
     chunks: Vec<PathBuf>,
-    /// Read the data of every chunk as well, and look for every tag in the index
+    /// Also read the data of every chunk, and look up every tag in the index
     #[arg(long)]
     deep: bool,
-    /// Delete chunks that nobody names, if nothing else was found
+    /// Delete unreferenced chunks, if nothing else was found
     #[arg(long)]
     repair: bool,
-    /// With --repair: delete also what was stored after this metadata was, which no other metadata is to
-    /// name any more
+    /// With --repair: also delete chunks stored after this state of the metadata, if no other metadata refers
+    /// to them any more
     #[arg(long, requires = "repair")]
     drop_newer: bool,
     /// As JSON, for programs
@@ -56,36 +56,36 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The directories of one slabfs.
+/// The directories of one slabfs installation.
 struct Places {
     metadata: PathBuf,
     chunks: Vec<PathBuf>,
-    /// Every data server's directory is meant to be among `chunks`.
+    /// Whether `chunks` has the directory of every data server.
     complete: bool,
 }
 
-/// What was found, and how much was looked at.
+/// The findings, and how much was checked.
 #[derive(Default)]
 struct Report {
     census: Census,
     recovery: Option<Recovery>,
     servers: BTreeMap<u32, Looked>,
-    /// Data servers that have chunks by the metadata, and whose directories were not named.
+    /// Data servers that have chunks according to the metadata, and whose directories were not named.
     unseen: Vec<u32>,
     findings: Vec<Finding>,
-    /// Findings beyond those kept, and of which kinds they are.
+    /// Number of findings beyond those stored, and their classes.
     more: u64,
     more_of: BTreeSet<Class>,
     removed: u64,
-    /// Entries of tags looked for in the index.
+    /// Tag entries that were looked up in the index.
     entries: Option<u64>,
 }
 
-/// Findings that are kept; a store that is broken everywhere does not fill the memory too.
+/// Findings that are stored. A store that is broken everywhere must not exhaust memory too.
 const MAX_FINDINGS: usize = 100_000;
 
 impl Report {
-    fn tell(&mut self, finding: Finding) {
+    fn add(&mut self, finding: Finding) {
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
         } else {
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// That the chunks of these data servers were not looked at, and what to do.
+/// The error text for data servers whose chunks were not checked.
 fn not_all(unseen: &[u32]) -> String {
     let ids: Vec<String> = unseen.iter().map(ToString::to_string).collect();
     format!(
@@ -124,7 +124,7 @@ fn not_all(unseen: &[u32]) -> String {
     )
 }
 
-/// Whose directories they are; refused while a process uses them.
+/// Determines the kind of the directories; fails while a process uses them.
 fn places(args: &Args) -> anyhow::Result<Places> {
     let data = &args.data;
     let owner = Owner::of(data).ok_or_else(|| {
@@ -172,13 +172,13 @@ fn places(args: &Args) -> anyhow::Result<Places> {
     Ok(places)
 }
 
-/// Each directory once, however often and in whatever words it was named.
+/// Removes duplicates, also if one directory was named by different paths.
 fn distinct(dirs: &mut Vec<PathBuf>) {
     let mut seen = BTreeSet::new();
     dirs.retain(|dir| seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())));
 }
 
-/// `os1`, `os2`, ... in the directory of an `up`, as far as they were ever used.
+/// `os1`, `os2`, ... in the directory of an `up`; only those that were used.
 fn stores_in(data: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries = std::fs::read_dir(data).with_context(|| format!("listing {}", data.display()))?;
@@ -207,7 +207,7 @@ fn examine(places: &Places, args: &Args) -> anyhow::Result<Report> {
         Ok(opened) => opened,
         Err(KvError::Damaged { damage, .. }) => {
             for damage in damage {
-                report.tell(Finding {
+                report.add(Finding {
                     class: Class::Damaged,
                     subject: dir.display().to_string(),
                     detail: damage.to_string(),
@@ -219,11 +219,11 @@ fn examine(places: &Places, args: &Args) -> anyhow::Result<Report> {
             return Err(error).with_context(|| format!("cannot check {}", dir.display()));
         }
     };
-    let facts = check::metadata(&kv, &mut |finding| report.tell(finding))
+    let facts = check::metadata(&kv, &mut |finding| report.add(finding))
         .with_context(|| format!("cannot check {}", dir.display()))?;
     report.census = facts.census;
     if args.deep {
-        let looked = check::index(&kv, dir, &recovery, &mut |finding| report.tell(finding))
+        let looked = check::index(&kv, dir, &recovery, &mut |finding| report.add(finding))
             .with_context(|| format!("cannot check the index in {}", dir.display()))?;
         report.entries = Some(looked);
     }
@@ -234,7 +234,7 @@ fn examine(places: &Places, args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Holds the metadata against each data server's chunks.
+/// Checks the metadata against each data server's chunks.
 fn look(
     kv: &LocalKv,
     facts: &Facts,
@@ -254,7 +254,7 @@ fn look(
         match id {
             Some(id) => {
                 let looked = facts
-                    .chunks(kv, (id, &store), depth, &mut |finding| report.tell(finding))
+                    .chunks(kv, (id, &store), depth, &mut |finding| report.add(finding))
                     .with_context(|| format!("cannot check {}", dir.display()))?;
                 report.servers.insert(id.0, looked);
                 stores.push((id, store));
@@ -269,7 +269,7 @@ fn look(
         if !places.complete {
             report.unseen.push(id.0);
         } else {
-            report.tell(Finding {
+            report.add(Finding {
                 class: Class::ServerGone,
                 subject: format!("data server {id}"),
                 detail: "its directory is not here, and objects have chunks on it".to_owned(),
@@ -282,10 +282,10 @@ fn look(
     Ok(())
 }
 
-/// A directory that no data server of the metadata has: one that was never registered is empty.
+/// Handles a directory whose data server the metadata does not know: one that was never registered is empty.
 fn foreign(store: &LocalStore, dir: &Path, report: &mut Report) -> anyhow::Result<()> {
     if !store.list(None, 1)?.is_empty() {
-        report.tell(Finding {
+        report.add(Finding {
             class: Class::ForeignServer,
             subject: dir.display().to_string(),
             detail: "has chunks, and the metadata does not know it".to_owned(),
@@ -294,8 +294,8 @@ fn foreign(store: &LocalStore, dir: &Path, report: &mut Report) -> anyhow::Resul
     Ok(())
 }
 
-/// Deletes what nobody names, if it is certain that nobody will: nothing else is wrong. Of what is newer
-/// than the metadata only whoever runs this can know.
+/// Deletes unreferenced chunks if nothing else is wrong, because only then is it certain that they stay
+/// unreferenced. Whether chunks stored after the metadata may go only the user can know (`drop_newer`).
 fn repair(
     stores: &[(ServerId, std::sync::Arc<LocalStore>)],
     drop_newer: bool,
@@ -308,15 +308,15 @@ fn repair(
     };
     let found = report.findings.iter().map(|finding| finding.class);
     if !found.chain(report.more_of.iter().copied()).all(goes) {
-        tracing::warn!("nothing is deleted: mend what else was found first");
+        tracing::warn!("nothing is deleted: first repair what else was found");
         return Ok(());
     }
     for (id, store) in stores {
         let Some(looked) = report.servers.get(&id.0) else {
             continue;
         };
-        let newer = if drop_newer { &looked.newer[..] } else { &[] };
-        for names in [&looked.garbage[..], newer] {
+        let later = if drop_newer { &looked.newer[..] } else { &[] };
+        for names in [&looked.garbage[..], later] {
             store.delete(names)?;
             report.removed += names.len() as u64;
         }
@@ -366,7 +366,7 @@ fn as_text(report: &Report, args: &Args) -> String {
     }
     if report.removed > 0 {
         out.push_str(&format!(
-            "{} chunks that nobody named were deleted\n",
+            "{} unreferenced chunks were deleted\n",
             report.removed
         ));
     }

@@ -1,4 +1,4 @@
-//! `slabfs info`: what is known of a file.
+//! `slabfs info`: shows the properties of a file.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use slabfs_model::Tag;
 use crate::tags::one_line;
 use crate::{onmount, output, table};
 
-/// Show what a file is: dims, element type, layout, size, chunks; of a directory its defaults.
+/// Show the properties of a file: dims, element type, layout, size, chunks; for a directory its defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs info mnt/temp
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// A directory: what it gives to the objects made in it.
+/// A directory: the defaults for objects created in it.
 fn container(args: &Args) -> anyhow::Result<()> {
     onmount::Mount::of(&args.path)?;
     let defaults = onmount::defaults(&args.path)?;
@@ -56,7 +56,7 @@ fn container(args: &Args) -> anyhow::Result<()> {
     output::print(&table::lines(&Value::Object(lines)))
 }
 
-/// A default tag: its key with the type where it has to be said, and its value, both as `slabfs tag` takes them.
+/// A default tag: its key, with the type where that is needed, and its value, both as `slabfs tag` takes them.
 fn default_tag(key: &str, value: &Value) -> (String, Value) {
     let shown = Tag::from_json(value).map(|tag| tag.show_assignment("k"));
     let parts = shown.as_deref().ok().and_then(|shown| {
@@ -67,7 +67,7 @@ fn default_tag(key: &str, value: &Value) -> (String, Value) {
     (format!("default tag {}{kind}", one_line(key)), value)
 }
 
-/// The same for people: dims as the flags take them, and without what only the rules of a change need.
+/// The same for users: dims as the flags take them, and without the fields that only `rules` needs.
 fn readable(mut info: Value) -> Value {
     let Some(map) = info.as_object_mut() else {
         return info;

@@ -1,4 +1,4 @@
-//! `slabfs layout`: how an array is stored, as a picture.
+//! `slabfs layout`: draws how an array is stored.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use crate::output;
 
 /// Draw how an array is cut into chunks, and which server has each.
 ///
-/// Prints a drawing of letters, one letter a chunk, with a legend; colours stand for servers.
-/// Large arrays are scaled down to the terminal.
+/// Prints a drawing of letters, one letter per chunk, with a legend; colours stand for servers. Large arrays
+/// are scaled down to the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs layout mnt/temp
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Characters across (default: the terminal's width)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=1000))]
     width: Option<u16>,
-    /// Everything as JSON, for programs
+    /// Print everything as JSON, for programs
     #[arg(long, conflicts_with = "svg")]
     json: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::json(&layout);
     }
     let view: View = serde_json::from_value(layout)
-        .context("the mount tells the layout in a way this slabfs does not know; are the two of one version?")?;
+        .context("this slabfs does not understand the mount's description of the layout; do both have the same version?")?;
     let cut = Cut {
         axes: args.axes,
         at: args.at.clone(),
@@ -88,7 +88,8 @@ fn counted(chunks: usize) -> String {
     }
 }
 
-/// `COLUMNS` where it is set, else 80; drawings that go to files should not depend on a window.
+/// `COLUMNS` if it is set, else 80. The actual window is not queried, so that drawings in files do not depend
+/// on it.
 fn terminal_width() -> usize {
     std::env::var("COLUMNS")
         .ok()

@@ -1,10 +1,9 @@
-//! The life of a process that keeps running: start, say ready, wait, stop in order.
+//! The lifecycle of a service process: start, report ready, wait, stop.
 //!
-//! SIGINT, SIGTERM and SIGHUP are caught from the first moment. One that comes while starting up is obeyed
-//! as soon as the start is over (or at once, when the start still waits for a server after a few
-//! seconds). The first signal stops in order: unmount, flush, sync, servers, sockets. A second one
-//! hurries: what has not stopped within a few seconds is cut off. tokio is here for nothing else
-//! than this choice among events; the work runs on blocking threads.
+//! SIGINT, SIGTERM and SIGHUP are caught from the first moment. A signal during the start takes effect when the
+//! start is complete (or after a few seconds, if the start still waits for a server). The first signal stops
+//! the service cleanly: unmount, flush, sync, servers, sockets. A second one cuts off what has not stopped
+//! within a few seconds. tokio only selects among these events; the work runs on blocking threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,25 +19,25 @@ use crate::daemon::{self, Side};
 use crate::logging::{self, Level};
 use crate::pidfile::{self, PidFile};
 
-/// How long a start may go on after it was asked to stop.
+/// How long a start may continue after a stop was requested.
 const START_GRACE: Duration = Duration::from_secs(3);
-/// How long a stop may go on after it was told to hurry.
+/// How long a stop may continue after a second signal.
 const HURRY_GRACE: Duration = Duration::from_secs(3);
-/// What a start says that a signal ended.
+/// The error of a start that a signal ended.
 const STOPPED_EARLY: &str = "stopped while starting up";
 
-/// Something that was started and runs until it is stopped.
+/// A service that was started and runs until it is stopped.
 pub(crate) trait Live: Send {
-    /// What answers now, for people: the text behind `ready: `.
+    /// The text after `ready: `: what can be used now.
     fn ready_line(&self) -> String;
-    /// A wait that ends when the thing ended by itself, as a mount does that somebody unmounts.
-    /// `None` when it never does.
+    /// A function that blocks until the service ends by itself, as a mount does when it is unmounted. `None` if
+    /// it never does.
     fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>>;
-    /// Stops everything in order, with nothing lost.
+    /// Stops everything cleanly; nothing is lost.
     fn stop(self: Box<Self>) -> anyhow::Result<()>;
 }
 
-/// Asked to stop, and what to clear away if the process must be cut off.
+/// The stop request, and what to remove if the process is cut off.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     asked: AtomicBool,
@@ -47,13 +46,13 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
-    /// An error when the process was asked to stop; a start calls it between its steps.
+    /// Fails if a stop was requested; a start calls it between its steps.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.asked.load(Ordering::SeqCst), STOPPED_EARLY);
         Ok(())
     }
 
-    /// A mount point to detach if the process is cut off.
+    /// Registers a mount point to detach if the process is cut off.
     pub(crate) fn covers_mount(&self, path: PathBuf) {
         self.mounts
             .lock()
@@ -61,7 +60,7 @@ impl Shutdown {
             .push(path);
     }
 
-    /// A socket or pid file to remove if the process is cut off.
+    /// Registers a socket or pid file to remove if the process is cut off.
     pub(crate) fn covers_file(&self, path: PathBuf) {
         self.files
             .lock()
@@ -69,7 +68,7 @@ impl Shutdown {
             .push(path);
     }
 
-    /// Detaches and removes what is left.
+    /// Detaches and removes everything registered.
     fn clear_away(&self) {
         for path in self
             .mounts
@@ -94,16 +93,16 @@ impl Shutdown {
     }
 }
 
-/// Where a service leaves traces for people.
+/// Where a service puts its log and pid file.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// The log of a background process that was given no `--log-file`.
+    /// The log of a background process that was started without `--log-file`.
     pub(crate) log: PathBuf,
-    /// The directory that is this process's alone while it runs, and gets its pid file.
+    /// The directory that this process owns while it runs, and in which it writes its pid file.
     pub(crate) data: Option<PathBuf>,
 }
 
-/// Runs a service from its flags to its end; goes to the background first when asked to.
+/// Runs a service from its flags to its end; in the background if requested.
 pub(crate) fn run<S>(args: &ServiceArgs, level: Level, place: Place, start: S) -> anyhow::Result<()>
 where
     S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
@@ -118,15 +117,15 @@ where
         .build()
         .context("cannot start the signal loop")?;
     let outcome = runtime.block_on(supervise(place.data, start));
-    // A wait for the mount's own end may still sit on a blocking thread.
+    // A blocking thread may still wait for the mount's end.
     runtime.shutdown_background();
     outcome
 }
 
-/// With fewer files a data server keeps few chunks open, and has fewer connections than it could.
+/// With fewer files a data server can have only few chunks open and few connections.
 const ENOUGH_FILES: u64 = 4096;
 
-/// Takes as many open files as the system allows: a data server keeps chunks open.
+/// Raises the limit of open files to the hard limit: a data server has many chunks open.
 fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
@@ -157,7 +156,7 @@ where
     let Some(live) = started(starting, &mut signals, &shutdown).await? else {
         return Ok(());
     };
-    // Only now is the directory surely ours.
+    // The directory is certainly ours only now.
     let pid_file = data.and_then(|data| write_pid(&data, &shutdown));
     daemon::announce(&live.ready_line());
     if let Some(own_end) = live.own_end() {
@@ -174,7 +173,7 @@ where
     outcome
 }
 
-/// Writes the pid file. A full disk is no reason not to serve, so what fails is only told.
+/// Writes the pid file. A full disk is no reason not to serve, so an error is only logged.
 fn write_pid(data: &Path, shutdown: &Shutdown) -> Option<PidFile> {
     match PidFile::write(data) {
         Ok(file) => {
@@ -193,7 +192,7 @@ fn write_pid(data: &Path, shutdown: &Shutdown) -> Option<PidFile> {
     }
 }
 
-/// The started service; `None` when a signal came first and everything is stopped again.
+/// Returns the started service; `None` if a signal came first and everything is stopped again.
 async fn started(
     mut starting: JoinHandle<anyhow::Result<Box<dyn Live>>>,
     signals: &mut Signals,
@@ -213,7 +212,7 @@ async fn started(
         _ = signals.next() => cut_off(shutdown, 0),
         () = tokio::time::sleep(START_GRACE) => cut_off(shutdown, 0),
     }
-    daemon::tell_parent(&daemon::Outcome::Failed {
+    daemon::notify_parent(&daemon::Outcome::Failed {
         status: 1,
         text: STOPPED_EARLY.to_owned(),
     });
@@ -248,18 +247,18 @@ fn finished(result: Result<anyhow::Result<()>, tokio::task::JoinError>) -> anyho
 /// Ends the process although a thread of it still waits for something.
 fn cut_off(shutdown: &Shutdown, status: i32) -> ! {
     shutdown.clear_away();
-    daemon::tell_parent(&daemon::Outcome::Failed {
+    daemon::notify_parent(&daemon::Outcome::Failed {
         status: 1,
         text: STOPPED_EARLY.to_owned(),
     });
     std::process::exit(status)
 }
 
-/// The signals that mean "stop".
+/// The signals that request a stop.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// The terminal is gone; nothing where `nohup` said that this does not matter.
+    /// The terminal was closed; `None` under `nohup`.
     hangup: Option<Signal>,
 }
 
@@ -277,7 +276,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next of them and names it.
+    /// Waits for the next of these signals and returns its name.
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -294,7 +293,7 @@ async fn hung_up(signal: Option<&mut Signal>) -> Option<()> {
     }
 }
 
-/// Whether whoever started this process told it to ignore SIGHUP, as `nohup` does.
+/// Whether the parent made this process ignore SIGHUP, as `nohup` does.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

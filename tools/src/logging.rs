@@ -1,7 +1,8 @@
-//! Where log lines go and which are written: `-v`, `-q`, `RUST_LOG`, `--log-file`.
+//! Logging: where log lines go and which are written: `-v`, `-q`, `RUST_LOG`, `--log-file`.
 //!
-//! What is logged holds names and texts of others. A line is one line whatever is in it: control characters are written as
-//! escapes, so that nobody makes up lines of his own (`file`), and no mistake in a loop fills a disk (`rate`).
+//! Log lines contain names and texts that other users choose. Control characters are escaped, so that a text
+//! cannot forge another line (`file`), and the rate is limited, so that an error in a loop does not fill a disk
+//! (`rate`).
 
 mod file;
 mod rate;
@@ -20,24 +21,25 @@ use rate::Rate;
 
 use crate::args::Verbosity;
 
-/// How much is logged when `RUST_LOG` says nothing.
+/// The log filter when `RUST_LOG` is not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level(&'static str);
 
 impl Level {
-    /// What a service logs: its life by default, each `-v` more, `-q` only what is wrong.
+    /// The filter of a service: starts, stops and the like by default, more with each `-v`, only warnings and
+    /// errors with `-q`.
     pub(crate) fn service(verbosity: &Verbosity) -> Level {
         Level(match (verbosity.quiet, verbosity.verbose) {
             (true, _) => "warn,fuser::reply=off",
-            // sled and fuser tell of their own insides at info; people did not ask for that. A reply that
-            // the kernel does not wait for any more, as at an unmount, is nothing anybody can act on.
+            // sled and fuser log internals at info, which users did not ask for. fuser::reply reports replies
+            // that the kernel does not wait for any more, as at an unmount; there is nothing to do about them.
             (false, 0) => "info,sled=warn,fuser=warn,fuser::reply=off",
             (false, 1) => "debug,sled=info,fuser=info",
             (false, _) => "trace,sled=info",
         })
     }
 
-    /// What a command that runs and ends logs: only what is wrong by default.
+    /// The filter of a command that runs and ends: only warnings and errors by default.
     pub(crate) fn tool(verbosity: &Verbosity) -> Level {
         Level(match (verbosity.quiet, verbosity.verbose) {
             (true, _) => "error",
@@ -48,12 +50,12 @@ impl Level {
     }
 }
 
-/// A log file, and how many bytes it may have.
+/// A log file and its size limit.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFile {
     /// Its path.
     pub(crate) path: PathBuf,
-    /// Bytes; then it is renamed and begun anew.
+    /// Bytes; a file that would exceed it is rotated.
     pub(crate) limit: u64,
 }
 
@@ -68,8 +70,8 @@ pub(crate) fn start(level: Level, file: Option<&LogFile>) -> anyhow::Result<()> 
         _ => EnvFilter::new(level.0),
     };
     let rate = Rate::start().context("starting the thread of the log")?;
-    // A reader of stderr that has gone is no reason to end (by default the failure is told on stderr,
-    // with a macro that panics when that fails too).
+    // A closed stderr is no reason to end (by default the failure is printed on stderr, with a macro that
+    // panics when that fails too).
     let lines = tracing_subscriber::fmt::layer().log_internal_errors(false);
     let log = tracing_subscriber::registry().with(filter);
     match file {

@@ -1,8 +1,8 @@
-//! The `slabfs` command: one binary for the services, the mount and what people do with them.
+//! The `slabfs` command: one binary for the services, the mount and the user commands.
 //!
-//! One file a subcommand; `cli` lists them. This file only turns the outcome into an exit status:
-//! 0 when it worked, 1 when it failed, 2 when the command line or the config was wrong. Errors are
-//! printed here and nowhere else, as one chain: what was wrong, and what to do about it.
+//! Each subcommand has a file; `cli` lists them. This file only converts the outcome to an exit status: 0 for
+//! success, 1 for failure, 2 for a wrong command line or config. Errors are printed here and nowhere else, as
+//! one chain: what was wrong, and what to do about it.
 
 mod allocator;
 mod args;
@@ -46,7 +46,7 @@ mod view;
 
 use std::process::ExitCode;
 
-/// The services make and free small pieces all the time, from many threads.
+/// The services allocate and free small blocks all the time, from many threads.
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     let cli = match cli::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are "errors" of clap that belong on stdout with status 0. When
-            // the terminal is gone there is nobody left to tell.
+            // Help and version are "errors" of clap that belong on stdout with status 0. If the terminal is
+            // gone the error cannot be reported.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {
                 failure::USAGE

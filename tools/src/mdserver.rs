@@ -9,11 +9,11 @@ use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, MetadataNode, Owner};
 
-/// Run the metadata service: names, dims, which chunk lies where.
+/// Run the metadata service: names, dims, and the locations of chunks.
 ///
-/// Mounts and data servers find each other through it. It keeps everything in one directory, with a
-/// journal that survives kill -9 and power loss; starting it again on the same directory brings
-/// everything back, and it says what it recovered.
+/// Mounts and data servers find each other through it. It stores everything in one directory, with a journal
+/// that survives kill -9 and power loss; starting it again on the same directory recovers everything, and it
+/// logs what it recovered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs mdserver --listen unix:md.sock --data md
@@ -27,10 +27,10 @@ pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
     listen: Addr,
-    /// Where everything is kept; made if it is missing
+    /// Directory for all metadata; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// File with the shared key (16 bytes or more, readable by its owner only); needed for tcp:
+    /// File with the shared key (16 bytes or more, readable by its owner only); required for tcp:
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]

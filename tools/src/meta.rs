@@ -1,4 +1,4 @@
-//! `slabfs meta`: dumps of the metadata, and the way back from one.
+//! `slabfs meta`: dumps the metadata, and loads a dump.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
@@ -16,18 +16,18 @@ use crate::node::Owner;
 use crate::onmount::Mount;
 use crate::output;
 
-/// How long a dump may take to begin.
+/// How long the metadata service may take to start a dump.
 const BEGIN: Duration = Duration::from_secs(600);
-/// The mode of a new dump: it has everybody's names and tags.
+/// The mode of a new dump, which contains the names and tags of all users.
 const PRIVATE: u32 = 0o600;
-/// Symbolic links that are followed, as many as the kernel does.
+/// The most symbolic links that are followed, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// Dump the metadata of a mount to a file, or make a metadata directory of such a file.
+/// Dump the metadata of a mount to a file, or create a metadata directory from a dump.
 ///
-/// A dump holds names, tags, shapes, where each chunk lies, and the data servers; not the data. It is
-/// what everything was at one moment, and is taken while the mount is in use. The file's format is
-/// documented (docs/formats/dump.md) and the same on every machine.
+/// A dump contains names, tags, shapes, the locations of chunks, and the data servers; not the data. It is a
+/// consistent snapshot, and is taken while the mount is in use. The file's format is documented
+/// (docs/formats/dump.md) and the same on every machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs meta dump mnt monday.dump
@@ -43,19 +43,19 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Write all metadata, as it is at one moment, to a file
+    /// Write a snapshot of all metadata to a file
     Dump {
-        /// The mount point, or anything below it
+        /// The mount point, or any path below it
         mountpoint: PathBuf,
-        /// The file to write, `-` for stdout. One that is there keeps its mode and is replaced when all is
-        /// well, a new one is for its owner only (0600); a device or pipe gets the dump as it comes
+        /// The file to write, `-` for stdout. An existing file keeps its mode and is replaced when the dump is
+        /// complete, a new one is for its owner only (0600); a device or pipe gets the dump as it arrives
         file: PathBuf,
     },
-    /// Make a metadata directory of a dump
+    /// Create a metadata directory from a dump
     Load {
         /// The dump, `-` for stdin
         file: PathBuf,
-        /// The metadata directory to make; must be empty or missing
+        /// The metadata directory to create; must be empty or missing
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a dump to `out`; answers its length.
+/// Writes a dump to `out`; returns its length.
 fn write(mountpoint: &Path, out: &mut dyn Write) -> anyhow::Result<u64> {
     let mount = Mount::of(mountpoint)?;
     let begun = Instant::now();
@@ -87,12 +87,12 @@ fn write(mountpoint: &Path, out: &mut dyn Write) -> anyhow::Result<u64> {
         ticket = page.get("ticket").cloned().unwrap_or_default();
         let Some(total) = page.get("total").and_then(Value::as_u64) else {
             if begun.elapsed() > BEGIN {
-                bail!("the metadata service does not get a dump written; its log says why");
+                bail!("the metadata service cannot write a dump; see its log");
             }
             continue;
         };
         let hex = page.get("hex").and_then(Value::as_str).unwrap_or_default();
-        let bytes = unhex(hex).ok_or_else(|| anyhow!("the mount gave a page that is no hex"))?;
+        let bytes = unhex(hex).ok_or_else(|| anyhow!("the mount sent a page that is not hex"))?;
         if bytes.is_empty() {
             if at == total {
                 return Ok(total);
@@ -113,8 +113,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     rest.is_empty().then(|| bytes.collect()).flatten()
 }
 
-/// Writes a dump to where `path` leads: a file appears there when all of it is on disk, a device or a pipe
-/// gets it as it comes.
+/// Writes a dump to the target of `path`: a file is replaced when all of the dump is on disk, a device or a
+/// pipe gets it as it arrives.
 fn put(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
@@ -134,7 +134,7 @@ fn put(
     }
 }
 
-/// Where the symbolic links lead that `path` is, also if nothing is there yet.
+/// Follows the symbolic links of `path`, also if the last one dangles.
 fn followed(path: &Path) -> anyhow::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -146,7 +146,7 @@ fn followed(path: &Path) -> anyhow::Result<PathBuf> {
     bail!("{} leads over too many symbolic links", path.display());
 }
 
-/// Writes to what is no regular file.
+/// Writes to a file that is not a regular file.
 fn straight(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
@@ -166,7 +166,7 @@ fn straight(
     }
 }
 
-/// Writes `path` under another name and gives it its own when it is on disk.
+/// Writes `path` under a temporary name and renames it when it is on disk.
 fn replace(
     path: &Path,
     mode: Permissions,
@@ -187,20 +187,20 @@ fn replace(
         Ok(bytes)
     })();
     if result.is_err() {
-        // What is left of it is of no use; the error that counts is the first one.
+        // The partial file is of no use; the first error is the one to return.
         let _ = fs::remove_file(&part);
     }
     result
 }
 
-/// A name beside `path`.
+/// `path` with `ending` appended.
 fn next_to(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
 }
 
-/// A new file for nobody but its owner; a file of an earlier try makes way.
+/// Creates a file that only its owner can access; a file of an earlier attempt is removed.
 fn private(path: &Path) -> anyhow::Result<File> {
     let with = || format!("cannot make {}", path.display());
     match fs::symlink_metadata(path) {
@@ -258,8 +258,8 @@ fn load(file: &Path, data: &Path) -> anyhow::Result<()> {
     ))
 }
 
-/// Loads what comes through a pipe. It is read from end to end before it is loaded, so it is put into a file
-/// first, beside the directory that it is to become.
+/// Loads a dump from a pipe. Loading reads the dump twice (check, then load), so it is copied first to a file
+/// next to the new directory.
 fn spooled(from: &mut dyn Read, shown: &str, data: &Path) -> anyhow::Result<Loaded> {
     let path = next_to(data, ".part");
     if let Some(parent) = path
@@ -272,12 +272,12 @@ fn spooled(from: &mut dyn Read, shown: &str, data: &Path) -> anyhow::Result<Load
     let result = std::io::copy(from, &mut file)
         .with_context(|| format!("copying {shown} to {}", path.display()))
         .and_then(|_| dump::load(&path, data).map_err(words));
-    // What was loaded is in the directory, and of what was refused nobody knows the name.
+    // After a success the directory has everything; after a failure nothing refers to the file.
     let _ = fs::remove_file(&path);
     result
 }
 
-/// What was wrong in the words that say it; they name the file.
+/// The error with its own text, which names the file.
 fn words(error: MdError) -> anyhow::Error {
     match error {
         MdError::Io(text) | MdError::Invalid(text) => anyhow!(text),
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_comes_back() {
+    fn hex_is_decoded() {
         assert_eq!(unhex("00ff1a"), Some(vec![0, 255, 26]));
         assert_eq!(unhex(""), Some(vec![]));
         assert_eq!(unhex("0"), None);

@@ -15,8 +15,8 @@ use crate::node::{self, MountNode};
 
 /// Mount a running slabfs.
 ///
-/// Give the address of its metadata service; the data servers are learned from there. If they are
-/// away, operations wait for them as long as --io-timeout says.
+/// Give the address of its metadata service; the data servers are known from there. If they are unreachable,
+/// operations wait for them up to --io-timeout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs mount --md unix:md.sock mnt
@@ -55,7 +55,7 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
         args.net.io_timeout,
     )));
     let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
-    tell_of_wait(&metadata);
+    log_wait(&metadata);
     let mount = MountNode::start(
         metadata,
         Some(args.md.clone()),
@@ -68,13 +68,13 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     Ok(Box::new(Running { mount }))
 }
 
-/// Says that the metadata service is not there yet, since nothing else is to be seen while it is waited for.
-/// Refusals are left to the attachment, which has words for them.
-fn tell_of_wait(metadata: &RemoteMd) {
+/// Logs that the metadata service is not reachable yet, because nothing else shows why the mount waits.
+/// Refusals are reported by the attachment.
+fn log_wait(metadata: &RemoteMd) {
     if let Err(error) = metadata.greet(node::GREETING)
         && error.is_transient()
     {
-        tracing::warn!("the metadata service is not there yet, it is waited for: {error}");
+        tracing::warn!("the metadata service is not reachable yet; waiting for it: {error}");
     }
 }
 

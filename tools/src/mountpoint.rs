@@ -1,34 +1,33 @@
-//! Mount points as the commands see them: what is mounted where, whether a directory is fit to be
-//! mounted on, and taking a mount away.
+//! Mount points: the list of mounts, the check of a directory to be mounted on, and unmounting.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use nix::mount::{MntFlags, umount2};
 
-/// One line of `/proc/self/mountinfo`, as far as it matters here.
+/// The parts of a line of `/proc/self/mountinfo` that are used here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mounted {
-    /// Device number of the filesystem, as `stat` gives it.
+    /// Device number of the filesystem, as from `stat`.
     pub(crate) device: u64,
-    /// The directory of the filesystem that is mounted; `/` unless it is a bind mount of a part.
+    /// The directory of the filesystem that is mounted; `/` except for a bind mount of a subtree.
     pub(crate) root: PathBuf,
     /// Where it is mounted.
     pub(crate) at: PathBuf,
     /// The type, `fuse.slabfs` or `ext4`.
     pub(crate) kind: String,
-    /// What is mounted, for people; of a slabfs mount `slabfs:PID`, see [`source_name`].
+    /// The source; for a slabfs mount `slabfs:PID`, see [`source_name`].
     pub(crate) source: String,
 }
 
-/// The source a slabfs mount shows in the list of mounts: it names the process that serves it, so
-/// that `slabfs umount` can wait for that process without asking it.
+/// The source of a slabfs mount in the list of mounts. It names the process that serves it, so that `slabfs
+/// umount` can wait for that process without a request to the mount.
 pub(crate) fn source_name() -> String {
     format!("slabfs:{}", std::process::id())
 }
 
 impl Mounted {
-    /// The process that serves this mount, when it is one of slabfs.
+    /// The process that serves this mount, if it is a slabfs mount.
     pub(crate) fn process(&self) -> Option<u32> {
         self.source.strip_prefix("slabfs:")?.parse().ok()
     }
@@ -41,7 +40,7 @@ pub(crate) fn mounts() -> anyhow::Result<Vec<Mounted>> {
     Ok(text.lines().filter_map(parse_line).collect())
 }
 
-/// Reads `ID PARENT MAJOR:MINOR ROOT AT OPTIONS [TAGS] - TYPE SOURCE OPTIONS` (proc(5)).
+/// Parses `ID PARENT MAJOR:MINOR ROOT AT OPTIONS [TAGS] - TYPE SOURCE OPTIONS` (proc(5)).
 fn parse_line(line: &str) -> Option<Mounted> {
     let (head, tail) = line.split_once(" - ")?;
     let (kind, source) = tail.split_once(' ')?;
@@ -78,8 +77,8 @@ fn unescape(field: &str) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// Refuses what cannot be mounted on, before anything is made or opened for it. The mount checks again
-/// when it mounts, and takes away what a dead mount left.
+/// Checks that a directory can be mounted on, before anything is created or opened for it. The mount checks
+/// again when it mounts, and removes a dead mount.
 pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
     if !Path::new("/dev/fuse").exists() {
         bail!(
@@ -127,14 +126,14 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
 
 /// Refuses a data directory and a mount point that lie inside each other.
 pub(crate) fn apart(data: &Path, mountpoint: &Path) -> anyhow::Result<()> {
-    // A mount point that cannot be looked at is the mount's to complain about.
+    // A mount point that cannot be accessed is reported by the mount.
     let Ok(mountpoint) = mountpoint.canonicalize() else {
         return Ok(());
     };
     let Ok(data) = std::path::absolute(data) else {
         return Ok(());
     };
-    // The data directory may be new; its nearest existing parent tells where it will be.
+    // The data directory may be new; its closest existing ancestor determines where it will be.
     let existing = data.ancestors().find_map(|parent| {
         let full = parent.canonicalize().ok()?;
         Some(full.join(data.strip_prefix(parent).ok()?))
@@ -150,13 +149,13 @@ pub(crate) fn apart(data: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unmounts `path`; an error says whether it was busy.
+/// Unmounts `path`; EBUSY if it is in use.
 pub(crate) fn unmount(path: &Path) -> Result<(), nix::Error> {
     run_unmount(path, MntFlags::empty(), "-u")
 }
 
-/// Ends whatever waits for the process behind a FUSE mount, and will for ever: by the file of the kernel
-/// for it, which is the mounting user's, else as root.
+/// Aborts all requests to the process behind a FUSE mount, which would otherwise wait for ever: through the kernel's
+/// `abort` file, which belongs to the mounting user, else with MNT_FORCE as root.
 pub(crate) fn abort(mounted: &Mounted) -> anyhow::Result<()> {
     let connection = libc::minor(mounted.device);
     let file = format!("/sys/fs/fuse/connections/{connection}/abort");
@@ -164,20 +163,21 @@ pub(crate) fn abort(mounted: &Mounted) -> anyhow::Result<()> {
         return Ok(());
     }
     match umount2(&mounted.at, MntFlags::MNT_FORCE) {
-        // In use, and aborted all the same.
+        // Still in use; the requests are aborted all the same.
         Ok(()) | Err(nix::Error::EBUSY) => Ok(()),
-        Err(error) => Err(error)
-            .with_context(|| format!("cannot end what waits for {}", mounted.at.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot abort requests to {}", mounted.at.display()))
+        }
     }
 }
 
-/// Takes the mount at `path` out of sight at once, whoever still uses it.
+/// Detaches the mount at `path` at once, also while it is in use.
 pub(crate) fn detach(path: &Path) -> anyhow::Result<()> {
     run_unmount(path, MntFlags::MNT_DETACH, "-uz")
         .with_context(|| format!("cannot unmount {}", path.display()))
 }
 
-/// `umount2` where that is allowed, else the set-uid helper of fuse3.
+/// `umount2` if that is permitted, else the set-uid helper of fuse3.
 fn run_unmount(path: &Path, flags: MntFlags, helper_flags: &str) -> Result<(), nix::Error> {
     match umount2(path, flags) {
         Err(nix::Error::EPERM) => {}
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_directory() {
+    fn refuses_a_path_that_is_not_an_empty_directory() {
         if !Path::new("/dev/fuse").exists() {
             return;
         }

@@ -1,5 +1,5 @@
-//! The parts a running slabfs is put together from: metadata service, data server, mount. Each owns
-//! what it started and stops it in order; the subcommands only choose which of them there are.
+//! The components of a running slabfs: metadata service, data server, mount. Each owns the threads and files it
+//! started and stops them cleanly; the subcommands choose the components.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,13 @@ use crate::lifecycle::Shutdown;
 use crate::mountpoint::source_name;
 use crate::pidfile::{self, Found};
 
-/// How long a metadata service may take to answer at the start before it counts as not there yet.
+/// How long a metadata service may take to answer at the start before it counts as unreachable.
 pub(crate) const GREETING: Duration = Duration::from_secs(1);
 
-/// How long a data server of this process may take to be known to the metadata service of this process.
+/// How long registering a data server with the metadata service of the same process may take.
 const REGISTERED: Duration = Duration::from_secs(30);
 
-/// The log file of a background process that keeps things in `dir`: beside it.
+/// The default log file of a background process that stores its data in `dir`: next to it.
 pub(crate) fn default_log(dir: &Path) -> PathBuf {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let mut name = dir.into_os_string();
@@ -41,7 +41,7 @@ pub(crate) fn default_log(dir: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The shared key, when one is given; TCP addresses need one.
+/// The shared key, if one is given; TCP addresses need one.
 pub(crate) fn key(file: Option<&Path>, addrs: &[&Addr]) -> anyhow::Result<Option<Key>> {
     match file {
         Some(file) => Ok(Some(
@@ -56,7 +56,7 @@ pub(crate) fn key(file: Option<&Path>, addrs: &[&Addr]) -> anyhow::Result<Option
     }
 }
 
-/// Listens, or says who is in the way.
+/// Listens at `addr`; an error says what occupies it.
 pub(crate) fn listen(
     addr: &Addr,
     key: Option<Key>,
@@ -75,7 +75,7 @@ pub(crate) fn listen(
     Ok(listener)
 }
 
-/// How a mount talks to its data servers.
+/// The options for connections from a mount to its data servers.
 pub(crate) fn server_options(key: Option<Key>, deadline: Duration) -> Options {
     Options {
         deadline,
@@ -84,7 +84,7 @@ pub(crate) fn server_options(key: Option<Key>, deadline: Duration) -> Options {
     }
 }
 
-/// The chunks of a directory, which is made if it is missing.
+/// The chunk store in a directory, which is created if it is missing.
 pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
     make_private(dir)?;
     let store = LocalStore::open(dir, LocalOptions::default()).map_err(|error| {
@@ -101,10 +101,10 @@ pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
     Ok(Arc::new(store))
 }
 
-/// Whose a data directory is, by the files the services put into it.
+/// The service that a data directory belongs to, by the files in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// `slabfs up`, which has the directories of its services in it.
+    /// `slabfs up`; contains the directories of its services.
     Up,
     /// `slabfs mdserver`.
     Mdserver,
@@ -113,7 +113,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Who used `dir` before; `None` when nobody did, as far as one can see.
+    /// The service that used `dir` before; `None` if none is recognised.
     pub(crate) fn of(dir: &Path) -> Option<Owner> {
         if dir.join("FORMAT").is_file() {
             Some(Owner::Objserver)
@@ -134,8 +134,8 @@ impl Owner {
         }
     }
 
-    /// Refuses a directory that another command keeps its data in, or on which a process runs; its
-    /// stores would not see each other.
+    /// Fails for a directory of another command, or one on which a process runs; two stores would not see each
+    /// other.
     pub(crate) fn claim(self, dir: &Path) -> anyhow::Result<()> {
         let shown = dir.display();
         if let Ok(Found::Running(pid)) = pidfile::find(dir) {
@@ -145,7 +145,7 @@ impl Owner {
         }
         match Owner::of(dir) {
             Some(other) if other != self => Err(anyhow::anyhow!(
-                "the data directory {shown} holds what `{}` keeps; use that command, or choose another directory with --data",
+                "the data directory {shown} holds the data of `{}`; use that command, or choose another directory with --data",
                 other.command()
             )),
             _ => Ok(()),
@@ -158,7 +158,7 @@ pub(crate) fn remote_metadata(addr: &Addr, key: Option<Key>, deadline: Duration)
     RemoteMd::connect(addr.clone(), key, deadline)
 }
 
-/// Makes a directory that only its owner may enter: what lies in it bypasses the mount's modes.
+/// Creates a directory that only its owner may enter: access to its files would bypass the mount's modes.
 fn make_private(dir: &Path) -> anyhow::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -179,7 +179,7 @@ pub(crate) struct MetadataNode {
 }
 
 impl MetadataNode {
-    /// Opens it and says what it recovered.
+    /// Opens the metadata service and logs what it recovered.
     pub(crate) fn open(dir: &Path, args: &MetaArgs) -> anyhow::Result<MetadataNode> {
         make_private(dir)?;
         let mut options = ServiceOptions::default().with_cache(args.meta_cache);
@@ -190,7 +190,7 @@ impl MetadataNode {
                     "; stop the slabfs that runs on it, or choose another directory with --data"
                 }
                 ServiceError::Kv(KvError::Damaged { .. }) => {
-                    "; bring back a copy of the directory, or start with --accept-loss to go on without what is named"
+                    "; restore a copy of the directory, or start with --accept-loss to continue without the entries named above"
                 }
                 _ => "",
             };
@@ -214,19 +214,19 @@ impl MetadataNode {
         Arc::clone(&self.service) as Arc<dyn Registrar>
     }
 
-    /// Serves others at `listener` from now on.
+    /// Starts to serve other processes at `listener`.
     pub(crate) fn serve(&mut self, listener: Listener) -> anyhow::Result<()> {
         let addr = listener.addr().clone();
         self.server = Some((MdServer::start(Arc::clone(&self.service), listener)?, addr));
         Ok(())
     }
 
-    /// Where others reach it.
+    /// The address at which other processes reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
         self.server.as_ref().map(|(_, addr)| addr)
     }
 
-    /// Has data servers of this process delete what was removed, with their next reports.
+    /// Lets data servers of this process delete the chunks of removed objects, with their next reports.
     pub(crate) fn settle(&self) -> anyhow::Result<()> {
         self.service.sync()?;
         self.service.settle_down()?;
@@ -250,8 +250,8 @@ pub(crate) struct DataNode {
 }
 
 impl DataNode {
-    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar`, as on the
-    /// machine `host`.
+    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar` as a server on
+    /// the machine `host`.
     pub(crate) fn start(
         store: Arc<LocalStore>,
         registrar: Arc<dyn Registrar>,
@@ -283,14 +283,14 @@ impl DataNode {
         })
     }
 
-    /// Waits for the id the metadata service gives it.
+    /// Waits for the id that the metadata service assigns.
     pub(crate) fn registered(&self) -> anyhow::Result<ServerId> {
         self.heart
             .registered(REGISTERED)
             .context("a data server could not be registered")
     }
 
-    /// The same, where only a refusal is an error: a metadata service that does not answer is waited for.
+    /// The same, but only a refusal is an error; a metadata service that does not answer may answer later.
     pub(crate) fn taken(&self) -> anyhow::Result<()> {
         match self.heart.registered(REGISTERED) {
             Err(refused @ StoreError::Invalid(_)) => {
@@ -300,28 +300,27 @@ impl DataNode {
         }
     }
 
-    /// Where others reach it.
+    /// The address at which other processes reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
         self.server.as_ref().map(DataServer::addr)
     }
 
-    /// Deletes what the metadata service wants deleted, as long as `until`.
+    /// Deletes the chunks that the metadata service wants deleted, until `until`.
     pub(crate) fn finish(&self, until: Instant) {
         self.heart.finish(until);
     }
 
-    /// Ends reports and connections, and brings everything to the disk.
+    /// Ends reports and connections, and syncs the store.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         self.heart.stop();
         if let Some(server) = self.server {
             server.shutdown();
         }
-        self.store.sync(&[]).context("bringing chunks to the disk")
+        self.store.sync(&[]).context("syncing chunks to the disk")
     }
 }
 
-/// The address as other machines should use it: a host that means "every interface" is replaced by the
-/// name of this machine.
+/// The address as other machines should use it: a wildcard host is replaced by the name of this machine.
 pub(crate) fn address_for_others(addr: &Addr) -> Addr {
     let Addr::Tcp(place) = addr else {
         return addr.clone();
@@ -345,7 +344,7 @@ pub(crate) struct MountNode {
 }
 
 impl MountNode {
-    /// Attaches to `metadata`, which others reach at `addr`, and mounts.
+    /// Attaches to `metadata`, which other processes reach at `addr`, and mounts.
     pub(crate) fn start(
         metadata: Arc<dyn Metadata>,
         addr: Option<Addr>,
@@ -386,7 +385,7 @@ impl MountNode {
                 running: Arc::new(running),
             }),
             Err(error) => {
-                // Nothing was written yet; a session that stays behind would only keep others waiting.
+                // Nothing was written yet; an abandoned session would only make others wait for its lease.
                 if let Err(other) = client.stop() {
                     tracing::warn!("the session did not end well: {other}");
                 }
@@ -400,24 +399,24 @@ impl MountNode {
         self.running.point()
     }
 
-    /// A wait for the end of the mount by somebody else's hand.
+    /// A function that blocks until the mount is unmounted from outside.
     pub(crate) fn own_end(&self) -> Box<dyn FnOnce() + Send> {
         let running = Arc::clone(&self.running);
         Box::new(move || {
-            // `stop` is told the same, and reports it.
+            // `stop` gets the same error and reports it.
             if let Err(error) = running.wait() {
                 tracing::debug!("{error}");
             }
         })
     }
 
-    /// Unmounts, stores everything that was written, and ends the session.
+    /// Unmounts, stores all dirty data, and ends the session.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         let unmounted = self.running.unmount().map_err(anyhow::Error::new);
         let stopped = self
             .client
             .stop()
-            .context("not everything that was written could be stored");
+            .context("not all written data could be stored");
         unmounted.and(stopped)
     }
 }
@@ -451,10 +450,10 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_owner() {
+    fn a_directory_belongs_to_one_command() {
         let dir = tempfile::tempdir().expect("dir");
         let (up, md) = (dir.path(), dir.path().join("md"));
-        Owner::Up.claim(up).expect("nobody's");
+        Owner::Up.claim(up).expect("unused");
         std::fs::create_dir(&md).expect("dir");
         std::fs::write(md.join("LOCK"), "").expect("file");
         Owner::Up.claim(up).expect("its own");
@@ -468,15 +467,15 @@ mod tests {
     }
 
     #[test]
-    fn every_interface_is_told_by_name() {
-        let told = |text: &str| address_for_others(&text.parse().expect("an address")).to_string();
-        assert_eq!(told("tcp:node7:7070"), "tcp:node7:7070");
-        assert!(!told("tcp:0.0.0.0:7070").contains("0.0.0.0"));
-        assert!(told("tcp:[::]:7070").ends_with(":7070"));
+    fn a_wildcard_host_is_replaced_by_the_host_name() {
+        let shown = |text: &str| address_for_others(&text.parse().expect("an address")).to_string();
+        assert_eq!(shown("tcp:node7:7070"), "tcp:node7:7070");
+        assert!(!shown("tcp:0.0.0.0:7070").contains("0.0.0.0"));
+        assert!(shown("tcp:[::]:7070").ends_with(":7070"));
     }
 
     #[test]
-    fn logs_lie_beside_the_directory() {
+    fn logs_are_next_to_the_directory() {
         assert_eq!(default_log(Path::new("/srv/md")), Path::new("/srv/md.log"));
         assert!(default_log(Path::new("md")).is_absolute());
     }

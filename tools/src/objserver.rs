@@ -12,12 +12,12 @@ use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, DataNode, Owner};
 
-/// Run a data server: it keeps chunks, with checksums.
+/// Run a data server: it stores chunks, with checksums.
 ///
-/// It tells the metadata service that it is there, and may be started before or after it; before it, "ready"
-/// says that it waits. One that refuses it (another key, another version), or that is none, ends the start. The
-/// directory is what makes it this data server: it may move to another address, or come back after
-/// any time, and has its chunks.
+/// It registers with the metadata service, and may be started before or after it; if before, "ready" is
+/// reported together with "waiting". If the metadata service refuses it (another key, another version), or the
+/// address is not that of a metadata service, the start fails. The directory identifies the data server: it may
+/// move to another address, or return after any time, and still has its chunks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1
@@ -30,11 +30,11 @@ pub(crate) struct Args {
     /// The metadata service: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
     md: Addr,
-    /// Where chunks are kept; made if it is missing
+    /// Directory for chunks; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The name of this machine: mounts of the same name are near, for placement `local` (default: the
-    /// host's name)
+    /// The name of this machine, for placement `local`: mounts with the same name use this server (default: the
+    /// host name)
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     #[command(flatten)]
@@ -82,13 +82,13 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     }))
 }
 
-/// Asks the metadata service whether it talks to this process. Gives what people are told where it is not there
-/// yet: it is waited for then.
+/// Checks that the metadata service accepts this process. If it is unreachable, returns a text for the user;
+/// the data server then waits for it.
 fn greeted(metadata: &RemoteMd, addr: &Addr) -> anyhow::Result<Option<String>> {
     match metadata.greet(node::GREETING) {
         Ok(()) => Ok(None),
         Err(error) if error.is_transient() => {
-            tracing::warn!("the metadata service is not there yet, it is waited for: {error}");
+            tracing::warn!("the metadata service is not reachable yet; waiting for it: {error}");
             Ok(Some(format!("waiting for the metadata service at {addr}")))
         }
         Err(error) => Err(anyhow::anyhow!(
@@ -100,7 +100,7 @@ fn greeted(metadata: &RemoteMd, addr: &Addr) -> anyhow::Result<Option<String>> {
 struct Running {
     data: DataNode,
     metadata: Arc<RemoteMd>,
-    /// What it waits for, as it is told when it is ready.
+    /// The text about waiting, for the ready line.
     waits: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl Live for Running {
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {
-        // A report that still waits for a service which is away is not worth waiting for.
+        // A report that still waits for an unreachable service is not worth waiting for.
         self.metadata.close();
         self.data.stop()
     }

@@ -1,5 +1,5 @@
-//! What a command knows of a path on a mount, through the mount alone: extended attributes, the
-//! files of `.slabfs`, and the calls it answers. No server's address is needed.
+//! Access to paths on a mount through the mount alone: extended attributes, the files of `.slabfs`, and calls.
+//! No server address is needed.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ mod xattr;
 
 pub(crate) use call::Refused;
 
-/// Attribute that reads as everything known of an object.
+/// Attribute with all properties of an object.
 const INFO: &str = "user.slabfs.info";
 /// Attributes that a selection has as well.
 const DTYPE: &str = "user.slabfs.dtype";
@@ -29,9 +29,9 @@ const DIMS: &str = "user.slabfs.dims";
 /// Attributes of a directory.
 const DEFAULTS: &str = "user.slabfs.defaults";
 const DEFAULT_DTYPE: &str = "user.slabfs.default.dtype";
-/// Attribute that takes several settings at once.
+/// Attribute that sets several properties at once.
 const SPEC: &str = "user.slabfs.spec";
-/// Attribute that takes new dims of an object that has data.
+/// Attribute that sets new dims of an object with data.
 const RESIZE: &str = "user.slabfs.resize";
 
 /// A slabfs mount.
@@ -41,7 +41,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// The mount that `path` lies on.
+    /// The mount that contains `path`.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Mount> {
         let meta = std::fs::metadata(path)
             .map_err(|error| unanswered(path, &error).unwrap_or_else(|| explain(path, error)))?;
@@ -64,8 +64,8 @@ impl Mount {
     pub(crate) fn report(&self, name: &Path) -> anyhow::Result<Value> {
         let path = self.root.join(".slabfs").join(name);
         let text = std::fs::read_to_string(&path).map_err(|error| {
-            let told = unanswered(&path, &error);
-            told.unwrap_or_else(|| {
+            let away = unanswered(&path, &error);
+            away.unwrap_or_else(|| {
                 anyhow::Error::new(error).context(format!("cannot read {}", path.display()))
             })
         })?;
@@ -81,11 +81,11 @@ impl Mount {
         if full.is_dir() {
             return Err(only_files(object));
         }
-        if let Some((whole, _)) = selected(object).filter(|_| selection(object).is_some()) {
+        if let Some((array, _)) = selected(object).filter(|_| selection(object).is_some()) {
             bail!(
                 "{} is a selection; `slabfs layout {}` shows how the array is stored",
                 object.display(),
-                whole.display()
+                array.display()
             );
         }
         let inside = full
@@ -101,14 +101,14 @@ impl Mount {
     }
 }
 
-/// Of the mounts of one device, the one that shows its whole tree; the newest of those.
+/// Of the mounts of one device, the newest that shows the complete tree.
 fn choose(mounts: &[Mounted], device: u64) -> Option<&Mounted> {
     mounts
         .iter()
         .rfind(|m| m.device == device && m.root == Path::new("/"))
 }
 
-/// Everything known of an object, or of a selection of one: its shape and bytes.
+/// All properties of an object; for a selection its shape and bytes.
 pub(crate) fn info(path: &Path) -> anyhow::Result<Value> {
     Mount::of(path)?;
     if path.is_dir() {
@@ -128,10 +128,10 @@ pub(crate) fn info(path: &Path) -> anyhow::Result<Value> {
     }
 }
 
-/// What is known of `path` when it is a selection `obj@[…]`: that has a shape of its own, the rest is its
-/// array's.
+/// The properties of `path` if it is a selection `obj@[…]`: its own shape, and the other properties of its
+/// array.
 fn selection(path: &Path) -> Option<Value> {
-    let (whole, _) = selected(path)?;
+    let (array, _) = selected(path)?;
     if xattr::get(path, INFO).is_ok() {
         return None;
     }
@@ -140,15 +140,16 @@ fn selection(path: &Path) -> Option<Value> {
     let dims = slabfs_model::parse_dims(&dims).ok()?;
     Some(json!({
         "kind": "selection",
-        "array": whole.to_string_lossy(),
+        "array": array.to_string_lossy(),
         "dtype": dtype,
         "dims": dims.as_slice(),
         "size": std::fs::metadata(path).ok()?.len(),
     }))
 }
 
-/// The file of which `path` names a selection, and the parts of its last component; nothing of a path that names an entry
-/// itself, or none. As the mount decides it: an entry of that name comes first, and what is selected of has to be a file.
+/// The file of which `path` names a selection, and the parts of its last component; `None` for a path that
+/// names an existing entry, or is not a selection. The mount decides alike: an existing entry of that name has
+/// priority, and the selected array has to be a file.
 pub(crate) fn selected(path: &Path) -> Option<(PathBuf, Selected<'_>)> {
     let Name::Selected(selected) = Name::parse(path.file_name()?.as_bytes()) else {
         return None;
@@ -158,23 +159,23 @@ pub(crate) fn selected(path: &Path) -> Option<(PathBuf, Selected<'_>)> {
         return None;
     }
     let written = path.with_file_name(OsStr::from_bytes(selected.written));
-    let whole = match written.symlink_metadata() {
+    let array = match written.symlink_metadata() {
         Ok(_) => written,
         Err(_) => path.with_file_name(OsStr::from_bytes(&selected.base)),
     };
-    let is_file = whole.metadata().is_ok_and(|whole| whole.is_file());
-    is_file.then_some((whole, selected))
+    let is_file = array.metadata().is_ok_and(|array| array.is_file());
+    is_file.then_some((array, selected))
 }
 
-/// Why the brackets of `path` select nothing of its array.
+/// Why the brackets of `path` are not a valid selection of its array.
 fn refused_selection(path: &Path) -> Option<String> {
-    let (whole, selected) = selected(path)?;
-    let text = xattr::get(&whole, INFO).ok()?;
+    let (array, selected) = selected(path)?;
+    let text = xattr::get(&array, INFO).ok()?;
     let now = rules::present(&serde_json::from_slice(&text).ok()?)?;
     rules::refused_selection(&now, std::str::from_utf8(selected.text).ok()?)
 }
 
-/// What can be set of an array, or of a selection of one, each as text.
+/// The settable properties of an array or a selection, each as text.
 pub(crate) fn spec(path: &Path) -> anyhow::Result<Map<String, Value>> {
     if selection(path).is_none() {
         let info = info(path)?;
@@ -192,7 +193,7 @@ pub(crate) fn default_dtype(directory: &Path) -> Option<String> {
     String::from_utf8(xattr::get(directory, DEFAULT_DTYPE).ok()?).ok()
 }
 
-/// What a directory on a mount gives to what is made in it.
+/// The defaults that a directory on a mount gives to new objects in it.
 pub(crate) fn defaults(directory: &Path) -> anyhow::Result<Value> {
     match xattr::get(directory, DEFAULTS) {
         Ok(text) => serde_json::from_slice(&text).with_context(|| {
@@ -206,7 +207,7 @@ pub(crate) fn defaults(directory: &Path) -> anyhow::Result<Value> {
     }
 }
 
-/// Declares several fields of an object at once.
+/// Sets several properties of an object at once.
 pub(crate) fn declare(path: &Path, spec: &Map<String, Value>) -> anyhow::Result<()> {
     let text = serde_json::to_string(spec).context("writing the settings as JSON")?;
     let why = || {
@@ -216,7 +217,7 @@ pub(crate) fn declare(path: &Path, spec: &Map<String, Value>) -> anyhow::Result<
     xattr::set(path, SPEC, text.as_bytes()).map_err(|error| refused(path, error, why))
 }
 
-/// That a placement names a server which is not there, when it does.
+/// The error text if a placement names a server that does not exist.
 fn unknown_server(path: &Path, spec: &Map<String, Value>) -> Option<String> {
     let named = spec.get("placement")?.as_str()?.strip_prefix("server:")?;
     let status = Mount::of(path).ok()?.report("status".as_ref()).ok()?;
@@ -231,7 +232,7 @@ fn unknown_server(path: &Path, spec: &Map<String, Value>) -> Option<String> {
     ))
 }
 
-/// Gives an object with data new dims.
+/// Changes the dims of an object with data.
 pub(crate) fn resize(path: &Path, dims: &str) -> anyhow::Result<()> {
     let why = || {
         let dims = slabfs_model::parse_dims(dims).ok()?;
@@ -244,13 +245,13 @@ fn only_files(path: &Path) -> anyhow::Error {
     anyhow!("{} is a directory; give a file in it", path.display())
 }
 
-/// What an I/O error of a mount means to a command, which reads no data itself: a service is away. Nothing where `path`
-/// is on no mount of slabfs, or the error is another one.
+/// Explains EIO to a command that reads no data itself: a service is unreachable. `None` if `path` is not on a
+/// slabfs mount, or for other errors.
 fn unanswered(path: &Path, error: &std::io::Error) -> Option<anyhow::Error> {
     if error.raw_os_error() != Some(libc::EIO) {
         return None;
     }
-    // Nothing that asks the mount: each look at a path of it would wait for the service again.
+    // No request to the mount: each access to a path of it would wait for the service again.
     let full = std::path::absolute(path).ok()?;
     let all = mounts().ok()?;
     let (mounted, process) = all
@@ -260,12 +261,12 @@ fn unanswered(path: &Path, error: &std::io::Error) -> Option<anyhow::Error> {
         .max_by_key(|(mounted, _)| mounted.at.as_os_str().len())?;
     let place = metadata_of(process).map_or_else(String::new, |addr| format!(" at {addr}"));
     Some(anyhow!(
-        "the metadata service{place} does not answer the mount at {}, or a data server that was to be asked; the mount's log says which. Start it, or mend the way to it: the mount goes on by itself",
+        "the metadata service{place} does not answer the mount at {}, or a data server that was to be asked; the mount's log says which. Start it, or repair the network: the mount continues by itself",
         mounted.at.display()
     ))
 }
 
-/// The `--md` of a mount's process, where its command line has it and may be read.
+/// The `--md` of a mount's process, if its command line has it and is readable.
 fn metadata_of(process: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{process}/cmdline")).ok()?;
     let mut words = line.split(|&byte| byte == 0).map(String::from_utf8_lossy);
@@ -280,7 +281,7 @@ fn metadata_of(process: u32) -> Option<String> {
     None
 }
 
-/// What a failed look at `path` means.
+/// Explains a failed access to `path`.
 pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
     if let Some(away) = unanswered(path, &error) {
         return away.context(format!("cannot use {}", path.display()));
@@ -289,7 +290,7 @@ pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
     let path = path.display();
     match error.raw_os_error() {
         Some(libc::ENOTCONN) => anyhow!(
-            "the mount that {path} is on has lost its process; take it away with `slabfs umount` and start it again"
+            "the process of the mount that {path} is on has ended; remove the mount with `slabfs umount` and start it again"
         ),
         Some(libc::EINVAL) if outside.is_some() => {
             anyhow!("{path}: {}", outside.unwrap_or_default())
@@ -308,7 +309,7 @@ pub(crate) fn explain(path: &Path, error: std::io::Error) -> anyhow::Error {
     }
 }
 
-/// What a refused setting of `path` means; `why` finds the rule, by what is known of the object.
+/// Explains why a change of `path` was refused; `why` finds the violated rule from the object's properties.
 fn refused(
     path: &Path,
     error: std::io::Error,
@@ -317,13 +318,13 @@ fn refused(
     let shown = path.display();
     let advice = match error.raw_os_error() {
         Some(libc::EINVAL) => match (selected(path).filter(|_| selection(path).is_some()), why()) {
-            (Some((whole, _)), _) => format!(
-                "a selection is as its array; change that: `slabfs set {} …`",
-                whole.display()
+            (Some((array, _)), _) => format!(
+                "a selection has the properties of its array; change that: `slabfs set {} …`",
+                array.display()
             ),
             (None, Some(rule)) => rule,
             (None, None) => {
-                "the mount refused this change; its log says which rule it was, `slabfs set --help` which there are"
+                "the mount refused this change; its log says which rule was violated, `slabfs set --help` lists the rules"
                     .to_owned()
             }
         },
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_tree_wins_over_bind_mounts() {
+    fn a_mount_of_the_complete_tree_wins_over_bind_mounts() {
         let mounts = [
             mounted(1, "/", "/a"),
             mounted(2, "/", "/b"),
@@ -376,15 +377,15 @@ mod tests {
         for name in ["temp", "a@[x]", "entry@[0]", "entry"] {
             std::fs::write(dir.path().join(name), "").expect("a file");
         }
-        let whole = |name: &str| {
+        let array = |name: &str| {
             let path = dir.path().join(name);
-            let (whole, _) = selected(&path)?;
-            Some(whole.file_name()?.to_str()?.to_owned())
+            let (array, _) = selected(&path)?;
+            Some(array.file_name()?.to_str()?.to_owned())
         };
-        assert_eq!(whole("temp@[0:10,3]"), Some("temp".into()));
-        assert_eq!(whole("a@@[x]@[0]"), Some("a@[x]".into()));
-        // What is selected of is before the first.
-        assert_eq!(whole("temp@[0]@[1]"), Some("temp".into()));
+        assert_eq!(array("temp@[0:10,3]"), Some("temp".into()));
+        assert_eq!(array("a@@[x]@[0]"), Some("a@[x]".into()));
+        // The array is before the first bracket.
+        assert_eq!(array("temp@[0]@[1]"), Some("temp".into()));
         for none in [
             "temp",
             "entry@[0]",
@@ -392,12 +393,12 @@ mod tests {
             "temp@[0].txt",
             "temp@[0]/x",
         ] {
-            assert_eq!(whole(none), None, "{none}");
+            assert_eq!(array(none), None, "{none}");
         }
     }
 
     #[test]
-    fn a_path_elsewhere_is_told_so() {
+    fn a_path_outside_a_mount_is_reported() {
         let dir = tempfile::tempdir().expect("dir");
         let error = Mount::of(dir.path()).expect_err("elsewhere").to_string();
         assert!(error.contains("not on a slabfs mount"), "{error}");

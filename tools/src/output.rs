@@ -1,17 +1,17 @@
-//! What commands print. A reader that has seen enough (`slabfs stats mnt | head`) closes the pipe;
-//! that is no error, and no reason to go on.
+//! Output of commands. A reader that has enough (`slabfs stats mnt | head`) closes the pipe; that is not an
+//! error, and the command stops.
 
 use std::io::{ErrorKind, Write};
 
 use anyhow::Context;
 use serde_json::Value;
 
-/// Writes `text` to stdout as it is.
+/// Writes `text` to stdout.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     bytes(text.as_bytes()).map(|_| ())
 }
 
-/// Writes bytes to stdout as they are; says whether anybody reads on.
+/// Writes bytes to stdout; returns whether the reader still reads.
 pub(crate) fn bytes(text: &[u8]) -> anyhow::Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
@@ -20,8 +20,8 @@ pub(crate) fn bytes(text: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes a line to stderr. When nobody reads that any more there is nobody left to tell.
-pub(crate) fn tell(text: &str) {
+/// Writes a line to stderr. An error is ignored, because there is no other place to report it.
+pub(crate) fn error_line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

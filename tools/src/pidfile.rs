@@ -1,9 +1,8 @@
-//! `DIR/slabfs.pid`: which process runs on a data directory, for `slabfs stop` and for scripts.
+//! `DIR/slabfs.pid`: the process that runs on a data directory, for `slabfs stop` and for scripts.
 //!
-//! The file holds the process number as text while the process runs. Its owner keeps it locked
-//! (flock), so a file that a killed process left behind is told from a live one, and a number that
-//! came to mean another process is never taken for it. It is a service to people: that a directory is used
-//! by one process only is the locks of the stores themselves.
+//! The file contains the process number as text while the process runs. The process holds a lock on it (flock),
+//! which distinguishes it from the file of a killed process, even if the number is in use again. It is for
+//! convenience only: the locks of the stores ensure that one process uses a directory.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
@@ -11,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "slabfs.pid";
 
-/// The pid file of this process; gone when this is dropped.
+/// The pid file of this process; removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
     _locked: File,
 }
 
-/// What a pid file says of a directory.
+/// The state of a directory according to its pid file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// This process runs on it.
@@ -29,17 +28,16 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Where the pid file of `dir` is.
+/// The path of the pid file of `dir`.
 pub(crate) fn path_in(dir: &Path) -> PathBuf {
     dir.join(NAME)
 }
 
 impl PidFile {
-    /// Writes the file of this process into `dir`, over what a killed one left.
+    /// Writes the file of this process into `dir`, replacing that of a killed one.
     ///
-    /// # Errors
-    /// `ResourceBusy` when another process has one there. The directory was free when the caller looked
-    /// ([`find`]), and an owner drops its file last, so that is another process that started this moment.
+    /// # Errors `ResourceBusy` if another process has one there. The caller has found the directory free
+    /// ([`find`]), and a process removes its file last, so the other process has started at the same moment.
     pub(crate) fn write(dir: &Path) -> std::io::Result<PidFile> {
         let path = std::path::absolute(path_in(dir))?;
         let mut file = OpenOptions::new()
@@ -69,7 +67,7 @@ impl Drop for PidFile {
     }
 }
 
-/// Looks up who runs on `dir`.
+/// Finds the process that runs on `dir`.
 pub(crate) fn find(dir: &Path) -> std::io::Result<Found> {
     let mut file = match File::open(path_in(dir)) {
         Ok(file) => file,
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_the_living_from_the_dead() {
+    fn distinguishes_running_from_dead_processes() {
         let dir = tempfile::tempdir().expect("dir");
         assert_eq!(find(dir.path()).expect("found"), Found::Nothing);
         let own = PidFile::write(dir.path()).expect("written");

@@ -1,17 +1,17 @@
-//! Other processes: waiting for the end of one that is no child, and who uses a directory.
+//! Other processes: waiting for the end of a process that is not a child, and finding the users of a directory.
 //!
-//! The only `unsafe` is `pidfd_open`, and `poll` and `pidfd_send_signal` on what it gave.
+//! The only `unsafe` is `pidfd_open`, and `poll` and `pidfd_send_signal` on its descriptor.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A process that was there when this was made; the number cannot come to mean another one.
+/// A process that existed when this was created. Unlike its number it cannot be confused with a later process.
 #[derive(Debug)]
 pub(crate) struct Watched(OwnedFd);
 
 impl Watched {
-    /// Watches process `pid`; `None` when there is no such process.
+    /// Watches process `pid`; `None` if there is no such process.
     pub(crate) fn open(pid: u32) -> std::io::Result<Option<Watched>> {
         let pid = libc::pid_t::try_from(pid).map_err(std::io::Error::other)?;
         // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
@@ -25,15 +25,15 @@ impl Watched {
             };
         }
         let fd = i32::try_from(fd).map_err(std::io::Error::other)?;
-        // SAFETY: the kernel just gave this descriptor to us and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
         Ok(Some(Watched(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Asks the process to end, with SIGTERM.
+    /// Sends SIGTERM to the process.
     pub(crate) fn terminate(&self) -> std::io::Result<()> {
         let (fd, no_info) = (self.0.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
-        // SAFETY: `fd` is a process descriptor that outlives the call; without information the kernel
-        // fills in what kill(2) would.
+        // SAFETY: `fd` is a process descriptor that outlives the call; without siginfo the kernel fills it in
+        // as for kill(2).
         let result =
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGTERM, no_info, 0) };
         if result == 0 {
@@ -43,7 +43,7 @@ impl Watched {
         }
     }
 
-    /// Waits until the process has ended; false when `limit` passed first.
+    /// Waits until the process has ended; false if `limit` elapsed first.
     pub(crate) fn wait(&self, limit: Duration) -> std::io::Result<bool> {
         let timeout = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
         loop {
@@ -66,24 +66,24 @@ impl Watched {
     }
 }
 
-/// Whether a process has ended but for threads that the kernel does not let go, or for its parent to hear
-/// of it.
+/// Whether a process has ended, apart from threads that the kernel has not released yet, or its parent's
+/// `wait`.
 pub(crate) fn has_ended(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| matches!(state(&stat), Some('Z' | 'X')))
 }
 
-/// The state in a line of `/proc/PID/stat` (proc(5)): it follows the name in parentheses, which may hold
+/// The state in a line of `/proc/PID/stat` (proc(5)). It follows the name in parentheses, which may contain
 /// parentheses itself.
 fn state(stat: &str) -> Option<char> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.trim_start().chars().next()
 }
 
-/// Processes that have their working directory or an open file under `mount`, as `name (pid)`, but those whose
-/// arguments begin with `but`.
+/// Processes that have their working directory or an open file under `mount`, as `name (pid)`, except those
+/// whose arguments begin with `but`.
 ///
-/// Best effort: processes of other users are not seen, and a process may end meanwhile.
+/// Best effort: processes of other users are not visible, and a process may end meanwhile.
 pub(crate) fn users_of(mount: &Path, but: &[&str]) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -114,7 +114,7 @@ pub(crate) fn users_of(mount: &Path, but: &[&str]) -> Vec<String> {
     users
 }
 
-/// Whether the arguments of the process at `dir` begin with these.
+/// Whether the arguments of the process at `dir` begin with `arguments`.
 fn is_run_with(dir: &Path, arguments: &[&str]) -> bool {
     let line = std::fs::read_to_string(dir.join("cmdline")).unwrap_or_default();
     let mut given = line.split('\0').skip(1);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_who_has_ended() {
+    fn detects_that_a_process_has_ended() {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .spawn()
@@ -149,7 +149,7 @@ mod tests {
         let watched = Watched::open(child.id()).expect("pidfd").expect("it runs");
         child.kill().expect("killed");
         assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
-        // Nobody has waited for it yet.
+        // The process is not reaped yet.
         assert!(has_ended(child.id()));
         child.wait().expect("reaped");
         assert!(!has_ended(child.id()), "there is none");
@@ -157,19 +157,19 @@ mod tests {
     }
 
     #[test]
-    fn asks_a_process_to_end() {
+    fn sends_sigterm_to_a_process() {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("cat");
         let watched = Watched::open(child.id()).expect("pidfd").expect("it runs");
-        watched.terminate().expect("told");
+        watched.terminate().expect("sent");
         assert!(watched.wait(Duration::from_secs(30)).expect("poll"));
         assert!(!child.wait().expect("reaped").success());
     }
 
     #[test]
-    fn finds_who_sits_in_a_directory() {
+    fn finds_a_process_with_its_working_directory_below() {
         let dir = tempfile::tempdir().expect("dir");
         let dir_path = dir.path().canonicalize().expect("path");
         let mut child = std::process::Command::new("cat")

@@ -1,8 +1,8 @@
-//! The rules of a change, asked on this side of the mount, so that a refusal can be told in words.
+//! The rules of a change, evaluated in the command, to explain a refusal of the mount.
 //!
-//! The rules themselves are the metadata service's (`SpecChange::resolve`, `ArrayInfo::check_dims`); they
-//! are pure, and `user.slabfs.info` has all they go by. The mount has the last word: what is found here is
-//! an explanation, or an order of steps, never a permission. Pure.
+//! The rules themselves belong to the metadata service (`SpecChange::resolve`, `ArrayInfo::check_dims`); they
+//! are pure, and `user.slabfs.info` has all their input. The mount decides: the result here is an explanation,
+//! or an order of steps, never a permission. Pure.
 
 use serde_json::{Map, Value};
 use slabfs_mdserver::api::{ArrayInfo, Given, SpecChange, SpecError};
@@ -14,13 +14,13 @@ use slabfs_model::{
 /// Which of two steps of `slabfs set` comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The declaration, then the dims: they may need what is declared, as a greater max dim.
+    /// The declaration, then the dims: the new dims may depend on the declaration, such as a greater max dim.
     DeclareFirst,
-    /// The dims, then the declaration: it may need smaller dims, as a smaller max dim.
+    /// The dims, then the declaration: it may depend on smaller dims, such as a smaller max dim.
     ResizeFirst,
 }
 
-/// What a new file is before anything is said of it.
+/// The properties of a new file.
 pub(crate) fn new_file() -> ArrayInfo {
     ArrayInfo {
         dtype: DType::BYTE,
@@ -41,8 +41,8 @@ pub(crate) fn new_file() -> ArrayInfo {
     }
 }
 
-/// The object that the JSON of `user.slabfs.info` tells of, as far as the rules look at it; `None` when it
-/// comes from a mount that tells less.
+/// The object that the JSON of `user.slabfs.info` describes, as far as the rules use it; `None` if a mount of
+/// another version omits some of it.
 pub(crate) fn present(info: &Value) -> Option<ArrayInfo> {
     let text = |key: &str| info.get(key)?.as_str();
     let list = |key: &str| info.get(key)?.as_array();
@@ -76,7 +76,7 @@ pub(crate) fn present(info: &Value) -> Option<ArrayInfo> {
     })
 }
 
-/// The change that a spec of checked texts asks for; `None` when one of them cannot be read.
+/// The change that a spec of checked texts requests; `None` if one of them cannot be parsed.
 pub(crate) fn change(spec: &Map<String, Value>) -> Option<SpecChange> {
     let mut change = SpecChange::default();
     for (key, value) in spec {
@@ -95,12 +95,12 @@ pub(crate) fn change(spec: &Map<String, Value>) -> Option<SpecChange> {
     Some(change)
 }
 
-/// Which rule refuses `spec` on the object that `info` tells of, in that rule's words.
+/// Explains which rule refuses `spec` on the object that `info` describes.
 pub(crate) fn refused_spec(info: &Value, spec: &Map<String, Value>) -> Option<String> {
     refused_change(&present(info)?, &change(spec)?)
 }
 
-/// Which rule refuses `change` on the object `now`, and what would be right in terms of flags.
+/// Explains which rule refuses `change` on the object `now`, with advice in terms of flags.
 pub(crate) fn refused_change(now: &ArrayInfo, change: &SpecChange) -> Option<String> {
     let error = change.resolve(now).err()?;
     let advice = match &error {
@@ -120,7 +120,7 @@ pub(crate) fn refused_change(now: &ArrayInfo, change: &SpecChange) -> Option<Str
     Some(format!("{error}{advice}"))
 }
 
-/// Why `brackets` (`[0:10,3]`) select nothing of the object `now`.
+/// Why `brackets` (`[0:10,3]`) are not a valid selection of the object `now`.
 pub(crate) fn refused_selection(now: &ArrayInfo, brackets: &str) -> Option<String> {
     match brackets.parse::<Selection>() {
         Ok(selection) => Some(selection.resolve(&now.dims).err()?.to_string()),
@@ -128,7 +128,7 @@ pub(crate) fn refused_selection(now: &ArrayInfo, brackets: &str) -> Option<Strin
     }
 }
 
-/// Why the object `now` cannot get `dims` by growing and shrinking, and what would be right.
+/// Why the object `now` cannot be resized to `dims`, with advice.
 pub(crate) fn refused_dims(now: &ArrayInfo, dims: &[u64]) -> Option<String> {
     match now.check_dims(dims) {
         Err(SpecError::AboveMax { axis, dim, max }) => {
@@ -143,14 +143,14 @@ pub(crate) fn refused_dims(now: &ArrayInfo, dims: &[u64]) -> Option<String> {
             "the array has {rank} axes and keeps them; give one length for each"
         )),
         Err(other) => Some(other.to_string()),
-        // The client library's rule: its rows lie one behind the other in one chunk.
+        // The client library's rule: the rows of such an array are contiguous in one chunk.
         Ok(())
             if now.layout == Layout::Canonical
                 && now.holds
                 && now.dims.get(1..) != dims.get(1..) =>
         {
             Some(
-                "an array of layout canonical with data can change its slowest axis only; layouts aligned and grid can change every axis, and `slabfs set --layout aligned` stores it anew"
+                "an array of layout canonical with data can change its slowest axis only; layouts aligned and grid can change every axis, and `slabfs set --layout aligned` rewrites it"
                     .to_owned(),
             )
         }
@@ -158,9 +158,9 @@ pub(crate) fn refused_dims(now: &ArrayInfo, dims: &[u64]) -> Option<String> {
     }
 }
 
-/// In which order a declaration and dims have to be set so that both are allowed, or why neither order is.
+/// The order of a declaration and a resize in which both are allowed, or why neither order is.
 ///
-/// A declaration that is refused in itself comes first: the mount refuses it, and nothing was changed.
+/// A declaration that is refused by itself comes first: the mount refuses it, and nothing is changed.
 pub(crate) fn order(now: &ArrayInfo, change: &SpecChange, dims: &Coords) -> Result<Order, String> {
     let shrunk = ArrayInfo {
         dims: dims.clone(),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_is_refused_in_the_rules_words() {
+    fn a_refusal_has_the_text_of_the_rule() {
         let data = array(&[16, 16], json!([null, 16]), "aligned", true);
         for (fields, word) in [
             (&[("layout", "grid:2")][..], "2"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn dims_are_refused_with_what_would_be_right() {
+    fn refused_dims_come_with_advice() {
         let now = present(&array(&[16, 16], json!([16, null]), "aligned", true)).expect("info");
         let why = |dims: &[u64]| refused_dims(&now, dims).unwrap_or_default();
         assert!(
@@ -242,12 +242,12 @@ mod tests {
         let shrink = [("max_dims", "8,8")];
         assert_eq!(order(&[8, 8], &shrink), Ok(Order::ResizeFirst));
         assert!(order(&[99, 17], &grow).is_err_and(|why| why.contains("axis 1")));
-        // Refused in itself: the mount is asked first, and says so before anything changed.
+        // Refused by itself: declared first, so that the mount refuses it before anything changes.
         assert_eq!(order(&[8, 8], &[("dtype", "f8")]), Ok(Order::DeclareFirst));
     }
 
     #[test]
-    fn a_selection_outside_is_told_the_axis() {
+    fn a_selection_out_of_bounds_names_the_axis() {
         let now = present(&array(&[8, 16], json!([8, 16]), "aligned", true)).expect("info");
         let why = |text: &str| refused_selection(&now, text).unwrap_or_default();
         assert!(why("[0:10,0]").contains("axis 0"), "{}", why("[0:10,0]"));
@@ -256,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_takes_a_whole_declaration() {
-        let whole = spec(&[("dims", "8"), ("dtype", "f4"), ("layout", "grid:2")]);
-        let change = change(&whole).expect("a change");
+    fn a_new_file_takes_a_complete_declaration() {
+        let complete = spec(&[("dims", "8"), ("dtype", "f4"), ("layout", "grid:2")]);
+        let change = change(&complete).expect("a change");
         assert!(change.resolve(&new_file()).is_ok());
     }
 }

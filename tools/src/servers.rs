@@ -1,4 +1,4 @@
-//! `slabfs servers`: the data servers a mount knows.
+//! `slabfs servers`: lists the data servers of a mount.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use crate::args::show_size;
 use crate::onmount::Mount;
 use crate::{output, table};
 
-/// Show the data servers behind a mount: whether they answer, what they hold, and their space.
+/// Show the data servers of a mount: whether they answer, their contents, and their space.
 ///
-/// States: online; away (not heard for some seconds); draining (being or been emptied, see `slabfs drain`); full
-/// (nearly: new chunks go elsewhere). In flight are bytes that mounts may still put there.
+/// States: online; away (not heard for some seconds); draining (being emptied, or empty after that, see `slabfs
+/// drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may still write there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt
   slabfs servers mnt --json | jq '.[] | select(.online | not)'")]
 pub(crate) struct Args {
-    /// The mount point, or anything below it
+    /// The mount point, or any path below it
     mountpoint: PathBuf,
     /// As JSON, for programs
     #[arg(long)]
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let status = Mount::of(&args.mountpoint)?.report("status".as_ref())?;
     let servers = status
         .get("servers")
-        .context("the mount tells nothing of its servers")?;
+        .context("the mount's status has no list of servers")?;
     if args.json {
         output::json(servers)
     } else {
@@ -84,7 +84,7 @@ fn show(servers: &Value) -> String {
     )
 }
 
-/// The state, and that the server is being emptied where the state does not say so.
+/// The state; with "draining" added where it is another one.
 fn state(server: &Value) -> String {
     let state = server.get("state").and_then(Value::as_str).unwrap_or("-");
     let draining = server.get("draining").and_then(Value::as_bool) == Some(true);

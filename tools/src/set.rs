@@ -1,4 +1,4 @@
-//! `slabfs set`: change an array, or what a directory gives to new ones.
+//! `slabfs set`: changes an array, or the defaults of a directory.
 
 use std::path::PathBuf;
 
@@ -13,23 +13,22 @@ use crate::rules::{self, Order};
 
 mod defaults;
 
-/// Change an array: make it longer or shorter, or declare what it is; or change a directory's defaults.
+/// Change an array: resize it, or declare its properties; or change a directory's defaults.
 ///
-/// Which changes are allowed depends on whether the file has data, see below. What is refused changes
-/// nothing.
+/// The allowed changes depend on whether the file has data, see below. A refused change has no effect.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "While it is empty: everything, each field alone or several together.
+    after_help = "While it is empty: everything, each property alone or several together.
 
 Once it has data:
-  --dims      of an array: every axis grows up to its max dim or shrinks, what lies outside is gone
+  --dims      of an array: every axis grows up to its max dim or shrinks; data outside is deleted
               (layout canonical: the slowest axis only);
-              of plain bytes: when dims x element size are exactly the bytes it has
-  --dtype     to one of the same size; of plain bytes to any that divides them
+              of plain bytes: if dims x element size is exactly its length
+  --dtype     to one of the same size; of plain bytes to any whose size divides its length
   --max-dims  to anything not below its dims
-  --fill      always; no element changes, those that come later (it grows) read as the new value
-  --layout    always; the data is stored anew, which takes as long as copying it
-  --codec     with layout aligned; chunks written from then on have it
+  --fill      always; no existing element changes, new elements (when it grows) read as the new value
+  --layout    always; the data is rewritten, which takes as long as copying it
+  --codec     with layout aligned; applies to chunks written from then on
 A file that was emptied (`: > FILE`) is empty again; an unlimited first axis then has length 0.
 
 Examples:
@@ -40,13 +39,13 @@ Examples:
                                           declare 32000 bytes that were written as a plain file
   slabfs set mnt/empty --codec lz4        choose a codec before anything is written
   slabfs set mnt/run1 --default-dtype f4 --default-codec lz4 --default-tag project=climate
-                                          what arrays made in mnt/run1 are if nobody says otherwise
+                                          defaults for arrays created in mnt/run1
   slabfs set mnt/run1 --clear-default codec --clear-default tag:project
-                                          take some back (`all`: all of them)
+                                          remove some defaults (`all`: all of them)
 
-Defaults are of directories. Directories made inside inherit them; objects that are there stay as they
-are. Ordinary files take layout, codec, placement and tags; dtype and fill wait until the file is made an array. A
-default that does not go with what is given, e.g. a codec with --layout grid:8,8, is left out."
+Defaults belong to directories. Directories created inside inherit them; existing objects do not change.
+Ordinary files take layout, codec, placement and tags; dtype and fill apply when the file becomes an array. A
+default that conflicts with a given property, e.g. a codec with --layout grid:8,8, is left out."
 )]
 pub(crate) struct Args {
     /// The file, on a slabfs mount
@@ -54,7 +53,7 @@ pub(crate) struct Args {
     /// Length of every axis, slowest first: 16,16
     #[arg(long, value_name = "N,N,…")]
     dims: Option<String>,
-    /// Element type, in NumPy's letters: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
+    /// Element type, in NumPy's notation: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
     #[command(flatten)]
@@ -73,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !args.defaults.is_empty() {
         if !spec.is_empty() {
             return Err(usage(
-                "defaults are of directories, the other flags of files: give one kind at a time",
+                "defaults belong to directories, the other flags to files: give one kind at a time",
             ));
         }
         return defaults::run(&args.path, &args.defaults);
@@ -92,11 +91,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let info = onmount::info(&args.path)?;
     let declared = info.get("kind").and_then(Value::as_str) == Some("array");
-    // The dtype it has already asks for nothing.
+    // The current dtype is no change.
     if declared && spec.get("dtype") == info.get("dtype") {
         spec.remove("dtype");
     }
-    // Dims of an array are a change of size and go through another door than its declaration.
+    // New dims of an array are a resize, not a part of its declaration.
     let dims = if declared && !spec.contains_key("dtype") {
         spec.remove("dims")
     } else {
@@ -122,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// The order in which the two steps are allowed; an error before either was done where none is.
+/// The order in which the two steps are allowed; fails before either step if none is.
 fn order(info: &Value, spec: &Map<String, Value>, dims: &str) -> anyhow::Result<Order> {
     let dims = dims_of(dims)?;
     match (rules::present(info), rules::change(spec)) {
@@ -151,7 +150,7 @@ mod tests {
         assert!(text.contains("axis 1") && text.contains("16"), "{text}");
         assert_ne!(crate::failure::status(&error), crate::failure::USAGE);
         assert!(order(&info, &none, "1000").is_err());
-        // A mount of another version tells less; then it is asked.
+        // A mount of another version omits some properties; then the mount alone decides.
         assert!(order(&json!({}), &none, "1000").is_ok());
     }
 }

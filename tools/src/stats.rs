@@ -1,4 +1,4 @@
-//! `slabfs stats`: what a mount did so far.
+//! `slabfs stats`: shows the counters of a mount.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use crate::onmount::Mount;
 use crate::{output, table};
 
-/// Show what a mount did since it was started: transfers, operations on servers, bytes.
+/// Show the counters of a mount since its start: transfers, operations on servers, bytes.
 ///
-/// A transfer is one read or write of a selection. `bytes_selected` are the bytes people asked for,
-/// `bytes_sent` those that went to or came from servers, `bytes_touched` the sizes of the chunks
-/// they lie in: selected/sent and selected/touched are how efficient the workload was.
+/// A transfer is one read or write of a selection. `bytes_selected` are the bytes requested by programs,
+/// `bytes_sent` those sent to or received from servers, `bytes_touched` the sizes of the chunks that contain
+/// them: selected/sent and selected/touched are the efficiency of the workload.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs stats mnt
   slabfs stats mnt --json | jq .write.bytes_sent")]
 pub(crate) struct Args {
-    /// The mount point, or anything below it
+    /// The mount point, or any path below it
     mountpoint: PathBuf,
     /// As JSON, for programs
     #[arg(long)]
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::print(&table::lines(&stats))
 }
 
-/// The counters of reads and writes beside everything else, not below a name of their own.
+/// Moves the counters of reads and writes to the top level.
 fn flat(mut stats: Value) -> Value {
     if let Some(map) = stats.as_object_mut()
         && let Some(Value::Object(counters)) = map.remove("counters")
@@ -47,7 +47,7 @@ fn flat(mut stats: Value) -> Value {
     stats
 }
 
-/// Adds the two ratios to a direction's counters, where they mean something.
+/// Adds the two ratios to a direction's counters, where the divisor is not 0.
 fn add_efficiency(part: &mut Value) {
     let count = |key: &str| part.get(key).and_then(Value::as_u64).unwrap_or(0);
     let selected = count("bytes_selected");
@@ -66,15 +66,15 @@ fn add_efficiency(part: &mut Value) {
     }
 }
 
-/// `part` of `whole` in percent, with two places as the document has them.
-pub(crate) fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
+/// `part` of `total` in percent, with two decimal places as in the document.
+pub(crate) fn percent(part: u64, total: u64) -> String {
+    if total == 0 {
         return "-".to_owned();
     }
-    if part == whole {
+    if part == total {
         return "100 %".to_owned();
     }
-    format!("{:.2} %", part as f64 * 100.0 / whole as f64)
+    format!("{:.2} %", part as f64 * 100.0 / total as f64)
 }
 
 #[cfg(test)]
@@ -83,15 +83,15 @@ mod tests {
 
     #[test]
     fn the_documents_percentages() {
-        let told: Vec<String> = [(360, 1024), (196, 256), (216, 512), (252, 512), (5, 5)]
-            .map(|(part, whole)| percent(part, whole))
+        let shown: Vec<String> = [(360, 1024), (196, 256), (216, 512), (252, 512), (5, 5)]
+            .map(|(part, total)| percent(part, total))
             .to_vec();
-        assert_eq!(told, ["35.16 %", "76.56 %", "42.19 %", "49.22 %", "100 %"]);
+        assert_eq!(shown, ["35.16 %", "76.56 %", "42.19 %", "49.22 %", "100 %"]);
         assert_eq!(percent(1, 0), "-");
     }
 
     #[test]
-    fn counters_stand_beside_the_rest() {
+    fn counters_are_moved_to_the_top_level() {
         let stats = json!({"counters": {"write": {"bytes_sent": 5}}, "session": 1});
         assert_eq!(
             flat(stats),

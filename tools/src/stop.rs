@@ -1,4 +1,4 @@
-//! `slabfs stop`: end what runs on a data directory, in order, and wait for it.
+//! `slabfs stop`: stops the process on a data directory cleanly, and waits for it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::up::default_data;
 
 /// Stop the mdserver, objserver or `up` that runs on a data directory, and wait until it has ended.
 ///
-/// It stops as on Ctrl-C: everything is written first. Its process number is in DIR/slabfs.pid while
-/// it runs. A mount is stopped with `slabfs umount`.
+/// It stops as on Ctrl-C: everything is written first. Its process number is in DIR/slabfs.pid while it runs. A
+/// mount is stopped with `slabfs umount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs mdserver --listen unix:md.sock --data md --daemon
   slabfs stop --data md
   kill $(cat md/slabfs.pid)       the same without waiting")]
 pub(crate) struct Args {
-    /// The --data it was started with (default: ~/.local/share/slabfs, as of `slabfs up`)
+    /// The --data it was started with (default: ~/.local/share/slabfs, as for `slabfs up`)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// How long to wait for its process to end
@@ -38,13 +38,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let shown = dir.display();
     let pid = running(&dir)?;
     let process = Watched::open(pid).with_context(|| format!("cannot watch process {pid}"))?;
-    // The lock is asked once more: now the number cannot come to mean another process.
+    // Check the lock again: from now on the number cannot be reused by another process.
     let process = process.filter(|_| pidfile::find(&dir).is_ok_and(|f| f == Found::Running(pid)));
     let Some(process) = process else {
         return output::print(&format!("process {pid} on {shown} has just ended\n"));
     };
     process.terminate().with_context(|| {
-        format!("cannot stop process {pid} on {shown}; it belongs to whoever started it")
+        format!("cannot stop process {pid} on {shown}; it belongs to the user who started it")
     })?;
     if process
         .wait(args.timeout)
@@ -53,12 +53,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::print(&format!("stopped process {pid} on {shown}\n"));
     }
     bail!(
-        "process {pid} on {shown} was told to stop and still runs after {:?}: it may be storing data, or waiting for a server; see its log, or wait longer with --timeout",
+        "process {pid} on {shown} got the signal to stop and still runs after {:?}: it may be storing data, or waiting for a server; see its log, or wait longer with --timeout",
         args.timeout
     )
 }
 
-/// The process that runs on `dir`, or why there is none.
+/// The process that runs on `dir`; an error says why there is none.
 fn running(dir: &Path) -> anyhow::Result<u32> {
     let shown = dir.display();
     let found = pidfile::find(dir)
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_why_there_is_nothing_to_stop() {
+    fn reports_why_there_is_nothing_to_stop() {
         let dir = tempfile::tempdir().expect("dir");
         let why = |dir: &Path| running(dir).expect_err("nothing").to_string();
         assert!(why(dir.path()).contains("nothing of slabfs runs"));

@@ -1,10 +1,10 @@
-//! Aligned output for people: tables, and JSON objects as `name: value` lines. Pure.
+//! Aligned text output: tables, and JSON objects as `name: value` lines. Pure.
 
 use serde_json::Value;
 
 use crate::args::show_size;
 
-/// Rows under a heading, columns as wide as they need; numbers are written right-aligned.
+/// Rows under a heading, with columns as wide as needed; numeric columns are right-aligned.
 pub(crate) fn rows(heading: &[&str], rows: &[Vec<String>]) -> String {
     let columns = heading.len();
     let cell = |row: &[String], column: usize| row.get(column).map_or(0, |t| t.chars().count());
@@ -53,7 +53,7 @@ fn is_number(text: &str) -> bool {
             .all(|b| b.is_ascii_digit() || b".,-+x".contains(&b))
 }
 
-/// A JSON object as lines; objects inside it are indented below their name.
+/// A JSON object as lines; nested objects are indented below their name.
 pub(crate) fn lines(value: &Value) -> String {
     let mut out = String::new();
     push_lines(value, 0, &mut out);
@@ -92,7 +92,7 @@ fn is_bytes(key: &str) -> bool {
     key.contains("bytes") || key == "size" || key == "stored"
 }
 
-/// A value on one line; lists of plain values with commas.
+/// A value on one line; lists of plain values are separated by commas.
 pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

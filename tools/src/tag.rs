@@ -1,4 +1,4 @@
-//! `slabfs tag`: say something about objects and directories.
+//! `slabfs tag`: sets tags of objects and directories.
 
 use std::path::{Path, PathBuf};
 
@@ -7,22 +7,21 @@ use serde_json::{Map, Value, json};
 use crate::create::assigned;
 use crate::onmount::Mount;
 
-/// Set tags of a file or directory, any number of them in one step.
+/// Set tags of a file or directory, any number of them in one transaction.
 ///
 /// A tag is a key and a typed value. `3` and `-4` are integers, `2.5`, `1e30` and `inf` floats, `[1, 2.5, "a"]`
-/// is a list, anything else text. A number in another form, as `007`, `1.10` or `1e3`, keeps it and is found
-/// as text and as a number. `key:type=value` says the type: int, float, text, bytes (in hexadecimal), list,
-/// or auto (none: found as text, and as a number if it reads as one).
-/// Tags can be searched as soon as they are set (`slabfs find`), and are extended attributes
-/// (`getfattr -n user.KEY`).
+/// is a list, anything else text. A number in another form, such as `007`, `1.10` or `1e3`, is stored in that
+/// form and is found as text and as a number. `key:type=value` gives the type: int, float, text, bytes (in
+/// hexadecimal), list, or auto (none: found as text, and as a number if it parses as one). Tags can be searched
+/// as soon as they are set (`slabfs find`), and are extended attributes (`getfattr -n user.KEY`).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs tag mnt/run1/temp project=climate step=3 dt=0.5
   slabfs tag mnt/run1 'axes=[\"lat\", \"lon\"]' id:text=007
   slabfs tag mnt/run1/temp checked=yes --to mnt/run1/wind mnt/run1/rain
-      the same tags on several, all of them or none
+      the same tags on several objects, all of them or none
   slabfs tags mnt/run1/temp                 shows them
-  slabfs untag mnt/run1/temp step           takes some away")]
+  slabfs untag mnt/run1/temp step           removes some")]
 pub(crate) struct Args {
     /// A file or directory on a slabfs mount
     path: PathBuf,
@@ -38,7 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     change(&args.path, &args.to, &assigned(&args.tags)?, &[])
 }
 
-/// Sets and removes the tags of several paths of one mount in one step.
+/// Sets and removes the tags of several paths of one mount in one transaction.
 pub(crate) fn change(
     path: &Path,
     more: &[PathBuf],

@@ -1,4 +1,4 @@
-//! `slabfs tags`: what is said about an object or directory, in the words of `slabfs tag`.
+//! `slabfs tags`: shows the tags of an object or directory, in the notation of `slabfs tag`.
 
 use std::path::PathBuf;
 
@@ -9,31 +9,31 @@ use slabfs_model::{Tag, bare_key};
 use crate::onmount::{Mount, explain};
 use crate::output;
 
-/// Show the tags of a file or directory, one a line as `slabfs tag` takes them.
+/// Show the tags of a file or directory, one per line in the notation of `slabfs tag`.
 ///
-/// What is printed, given to `slabfs tag`, makes the same tags again, types included: `id:auto=7` is what
-/// `setfattr` set, without a type. A tag with a line end or the like in it is shown in the quotes of a
-/// shell, $'note=two\nlines'; programs take -0 or --json.
+/// The output, given to `slabfs tag`, sets the same tags again, types included: `id:auto=7` is what `setfattr`
+/// set, without a type. A tag with a newline or another control character is shown in the quotes of a shell,
+/// $'note=two\nlines'; programs use -0 or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs tags mnt/run1/temp
-  slabfs tags mnt/run1/temp step          only this one; status 1 if it is not there
+  slabfs tags mnt/run1/temp step          only this one; status 1 if it does not exist
   slabfs tags mnt/run1/temp --json | jq .step
   slabfs tags -0 mnt/a | xargs -0 slabfs tag mnt/b
       copies the tags of a file to another")]
 pub(crate) struct Args {
     /// A file or directory on a slabfs mount
     path: PathBuf,
-    /// Only these
+    /// Show only these
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
     /// As JSON, for programs
     #[arg(long)]
     json: bool,
-    /// With --json: tags without a type as {"auto": TEXT}, which tells them from text
+    /// With --json: tags without a type as {"auto": TEXT}, to distinguish them from text
     #[arg(long, requires = "json")]
     typed: bool,
-    /// Each tag ends with a zero byte instead of a line end, and as it is, for xargs -0
+    /// End each tag with a zero byte instead of a newline, and do not quote it, for xargs -0
     #[arg(short = '0', long, conflicts_with = "json")]
     null: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let lines = tags.as_object().into_iter().flatten();
         let mut text = String::new();
         for (key, value) in lines {
-            let tag = Tag::from_json(value).context("the mount gave a tag that is none")?;
+            let tag = Tag::from_json(value).context("the mount sent an invalid tag")?;
             let shown = tag.show_assignment(key);
             match args.null {
                 true => text.extend([&shown[..], "\0"]),
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// All pages put together.
+/// Collects all pages.
 fn all(mount: &Mount, mut request: Value) -> anyhow::Result<Value> {
     let mut all = Map::new();
     loop {
@@ -85,8 +85,8 @@ fn all(mount: &Mount, mut request: Value) -> anyhow::Result<Value> {
     }
 }
 
-/// The text on one line: in the quotes `$'…'` of a shell if there are characters in it that would end the
-/// line or move the cursor, or if it looks like such quotes.
+/// The text on one line: quoted as `$'…'` of a shell if it contains control characters, or begins like such a
+/// quote.
 pub(crate) fn one_line(text: &str) -> String {
     if !text.contains(char::is_control) && !text.starts_with("$'") {
         return text.to_owned();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_stays_on_its_line() {
+    fn a_tag_is_shown_on_one_line() {
         for (text, shown) in [
             ("k=it's", "k=it's"),
             ("k=a\nb", r"$'k=a\nb'"),

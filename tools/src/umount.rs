@@ -1,4 +1,4 @@
-//! `slabfs umount`: take a mount down and wait until its process has stored everything.
+//! `slabfs umount`: unmounts, and waits until the mount's process has stored everything.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,33 +14,33 @@ use crate::onmount::{Mount, Refused};
 use crate::output;
 use crate::process::{Watched, has_ended, users_of};
 
-/// Unmount, and wait until the mount's process has written everything and ended.
+/// Unmount, and wait until the mount's process has stored everything and ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs umount mnt
-  slabfs umount mnt --lazy        take it out of sight although programs still use it
-  slabfs umount mnt --force       although a server is away and what was written last cannot be stored
+  slabfs umount mnt --lazy        detach it although programs still use it
+  slabfs umount mnt --force       although a server is away and the last written data cannot be stored
 
-Status 0 means that everything is stored. What cannot be stored keeps the mount where it is, so that
-nothing is lost while the server it is meant for may come back.")]
+Status 0 means that everything is stored. If data cannot be stored the mount stays, so that nothing is lost while
+the server may return.")]
 pub(crate) struct Args {
-    /// Where it is mounted
+    /// The mount point
     mountpoint: PathBuf,
-    /// Take it out of sight at once; it ends when the last program that uses it does
+    /// Detach it at once; it ends when the last program that uses it does
     #[arg(long)]
     lazy: bool,
-    /// Unmount although not everything can be stored; that is lost then
+    /// Unmount although not everything can be stored; the rest is lost
     #[arg(long)]
     force: bool,
-    /// How long it may take, storing what is written and waiting for its process
+    /// How long storing dirty data and waiting for the process may take
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     timeout: Duration,
-    /// Only have the mount store everything, and print why it cannot, if it cannot
+    /// Only let the mount store everything, and print the error, if any
     #[arg(long, hide = true)]
     only_store: bool,
 }
 
-/// What the process is run with that asks a mount to store everything.
+/// Arguments of the child process that requests the mount to store everything.
 const ASKS: [&str; 2] = ["umount", "--only-store"];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -84,11 +84,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match unmount(&full) {
         Ok(()) => {}
-        // Programs have files open there, which nobody serves any more.
+        // Programs have files open there, but no process serves them any more.
         Err(nix::Error::EBUSY) if is_dead(&full) => return take_away(&full),
         Err(nix::Error::EBUSY) => {
             let users = users_of(&full, &ASKS);
-            // Programs in the midst of a call, which may last as long as a server is away, or those of former tries.
+            // Programs inside a system call, which may last as long as a server is away, or processes of
+            // earlier tries.
             let in_a_call = users.is_empty() && args.force;
             let users = if users.is_empty() {
                 "programs".to_owned()
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         Err(error) => {
             return Err(anyhow::Error::new(error)).with_context(|| {
-                format!("cannot unmount {shown}; it belongs to whoever mounted it")
+                format!("cannot unmount {shown}; it belongs to the user who mounted it")
             });
         }
     }
@@ -124,10 +125,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The mount at a path when its process was killed. The kernel may still wait for an answer of it, and so
-/// would whoever looked at the mount: only the list of mounts is looked at.
+/// The mount at a path if its process was killed. The kernel may still wait for a reply of that process, and
+/// any access to the mount would block; so only the list of mounts is read.
 fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
-    // A path that is wrong is told of below.
+    // A wrong path is reported below.
     let Some(full) = named(mountpoint) else {
         return Ok(None);
     };
@@ -138,13 +139,13 @@ fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
         .filter(|last| last.process().is_some_and(has_ended)))
 }
 
-/// Whether nobody serves a mount any more: the kernel answers for it then.
+/// Whether no process serves a mount any more, in which case the kernel returns ENOTCONN.
 fn is_dead(mountpoint: &Path) -> bool {
     let looked = std::fs::metadata(mountpoint);
     looked.is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }
 
-/// The full path of a mount point, without a look at what it is: a mount whose services are away answers late.
+/// The full path of a mount point, without accessing it: a mount whose services are away answers late.
 fn named(mountpoint: &Path) -> Option<PathBuf> {
     let full = match (mountpoint.parent(), mountpoint.file_name()) {
         (Some(parent), Some(name)) => std::path::absolute(parent)
@@ -155,18 +156,18 @@ fn named(mountpoint: &Path) -> Option<PathBuf> {
     full.ok()
 }
 
-/// Takes a mount away that nobody serves.
+/// Removes a mount without a process.
 fn take_away(mountpoint: &Path) -> anyhow::Result<()> {
     detach(mountpoint)?;
     let shown = mountpoint.display();
     output::print(&format!(
-        "{shown} was a mount whose process is gone; it is taken away\n"
+        "{shown} was a mount whose process is gone; it is removed\n"
     ))
 }
 
-/// Has the mount store everything, while it is still there to be asked again. It may have to wait for servers that are
-/// away, and longer than this is to take; and as long as it has not answered, the kernel lets nobody go who has asked.
-/// So another process asks.
+/// Lets the mount store everything, while it is still mounted and the request can be repeated. The mount may
+/// have to wait for servers that are away, longer than the timeout, and the kernel does not interrupt a request
+/// that has no reply. So a child process makes the request.
 fn have_stored(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("where this program is")?;
     let mut asks = Command::new(program)
@@ -179,22 +180,22 @@ fn have_stored(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
         .spawn()
         .context("starting the process that asks the mount")?;
     let said = asks.stdout.take().context("a pipe")?;
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nobody listens any more after the timeout.
-        let _ = tell.send(std::io::read_to_string(said));
+        // After the timeout the receiver is gone.
+        let _ = sender.send(std::io::read_to_string(said));
     });
     let shown = mountpoint.display();
-    let Ok(said) = told.recv_timeout(timeout) else {
-        // It would be in the mount until a service is back. The mount lets it go in a second or two.
+    let Ok(said) = receiver.recv_timeout(timeout) else {
+        // The child would stay in the call until a service is back. The mount releases it in a second or two.
         asks.kill().context("ending the process that asked")?;
         bail!(
-            "{shown} stays mounted, since it did not say within {timeout:?} that everything is stored: it may wait for \
+            "{shown} stays mounted, because it did not report within {timeout:?} that everything is stored: it may wait for \
              a server (`slabfs servers {shown}` shows which are away), or have much to store; try again later, or lose \
-             what is not stored with `slabfs umount --force {shown}`"
+             the data that is not stored with `slabfs umount --force {shown}`"
         );
     };
-    let said = said.context("hearing what the mount says")?;
+    let said = said.context("reading the mount's reply")?;
     let status = asks.wait().context("waiting for the process that asked")?;
     match said.as_str() {
         "" if status.success() => Ok(()),
@@ -205,7 +206,7 @@ fn have_stored(mountpoint: &Path, timeout: Duration) -> anyhow::Result<()> {
     }
 }
 
-/// Has the mount store everything.
+/// Lets the mount store everything.
 fn store(mountpoint: &Path) -> anyhow::Result<()> {
     let shown = mountpoint.display();
     let stored = Mount::of(mountpoint).and_then(|mount| mount.call(&json!({ "op": "sync" })));
@@ -213,11 +214,11 @@ fn store(mountpoint: &Path) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(error) => match error.downcast_ref::<Refused>() {
             Some(refused) if refused.errno != libc::ENOSYS => Err(anyhow!(
-                "{shown} stays mounted, since not everything can be stored: {refused}; try again when \
-                 that is mended (`slabfs servers {shown}` shows which servers are away), or lose it with \
+                "{shown} stays mounted, because not everything can be stored: {refused}; try again when \
+                 that is repaired (`slabfs servers {shown}` shows which servers are away), or lose it with \
                  `slabfs umount --force {shown}`"
             )),
-            // It cannot be asked: a read-only one, or one of an older version.
+            // The mount has no such request: it is read-only, or of an older version.
             _ => {
                 tracing::debug!("the mount was not asked to store everything: {error:#}");
                 Ok(())
@@ -226,7 +227,7 @@ fn store(mountpoint: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The process behind a mount, as far as it is on this machine.
+/// The process behind a mount, if it is on this machine.
 fn serving_process(mounted: &Mounted) -> Option<Watched> {
     let pid = mounted.process()?;
     match Watched::open(pid) {

@@ -1,4 +1,4 @@
-//! `slabfs untag`: take tags away.
+//! `slabfs untag`: removes tags.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use slabfs_model::bare_key;
 
 use crate::tag;
 
-/// Remove tags of a file or directory, any number of them in one step.
+/// Remove tags of a file or directory, any number of them in one transaction.
 ///
-/// A tag that is not there is no error.
+/// A tag that does not exist is not an error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs untag mnt/run1/temp step dt
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Keys
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
-    /// Further files and directories of the same mount that lose these tags
+    /// Further files and directories of the same mount from which to remove these tags
     #[arg(long, value_name = "PATH", num_args = 1..)]
     from: Vec<PathBuf>,
 }

@@ -1,7 +1,7 @@
 //! `slabfs up`: metadata service, data servers and mount in one process, over direct calls.
 //!
-//! The directory holds `md` (the metadata) and `os1`, `os2`, … (the data servers). With `--listen` the
-//! same process serves other mounts as well.
+//! The directory has `md` (the metadata) and `os1`, `os2`, … (the data servers). With `--listen` the same
+//! process serves other mounts as well.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +19,13 @@ use crate::logging::Level;
 use crate::mountpoint;
 use crate::node::{self, DataNode, MetadataNode, MountNode, Owner};
 
-/// How long what was removed is deleted at the end; what is left goes at the next start.
+/// How long a stop deletes the chunks of removed objects; the rest is deleted after the next start.
 const DELETING: Duration = Duration::from_secs(10);
 
-/// Everything in one process: the quick way to a mount on one machine.
+/// Run everything in one process: the quick way to a mount on one machine.
 ///
-/// Keeps metadata and data in one directory; starting it again on the same directory brings
-/// everything back. Ends when the mount is taken down (`slabfs umount`) or on Ctrl-C, with nothing
-/// lost.
+/// Stores metadata and data in one directory; starting it again on the same directory recovers everything. Ends
+/// when the mount is unmounted (`slabfs umount`) or on Ctrl-C, with nothing lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs up mnt
@@ -39,13 +38,13 @@ const DELETING: Duration = Duration::from_secs(10);
 pub(crate) struct Args {
     /// Where to mount: an empty directory
     mountpoint: PathBuf,
-    /// Where everything is kept; made if it is missing (default: ~/.local/share/slabfs)
+    /// Directory for all data; created if it is missing (default: ~/.local/share/slabfs)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Data servers to spread chunks over (default: as many as DIR has, or 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     servers: Option<u16>,
-    /// Serve other mounts too, at unix:PATH or tcp:HOST:PORT; data servers listen beside it
+    /// Serve other mounts too, at unix:PATH or tcp:HOST:PORT; data servers listen at addresses derived from it
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
     listen: Option<Addr>,
     #[command(flatten)]
@@ -63,7 +62,7 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
         Some(data) => data.clone(),
         None => default_data()?,
     };
-    // Before the log is made, which may be there, too.
+    // Before the log is created, which may be in that directory.
     mountpoint::apart(&data, &args.mountpoint)?;
     let place = Place {
         log: data.join("slabfs.log"),
@@ -75,16 +74,16 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
     })
 }
 
-/// Where everything is kept when nothing is said.
+/// The default data directory.
 pub(crate) fn default_data() -> anyhow::Result<PathBuf> {
     let base = match std::env::var_os("XDG_DATA_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
         _ => {
-            let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-            let home = home.ok_or_else(|| {
-                usage("there is no home directory to keep the data in; give --data DIR")
+            let dir = std::env::var_os("HOME").filter(|dir| !dir.is_empty());
+            let dir = dir.ok_or_else(|| {
+                usage("HOME is not set, so there is no default data directory; give --data DIR")
             })?;
-            Path::new(&home).join(".local/share")
+            Path::new(&dir).join(".local/share")
         }
     };
     Ok(base.join("slabfs"))
@@ -127,14 +126,14 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
     }
 }
 
-/// What is behind the mount, in the order in which it is stopped.
+/// The services behind the mount, in the order in which they are stopped.
 struct Behind {
     nodes: Vec<DataNode>,
     metadata: MetadataNode,
 }
 
 impl Behind {
-    /// Starts the data servers and the mount, then lets others in.
+    /// Starts the data servers and the mount, then the listener for other mounts.
     fn start(
         &mut self,
         args: &Args,
@@ -189,11 +188,11 @@ impl Behind {
         Ok(mount)
     }
 
-    /// Each is stopped whatever became of the others; the first error is the one to tell.
+    /// Stops each service even if another fails; returns the first error.
     fn stop(self) -> anyhow::Result<()> {
-        // What was removed last is deleted now, and not at the next start.
+        // Delete the chunks of objects removed last now, not after the next start.
         if let Err(error) = self.metadata.settle() {
-            tracing::warn!("what was removed last is deleted at the next start: {error:#}");
+            tracing::warn!("objects removed last are deleted after the next start: {error:#}");
         }
         let until = Instant::now() + DELETING;
         self.nodes.iter().for_each(|node| node.finish(until));
@@ -210,7 +209,7 @@ fn server_dir(data: &Path, number: u16) -> PathBuf {
     data.join(format!("os{number}"))
 }
 
-/// How many data servers to run: as many as there are, or as asked when that is no fewer.
+/// The number of data servers to run: as many as there are, or as requested if that is no fewer.
 fn server_count(data: &Path, asked: Option<u16>) -> anyhow::Result<u16> {
     let existing = (1..=256)
         .rev()
@@ -226,7 +225,7 @@ fn server_count(data: &Path, asked: Option<u16>) -> anyhow::Result<u16> {
     }
 }
 
-/// Where data server `number` listens, given where the metadata service does.
+/// The address of data server `number`, derived from that of the metadata service.
 fn next_to(addr: &Addr, number: u16) -> anyhow::Result<Addr> {
     let text = match addr {
         Addr::Unix(path) => format!("unix:{}.os{number}", path.display()),
@@ -235,7 +234,7 @@ fn next_to(addr: &Addr, number: u16) -> anyhow::Result<Addr> {
                 .rsplit_once(':')
                 .context("an address without a port")?;
             let port: u16 = port.parse().context("an address without a port")?;
-            // Port 0 is any free port, here as there.
+            // Port 0 is any free port, here too.
             let port = if port == 0 {
                 Some(0)
             } else {
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn data_servers_listen_beside_the_metadata_service() {
+    fn data_servers_listen_next_to_the_metadata_service() {
         let show = |text: &str| {
             let addr = text.parse::<Addr>().expect("an address");
             next_to(&addr, 2).map(|addr| addr.to_string())

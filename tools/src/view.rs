@@ -1,9 +1,9 @@
-//! `slabfs view`: run a program on a part of a file that is no box.
+//! `slabfs view`: runs a program on a part of a file.
 //!
-//! The program gets an open file as its standard input (or output): what it reads is the selected bytes, packed, and nothing
-//! else. Of a selection that is the file of the selection, whose size and end are its own. Of a batch, and where that file
-//! cannot be opened (through a symbolic link, or for a name that is too long), it is the object with a view set on it, by the
-//! `ioctl` that `slabfs_ioctl.h` describes.
+//! The program gets an open file as its standard input (or output), which contains the selected bytes, packed,
+//! and nothing else. For a selection this is the file of the selection, with its own size and end. For a batch,
+//! and where that file cannot be opened (through a symbolic link, or because its name is too long), it is the
+//! object with a view set on it, by the `ioctl` that `slabfs_ioctl.h` describes.
 
 mod batch;
 
@@ -23,10 +23,10 @@ use slabfs_model::batch::Batch;
 use crate::failure;
 use crate::onmount::{self, Mount};
 
-/// Run a program that reads, or writes, just a part of a file.
+/// Run a program that reads, or writes, only a part of a file.
 ///
-/// The program's standard input is the file, and what it reads there are the selected elements one behind the
-/// other; with --write they are what its standard output writes.
+/// The program's standard input is the file, from which it reads the selected elements one after the other;
+/// with --write its standard output writes them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs view 'mnt/temp@[::4, 10:16]' -- sha256sum
@@ -37,19 +37,19 @@ A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size
 place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the
 element before it. Everything but \"size\" or \"of\" may be left out.
 
-Of a selection the program has the file of that selection, with a size of its own. With --batch it has the object, and the
-view belongs to the open file: a program that opens /dev/stdin or /dev/stdout anew has the whole object, and may empty
-it (`cp row.bin /dev/stdout`); so has what maps it. Reading ends where the view ends, but `stat` and a seek to the end
-tell the size of the object, so what asks for that first (numpy.fromfile, `tail -c`, `wc -c`) needs a pipe: give it
-`sh -c 'cat | ...'`. Copies that the kernel makes (`cat` into a file, `sendfile`) are of the view.")]
+For a selection the program has the file of that selection, with a size of its own. With --batch it has the object,
+and the view belongs to the open file: a program that opens /dev/stdin or /dev/stdout again has the entire object, and
+may truncate it (`cp row.bin /dev/stdout`); mmap also shows the object. Reading ends where the view ends, but `stat`
+and a seek to the end return the size of the object, so programs that query it first (numpy.fromfile, `tail -c`,
+`wc -c`) need a pipe: run `sh -c 'cat | ...'`. Copies made by the kernel (`cat` into a file, `sendfile`) are of the view.")]
 pub(crate) struct Args {
-    /// The program is to write: the file is its standard output
+    /// The program writes: the file is its standard output
     #[arg(long)]
     write: bool,
-    /// Which bytes, as a JSON file
+    /// JSON file with the batch of byte ranges
     #[arg(long, value_name = "FILE")]
     batch: Option<PathBuf>,
-    /// A file on a slabfs mount; a selection behind it says which elements
+    /// A file on a slabfs mount, or a selection of one
     path: PathBuf,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -58,7 +58,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (path, pattern) = match &args.batch {
-        Some(file) => (whole(&args.path)?, batch::read(file)?),
+        Some(file) => (unselected(&args.path)?, batch::read(file)?),
         None => of_selection(&args.path)?,
     };
     let mut how = OpenOptions::new();
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => command.stdout(Stdio::from(file)),
         false => command.stdin(Stdio::from(file)),
     };
-    // Its status is the program's; of one that does not start it is as `env` and shells have it.
+    // The exit status is the program's; if it does not start, that of `env` and shells.
     let error = command.exec();
     let status = match error.kind() {
         std::io::ErrorKind::NotFound => failure::NO_PROGRAM,
@@ -88,7 +88,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Err(failure::ending(status, text))
 }
 
-/// The file of a selection of an object, if there is one: another filesystem may have a file of that name.
+/// Opens the file of a selection, if it exists on the same filesystem: another one may have a file of that
+/// name.
 fn of_its_own(how: &OpenOptions, selection: &Path, object: &Path) -> Option<File> {
     let device = std::fs::metadata(object).ok()?.dev();
     if std::fs::metadata(selection).ok()?.dev() != device {
@@ -98,7 +99,7 @@ fn of_its_own(how: &OpenOptions, selection: &Path, object: &Path) -> Option<File
     (file.metadata().ok()?.dev() == device).then_some(file)
 }
 
-/// An object, opened, with a view set on it.
+/// Opens an object and sets a view on it.
 fn viewed(how: &OpenOptions, path: &Path, pattern: &Pattern) -> anyhow::Result<File> {
     let display = path.display();
     let file = how
@@ -114,8 +115,8 @@ fn viewed(how: &OpenOptions, path: &Path, pattern: &Pattern) -> anyhow::Result<F
     Ok(file)
 }
 
-/// A path that has to name an object itself: a batch counts bytes of it.
-fn whole(path: &Path) -> anyhow::Result<PathBuf> {
+/// Checks that a path names an object itself, because a batch counts bytes of it.
+fn unselected(path: &Path) -> anyhow::Result<PathBuf> {
     if let Some((object, _)) = onmount::selected(path) {
         return Err(failure::usage(format!(
             "a view by --batch is set on the object itself, not on a selection; give {}",
@@ -146,18 +147,18 @@ fn of_selection(path: &Path) -> anyhow::Result<(PathBuf, Pattern)> {
     Ok((object, pattern))
 }
 
-/// Sets the view of an open file, and `O_DIRECT`, so that the kernel makes copies of the view and not of its pages,
-/// which are the object's.
+/// Sets the view of an open file, and `O_DIRECT`, so that copies made by the kernel use the view and not its
+/// page cache, which holds the object's pages.
 fn set_view(file: &File, pattern: &Pattern) -> std::io::Result<()> {
     const SET_VIEW: libc::Ioctl =
         (1 << 30 | (PART as u64) << 16 | (b's' as u64) << 8 | 2) as libc::Ioctl;
     for part in pattern.parts() {
-        // SAFETY: the descriptor is open, and the kernel reads just `PART` bytes, which the part has.
+        // SAFETY: the descriptor is open, and the kernel reads exactly the `PART` bytes of the part.
         if unsafe { libc::ioctl(file.as_raw_fd(), SET_VIEW, part.as_ptr()) } != 0 {
             return Err(std::io::Error::last_os_error());
         }
     }
-    // SAFETY: the descriptor is open; no memory is named.
+    // SAFETY: the descriptor is open; no memory is passed.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     // SAFETY: as above.
     let set = |flags: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };

@@ -1,21 +1,22 @@
-/* The batched interface of the Galley parallel file system over slabfs: the structure and the calls of N. Nieuwejaar and
- * D. Kotz, "The Galley parallel file system", 1996, for programs that were written for them. See gfs_compat(3); what is
- * new is better written with slabfs.h.
+/* The batched interface of the Galley parallel file system over slabfs: the structure and the calls of N. Nieuwejaar
+ * and D. Kotz, "The Galley parallel file system", 1996, for programs that were written for it. See gfs_compat(3); new
+ * programs should use slabfs.h.
  *
- * A file of Galley is a container, its forks are the objects in it. An open object becomes a fork by slabfs_gfs_fork;
- * offsets count its bytes, in canonical order.
+ * A Galley file corresponds to a container, and its forks to the objects in it. slabfs_gfs_fork makes an open object a
+ * fork; offsets are in bytes, in canonical order.
  *
- * A relative offset counts from the offset of the element before in its vector; that of the first element of a vector
- * from where this repetition of the parent lies.
+ * A relative offset counts from the offset of the preceding element in its vector; that of the first element of a
+ * vector counts from the position of the current repetition of the parent.
  *
- * `vector` has `quant` elements. It may be given by value, too, as the paper prints it; `quant` is 1 then.
+ * `vector` has `quant` elements. It may also be passed by value, as in the paper; then `quant` must be 1.
  *
- * A handle is any number of the program's. After a nonblocking call with one, gfs_wait has to be called before it may be
- * used in another, and until then the buffer, from the first to the last byte that the request names, is not to be used
- * (of a write: not to be changed).
+ * A handle is a number chosen by the program. After a nonblocking call with a handle, gfs_wait must be called before
+ * the handle is used in another one. Until then the buffer, from the first to the last byte of the request, must not
+ * be used (for a write: not be changed).
  *
- * The calls return 0, or a negative code of slabfs.h, and slabfs_error() says more; gfs_test 1 when all the data has been
- * transferred, else 0. Data that was written has been transferred when the data servers have it and others see it.
+ * The calls return 0, or a negative code of slabfs.h with details in slabfs_error(); gfs_test returns 1 when all the
+ * data has been transferred, otherwise 0. Written data counts as transferred when the data servers have it and it is
+ * visible to other clients.
  */
 #ifndef GFS_COMPAT_H
 #define GFS_COMPAT_H
@@ -35,7 +36,7 @@ struct gfs_batch {
     char f_absolute;    /* not 0: f_off counts from the start of the fork */
     char m_absolute;    /* not 0: m_off counts from `buf` */
     char sub_vector;    /* not 0: sub.subvec is repeated, else sub.size bytes */
-    int32_t quant;      /* how often */
+    int32_t quant;      /* number of repetitions */
     int32_t f_stride;   /* between repetitions, in the file */
     int32_t m_stride;   /* in memory */
     int32_t subvec_len; /* elements of sub.subvec */
@@ -45,7 +46,7 @@ struct gfs_batch {
     } sub;
 };
 
-/* Makes an open object a fork, until slabfs_gfs_close; the object's handle is the caller's to close, before or after. */
+/* Makes an open object a fork, until slabfs_gfs_close; the caller closes the object's handle, before or after. */
 int slabfs_gfs_fork(struct slabfs_object object, int *fork_id);
 int slabfs_gfs_close(int fork_id);
 
@@ -60,7 +61,7 @@ int gfs_wait(gfs_handle handle);
 }
 #endif
 
-/* The same with one element by value. */
+/* The same calls with one element by value. */
 static inline int gfs__read(int fork_id, char *buf, struct gfs_batch one, int quant)
 {
     return gfs_read_batched(fork_id, buf, quant == 1 ? &one : NULL, quant);

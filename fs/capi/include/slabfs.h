@@ -1,11 +1,11 @@
 /* slabfs.h: the C library of slabfs, a filesystem of N-dimensional arrays.
  *
- * Every call returns SLABFS_OK, which is 0, or a negative code; slabfs_error() says in words what was wrong with the
- * last call of the calling thread, and what to do. Handles are numbers that may be used from any thread. Strings end
- * with a zero; paths count from the root of the filesystem. Elements lie in memory as bytes, in the byte order of the
- * object's dtype. See slabfs(3).
+ * Every call returns SLABFS_OK, which is 0, or a negative code; slabfs_error() returns the error message of the calling
+ * thread's last call, with the remedy. Handles are numbers that may be used from any thread. Strings are
+ * NUL-terminated; paths are relative to the root of the filesystem. Elements are stored in memory in the byte order of
+ * the object's dtype. See slabfs(3).
  *
- * This file is made of the library's sources: change those. */
+ * This file is generated from the library's sources: change those. */
 
 #ifndef SLABFS_H
 #define SLABFS_H
@@ -15,32 +15,32 @@
 #include "slabfs_batch.h"
 
 /*
- Offsets, strides and sizes of a batch count bytes of the object in canonical order.
+ Offsets, strides and sizes of a batch are in bytes of the object in canonical order.
  */
 #define SLABFS_BYTES 0
 
 /*
- They count elements of the object.
+ Offsets, strides and sizes of a batch are in elements of the object.
  */
 #define SLABFS_ELEMENTS 1
 
 /*
- Each read returns what the last write of anybody put there.
+ Each read returns the data of the last write by any client.
  */
 #define SLABFS_STRICT 0
 
 /*
- Others see what was written after a sync or a close, from their next opening on.
+ Written data becomes visible to other clients after a sync or a close, when they next open the object.
  */
 #define SLABFS_COMMIT 1
 
 /*
- It was done.
+ Success.
  */
 #define SLABFS_OK 0
 
 /*
- There is nothing of that name.
+ No entry with that name exists.
  */
 #define SLABFS_ENOTFOUND -1
 
@@ -50,72 +50,72 @@
 #define SLABFS_EEXISTS -2
 
 /*
- A container was needed.
+ The operation requires a container.
  */
 #define SLABFS_ENOTCONTAINER -3
 
 /*
- A container was not allowed.
+ The operation does not accept a container.
  */
 #define SLABFS_EISCONTAINER -4
 
 /*
- The container has something in it.
+ The container is not empty.
  */
 #define SLABFS_ENOTEMPTY -5
 
 /*
- The user may not.
+ The user lacks permission.
  */
 #define SLABFS_EDENIED -6
 
 /*
- The session, or the object as it was opened, does not allow changes.
+ The session is read-only, or the object was not opened for writing.
  */
 #define SLABFS_EREADONLY -7
 
 /*
- The request makes no sense; the message says what would.
+ The request is invalid; the message gives the reason and the remedy.
  */
 #define SLABFS_EINVALID -8
 
 /*
- A name, a size or a number beyond its limit.
+ A name, a size or a number exceeds its limit.
  */
 #define SLABFS_ETOOLARGE -9
 
 /*
- A disk is full, or an object has as many tags as it may have.
+ A disk is full, or an object has the maximum number of tags.
  */
 #define SLABFS_ENOSPACE -10
 
 /*
- This filesystem does not do that.
+ The filesystem does not support the operation.
  */
 #define SLABFS_ENOTSUPPORTED -11
 
 /*
- Somebody else is at it; later it may work.
+ Another client is using it; a later retry may succeed.
  */
 #define SLABFS_EBUSY -12
 
 /*
- The object is gone or another one than when it was opened.
+ The object was removed or replaced since it was opened.
  */
 #define SLABFS_ESTALE -13
 
 /*
- A server could not be reached in time; later it may work.
+ A server could not be reached in time; a later retry may succeed.
  */
 #define SLABFS_EUNAVAILABLE -14
 
 /*
- The session is lost: what it had not flushed may be lost.
+ The session is lost; data that was not flushed may be lost.
  */
 #define SLABFS_ELOST -15
 
 /*
- Stored data is not what was written.
+ Stored data is damaged: its checksum does not match.
  */
 #define SLABFS_EDAMAGED -16
 
@@ -130,17 +130,17 @@
 #define SLABFS_ECLOSED -18
 
 /*
- No such handle, or not any more.
+ The handle does not exist or was closed.
  */
 #define SLABFS_EHANDLE -19
 
 /*
- The library failed within; a fault of it, which its message names.
+ Internal error: a bug of the library, described by the message.
  */
 #define SLABFS_EINTERNAL -20
 
 /*
- It was cancelled before anything of it was done.
+ The operation was cancelled before any part of it was done.
  */
 #define SLABFS_ECANCELLED -21
 
@@ -160,22 +160,22 @@
 #define SLABFS_OTHER 3
 
 /*
- What has the new name is replaced.
+ An existing entry with the new name is replaced.
  */
 #define SLABFS_REPLACE 0
 
 /*
- The new name must be free.
+ The new name must not exist.
  */
 #define SLABFS_NOREPLACE 1
 
 /*
- The two change their names.
+ The two entries are exchanged.
  */
 #define SLABFS_EXCHANGE 2
 
 /*
- An axis without a limit, in `max_dims`.
+ An unlimited axis, in `max_dims`.
  */
 #define SLABFS_UNLIMITED UINT64_MAX
 
@@ -190,17 +190,17 @@
 #define SLABFS_WRITE 2
 
 /*
- For both.
+ For reading and writing.
  */
 #define SLABFS_READWRITE 3
 
 /*
- Text or bytes as an extended attribute has them: nobody said what they are.
+ Untyped text or bytes, like the value of an extended attribute.
  */
 #define SLABFS_TAG_AUTO 0
 
 /*
- A whole number: `integer`.
+ An integer: `integer`.
  */
 #define SLABFS_TAG_INT 1
 
@@ -225,7 +225,7 @@
 #define SLABFS_TAG_LIST 5
 
 /*
- To be removed; removing what is not there is no error.
+ Removes the tag; a missing tag is no error.
  */
 #define SLABFS_TAG_REMOVE 6
 
@@ -234,28 +234,28 @@
  */
 typedef struct slabfs_object {
   /*
-   Its number; 0 is never one.
+   The handle's number; never 0.
    */
   uint64_t id;
 } slabfs_object;
 
 /*
- A transfer, from `slabfs_transfer_read` and its like to `slabfs_transfer_free`.
+ A transfer, from `slabfs_transfer_read` or a similar call to `slabfs_transfer_free`.
  */
 typedef struct slabfs_transfer {
   /*
-   Its number; 0 is never one.
+   The handle's number; never 0.
    */
   uint64_t id;
 } slabfs_transfer;
 
 /*
- A strided hyperslab, as HDF5 has it: on each axis `count` blocks of `block` elements, `stride` elements from the
- start of one to the next, slowest axis first.
+ A strided hyperslab as in HDF5: on each axis, slowest first, `count` blocks of `block` elements, whose starts
+ are `stride` elements apart.
  */
 typedef struct slabfs_slab {
   /*
-   Axes; those of the object.
+   The rank of the object.
    */
   size_t rank;
   /*
@@ -263,41 +263,41 @@ typedef struct slabfs_slab {
    */
   const uint64_t *start;
   /*
-   From block to block; NULL where blocks touch.
+   The distance between the starts of blocks; NULL: blocks are adjacent.
    */
   const uint64_t *stride;
   /*
-   How many blocks.
+   The number of blocks.
    */
   const uint64_t *count;
   /*
-   Elements a block; NULL: one.
+   Elements per block; NULL: one.
    */
   const uint64_t *block;
 } slabfs_slab;
 
 /*
- How to connect; all zero is what is usual.
+ Options of a connection; zero members select the defaults.
  */
 typedef struct slabfs_options {
   /*
-   The file with the key that all processes of the filesystem share; tcp: needs one. NULL: none.
+   The file with the shared key of the filesystem; required for tcp. NULL: none.
    */
   const char *key_file;
   /*
-   The name of this machine, by which placement `local` finds its data servers. NULL: the host's.
+   The name of this host, by which placement `local` selects data servers. NULL: the host name.
    */
   const char *host;
   /*
-   How long a call waits for a server that is away, in milliseconds, 100 at least. 0: 30 seconds.
+   How long a call waits for an unreachable server, in milliseconds, at least 100. 0: 30 seconds.
    */
   uint64_t io_timeout_ms;
   /*
-   Bytes of written data that may wait in memory, 1048576 at least. 0: 256 MiB.
+   The maximum amount of dirty data in memory, in bytes, at least 1048576. 0: 256 MiB.
    */
   uint64_t dirty_limit;
   /*
-   Bytes of read data to keep in memory. 0: 64 MiB.
+   The size of the cache of read data, in bytes. 0: 64 MiB.
    */
   uint64_t cache;
   /*
@@ -305,11 +305,11 @@ typedef struct slabfs_options {
    */
   uint32_t consistency;
   /*
-   Not 0: nothing may be changed.
+   Not 0: changes are refused.
    */
   uint32_t read_only;
   /*
-   Zero.
+   Must be zero.
    */
   uint64_t reserved[8];
 } slabfs_options;
@@ -319,41 +319,41 @@ typedef struct slabfs_options {
  */
 typedef struct slabfs_session {
   /*
-   Its number; 0 is never one.
+   The handle's number; never 0.
    */
   uint64_t id;
 } slabfs_session;
 
 /*
- A search; all but `text` may be zero.
+ A search; all members except `text` may be zero.
  */
 typedef struct slabfs_query {
   /*
-   In the language of `slabfs find`: step >= 10 and project = climate.
+   The query in the language of `slabfs find`: step >= 10 and project = climate.
    */
   const char *text;
   /*
-   Only below this container. NULL: everywhere.
+   Searches only below this container. NULL: everywhere.
    */
   const char *below;
   /*
-   The key of the order, least first: path, name, size, mtime, `dims[0]` or a tag's. NULL: no order.
+   The sort key, ascending: path, name, size, mtime, `dims[0]` or the key of a tag. NULL: unsorted.
    */
   const char *sort;
   /*
-   At most so many hits. 0: all.
+   The maximum number of hits. 0: all.
    */
   uint64_t limit;
   /*
-   Only share `part`, from 0, of `parts`, for programs that search together. Both 0: all.
+   Returns only share `part`, counted from 0, of `parts` disjoint shares, for parallel searches. Both 0: all.
    */
   uint32_t part;
   /*
-   How many shares there are.
+   The number of shares.
    */
   uint32_t parts;
   /*
-   Zero.
+   Must be zero.
    */
   uint64_t reserved[4];
 } slabfs_query;
@@ -363,25 +363,25 @@ typedef struct slabfs_query {
  */
 typedef struct slabfs_entries {
   /*
-   Its number; 0 is never one.
+   The handle's number; never 0.
    */
   uint64_t id;
 } slabfs_entries;
 
 /*
- What something is.
+ The attributes of an object or a container.
  */
 typedef struct slabfs_stat {
   /*
-   Its number; never another's.
+   The inode number; never reused.
    */
   uint64_t ino;
   /*
-   Bytes.
+   The size in bytes.
    */
   uint64_t size;
   /*
-   Grows with every change of data or attributes.
+   Increases with every change of data or attributes.
    */
   uint64_t version;
   /*
@@ -389,7 +389,7 @@ typedef struct slabfs_stat {
    */
   int64_t mtime;
   /*
-   And nanoseconds.
+   The nanoseconds of `mtime`.
    */
   uint32_t mtime_nsec;
   /*
@@ -409,45 +409,45 @@ typedef struct slabfs_stat {
    */
   uint32_t gid;
   /*
-   Of an object: how many axes.
+   The rank, for an object.
    */
   uint32_t rank;
   /*
-   Elements an axis, slowest first.
+   Elements per axis, slowest first.
    */
   uint64_t dims[32];
   /*
-   How far each axis may grow, or SLABFS_UNLIMITED.
+   The maximum of each axis, or SLABFS_UNLIMITED.
    */
   uint64_t max_dims[32];
   /*
-   Bytes of an element.
+   The element size in bytes.
    */
   uint64_t element_bytes;
   /*
-   Element type in NumPy's letters, with a zero at its end.
+   The element type in NumPy notation, NUL-terminated.
    */
   char dtype[32];
   /*
-   Not 0: somebody made it an array; else it is plain bytes.
+   Not 0: it was declared as an array; 0: it is a byte object.
    */
   uint32_t declared;
   /*
-   Zero.
+   Must be zero.
    */
   uint32_t reserved[7];
 } slabfs_stat;
 
 /*
- An entry of a list of names. What it points to is there until the list is given back.
+ An entry of a list of names. Its pointers are valid until the list is freed.
  */
 typedef struct slabfs_entry {
   /*
-   Of a container's list the name, of a search the path from the root; with a zero at its end.
+   The name in a container, or the path from the root in the result of a search; NUL-terminated.
    */
   const char *path;
   /*
-   Its bytes without that.
+   Its length in bytes, without the NUL.
    */
   size_t path_len;
   /*
@@ -455,35 +455,35 @@ typedef struct slabfs_entry {
    */
   uint32_t kind;
   /*
-   Zero.
+   Must be zero.
    */
   uint32_t reserved;
   /*
-   Bytes, of what a search found; else 0.
+   The size in bytes, in the result of a search; otherwise 0.
    */
   uint64_t size;
   /*
-   Last change of data in seconds since 1970, of what a search found; else 0.
+   The last change of data in seconds since 1970, in the result of a search; otherwise 0.
    */
   int64_t mtime;
 } slabfs_entry;
 
 /*
- What an object is to be, from `slabfs_spec_new` to `slabfs_spec_free`.
+ The properties of objects to create, from `slabfs_spec_new` to `slabfs_spec_free`.
  */
 typedef struct slabfs_spec {
   /*
-   Its number; 0 is never one.
+   The handle's number; never 0.
    */
   uint64_t id;
 } slabfs_spec;
 
 /*
- A tag of something: one that is set or removed, or one that was asked for.
+ A tag of an object or a container, to set or remove, or as returned.
  */
 typedef struct slabfs_tag {
   /*
-   Whose, from the root; NULL in an answer, where it is known.
+   The path of the object or container from the root; NULL in returned tags.
    */
   const char *path;
   /*
@@ -491,11 +491,11 @@ typedef struct slabfs_tag {
    */
   const char *key;
   /*
-   What it is: SLABFS_TAG_INT and so on.
+   The type: SLABFS_TAG_INT etc.
    */
   uint32_t kind;
   /*
-   Zero.
+   Must be zero.
    */
   uint32_t reserved;
   /*
@@ -507,11 +507,11 @@ typedef struct slabfs_tag {
    */
   double real;
   /*
-   The bytes of the other kinds; in an answer of numbers, too, as text.
+   The bytes of the other types; in returned tags also numbers, as text.
    */
   const void *data;
   /*
-   How many.
+   The length of `data`.
    */
   size_t len;
 } slabfs_tag;
@@ -521,38 +521,39 @@ typedef struct slabfs_tag {
  */
 typedef struct slabfs_tags {
   /*
-   Its number; 0 is never one.
+   The handle's number; never 0.
    */
   uint64_t id;
 } slabfs_tags;
 
 /*
- How the elements of a transfer lie in its buffer; all zero is packed, of the object's dtype. They pair up with those
- of the object's selection in row-major order of both, so that only their numbers have to agree.
+ The memory layout of a transfer's elements in its buffer; all zero means packed, with the object's dtype. The
+ elements in memory correspond to those of the object's selection in row-major order of both; only their
+ numbers must be equal.
  */
 typedef struct slabfs_memory {
   /*
-   Where the first element lies, in bytes from the start of the buffer.
+   The offset of the first element in the buffer, in bytes.
    */
   uint64_t offset;
   /*
-   Axes of `shape` and `strides`.
+   The length of `shape` and `strides`.
    */
   size_t rank;
   /*
-   Elements an axis, slowest first. NULL: as the object's selection.
+   Elements per axis, slowest first. NULL: the shape of the object's selection.
    */
   const uint64_t *shape;
   /*
-   Bytes from an element to the next along each axis. NULL: packed, and `rank` and `shape` mean nothing.
+   The stride of each axis in bytes. NULL: packed; `rank` and `shape` are ignored.
    */
   const uint64_t *strides;
   /*
-   The type of the elements in memory, in NumPy's letters. NULL: the object's.
+   The type of the elements in memory, in NumPy notation. NULL: the object's.
    */
   const char *dtype;
   /*
-   Zero.
+   Must be zero.
    */
   uint64_t reserved[4];
 } slabfs_memory;
@@ -562,10 +563,12 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Reads the pieces of `n` elements of `batch` into `len` bytes at `buffer`: one request to each data server, however
- many pieces. `unit` is SLABFS_BYTES or SLABFS_ELEMENTS. Pieces may not overlap in the buffer.
+ Reads the pieces of `n` elements of `batch` into `len` bytes at `buffer`, with one request to each data
+ server, however many pieces there are. `unit` is SLABFS_BYTES or SLABFS_ELEMENTS. Pieces must not overlap in
+ the buffer.
 
- Every vector of the batch points to as many elements as it says, `buffer` to `len` bytes that nobody else uses.
+ Every vector of the batch has the stated number of elements; `buffer` points to `len` bytes that no other
+ thread uses.
  */
 int32_t slabfs_read_batch(struct slabfs_object object,
                           const struct slabfs_batch *batch,
@@ -575,10 +578,10 @@ int32_t slabfs_read_batch(struct slabfs_object object,
                           size_t len);
 
 /*
- Writes the pieces of `n` elements of `batch` from `len` bytes at `buffer`, as `slabfs_read_batch` reads them. Of pieces
- that overlap in the object the later one is there.
+ Writes the pieces of `n` elements of `batch` from `len` bytes at `buffer`; see `slabfs_read_batch`. Where
+ pieces overlap in the object, the later one wins.
 
- As of `slabfs_read_batch`.
+ As for `slabfs_read_batch`.
  */
 int32_t slabfs_write_batch(struct slabfs_object object,
                            const struct slabfs_batch *batch,
@@ -588,10 +591,11 @@ int32_t slabfs_write_batch(struct slabfs_object object,
                            size_t len);
 
 /*
- Makes a transfer of what `slabfs_read_batch` reads; the batch itself is not needed any more when this returns. From
- `slabfs_transfer_start` until it has ended the buffer is the library's, from its first byte to its last.
+ Creates a transfer that reads a batch like `slabfs_read_batch`. The batch is copied. From
+ `slabfs_transfer_start` until the transfer has ended, the library owns the entire buffer.
 
- `buffer` points to `len` bytes until the transfer has ended or was freed; the rest as of `slabfs_read_batch`.
+ `buffer` points to `len` bytes until the transfer has ended or was freed; otherwise as for
+ `slabfs_read_batch`.
  */
 int32_t slabfs_transfer_read_batch(struct slabfs_object object,
                                    const struct slabfs_batch *batch,
@@ -602,10 +606,10 @@ int32_t slabfs_transfer_read_batch(struct slabfs_object object,
                                    struct slabfs_transfer *transfer);
 
 /*
- Makes a transfer of what `slabfs_write_batch` writes; the batch itself is not needed any more when this returns. From
- `slabfs_transfer_start` until it has ended nobody may change the buffer.
+ Creates a transfer that writes a batch like `slabfs_write_batch`. The batch is copied. From
+ `slabfs_transfer_start` until the transfer has ended, the buffer must not be changed.
 
- As of `slabfs_transfer_read_batch`.
+ As for `slabfs_transfer_read_batch`.
  */
 int32_t slabfs_transfer_write_batch(struct slabfs_object object,
                                     const struct slabfs_batch *batch,
@@ -616,10 +620,11 @@ int32_t slabfs_transfer_write_batch(struct slabfs_object object,
                                     struct slabfs_transfer *transfer);
 
 /*
- Reads a box into `len` bytes at `buffer`. `strides` has the bytes from an element to the next along each axis;
- NULL is packed in row-major order, and then `len` is that of the box.
+ Reads a box into `len` bytes at `buffer`. `strides` gives the stride of each axis in bytes; NULL means packed
+ in row-major order, and then `len` is the size of the box.
 
- `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes that nobody else uses.
+ `offset`, `shape` and `strides` point to `rank` numbers; `buffer` points to `len` bytes that no other thread
+ uses.
  */
 int32_t slabfs_read_box(struct slabfs_object object,
                         size_t rank,
@@ -630,10 +635,10 @@ int32_t slabfs_read_box(struct slabfs_object object,
                         const uint64_t *strides);
 
 /*
- Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one. Along an unlimited slowest axis the object
- grows as far as the box reaches.
+ Writes a box from `len` bytes at `buffer`; see `slabfs_read_box`. Along an unlimited slowest axis the object
+ grows to contain the box.
 
- `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes.
+ `offset`, `shape` and `strides` point to `rank` numbers; `buffer` points to `len` bytes.
  */
 int32_t slabfs_write_box(struct slabfs_object object,
                          size_t rank,
@@ -644,9 +649,9 @@ int32_t slabfs_write_box(struct slabfs_object object,
                          const uint64_t *strides);
 
 /*
- Reads a hyperslab, as `slabfs_read_box` reads a box.
+ Reads a hyperslab; see `slabfs_read_box`.
 
- What `hyperslab` points to is there; the rest as of `slabfs_read_box`.
+ `hyperslab` points to valid data; otherwise as for `slabfs_read_box`.
  */
 int32_t slabfs_read_slab(struct slabfs_object object,
                          const struct slabfs_slab *hyperslab,
@@ -655,9 +660,9 @@ int32_t slabfs_read_slab(struct slabfs_object object,
                          const uint64_t *strides);
 
 /*
- Writes a hyperslab, as `slabfs_write_box` writes a box; the object grows as there.
+ Writes a hyperslab; see `slabfs_write_box`. The object grows likewise.
 
- As `slabfs_read_slab`.
+ As for `slabfs_read_slab`.
  */
 int32_t slabfs_write_slab(struct slabfs_object object,
                           const struct slabfs_slab *hyperslab,
@@ -666,9 +671,9 @@ int32_t slabfs_write_slab(struct slabfs_object object,
                           const uint64_t *strides);
 
 /*
- Reads what a text selects, as `[0:10,::2]` behind the `@` of a path; packed.
+ Reads a selection given as text, like `[0:10,::2]` after the `@` of a path; packed.
 
- The string ends with a zero; `buffer` points to `len` bytes that nobody else uses.
+ The string is NUL-terminated; `buffer` points to `len` bytes that no other thread uses.
  */
 int32_t slabfs_read_text(struct slabfs_object object,
                          const char *selection,
@@ -676,9 +681,9 @@ int32_t slabfs_read_text(struct slabfs_object object,
                          size_t len);
 
 /*
- Writes what a text selects, as `slabfs_read_text` reads it.
+ Writes a selection given as text; see `slabfs_read_text`.
 
- The string ends with a zero; `buffer` points to `len` bytes.
+ The string is NUL-terminated; `buffer` points to `len` bytes.
  */
 int32_t slabfs_write_text(struct slabfs_object object,
                           const char *selection,
@@ -686,90 +691,90 @@ int32_t slabfs_write_text(struct slabfs_object object,
                           size_t len);
 
 /*
- Attaches to a running filesystem: at unix:PATH or tcp:HOST:PORT, where its metadata service listens, or at a path
- on a mount of it. `options` may be NULL. The session is used by any thread; handles of a parent are none in a child of
- `fork`, which connects only after `exec`, or if the parent had not connected yet.
- What is written and not flushed is lost when a program exits without `slabfs_close`.
+ Attaches to a running filesystem: at unix:PATH or tcp:HOST:PORT, where its metadata service listens, or at a
+ path on a mount of it. `options` may be NULL. Any thread may use the session. After `fork`, a parent's handles
+ are invalid in the child, which may connect only after `exec`, or if the parent had not connected before. Data
+ that is not flushed is lost when a program exits without `slabfs_close`.
 
- Strings end with a zero; `session` is a place for one.
+ Strings are NUL-terminated; `session` points to writable memory.
  */
 int32_t slabfs_connect(const char *place,
                        const struct slabfs_options *options,
                        struct slabfs_session *session);
 
 /*
- Brings everything the session has written onto the servers' disks.
+ Writes back all dirty data of the session and makes it durable on the servers.
  */
 int32_t slabfs_sync(struct slabfs_session session);
 
 /*
- Ends the session: what was written is brought onto the servers' disks. Its objects can only be closed from then
- on. The handle is none any more, whatever the call returns.
+ Ends the session: writes back all dirty data and makes it durable on the servers. From then on its objects can
+ only be closed. The handle becomes invalid, whatever the call returns.
  */
 int32_t slabfs_close(struct slabfs_session session);
 
 /*
- What went wrong in the last call of this thread, in words, and what to do; empty where nothing did. It is there
- until the thread's next call.
+ The error message of the last call of this thread, with the remedy; empty if the call succeeded. The string is
+ valid until the thread's next call.
  */
 const char *slabfs_error(void);
 
 /*
- Which of several things that the last call of this thread was for its error is about, from 0; -1 where that does
- not matter.
+ The index, from 0, of the argument that the last error of this thread refers to, in a call with a list of
+ arguments; otherwise -1.
  */
 int64_t slabfs_error_index(void);
 
 /*
- Where in its batch an element is that the error of the last call of this thread is about: its index in the top vector,
- then in the vector below, and so on. An error names one element, or two that do not go together: `which` is 0 or 1.
- Returns how many indices that are, 0 where no element is named, and writes as many of them as there is `room` for.
+ The position of the batch element that the last error of this thread refers to: its index in the top vector,
+ then in the vector below, and so on. An error refers to one element, or to two that conflict: `which` is 0 or
+ 1. Returns the number of indices, 0 if there is no such element, and writes at most `room` of them to `path`.
 
- `path` points to `room` numbers, or is NULL and `room` 0.
+ `path` points to `room` numbers, or is NULL with `room` 0.
  */
 size_t slabfs_error_element(size_t which,
                             uint32_t *path,
                             size_t room);
 
 /*
- The name of a code, as `SLABFS_ENOTFOUND`; of a number that is none, `unknown`.
+ The name of a code, like `SLABFS_ENOTFOUND`; `unknown` for other numbers.
  */
 const char *slabfs_error_name(int32_t code);
 
 /*
- The version of this library, as `0.1.0`.
+ The version of this library, like `0.1.0`.
  */
 const char *slabfs_version(void);
 
 /*
- Everything a query finds, of what this user may list.
+ Returns the hits of a query that this user may list.
 
- What `search` points to is there; `entries` is a place for one.
+ `search` points to valid data; `entries` points to writable memory.
  */
 int32_t slabfs_find(struct slabfs_session session,
                     const struct slabfs_query *search,
                     struct slabfs_entries *entries);
 
 /*
- How many a query finds.
+ Counts the hits of a query.
 
- What `search` points to is there; `count` is a place for one.
+ `search` points to valid data; `count` points to writable memory.
  */
 int32_t slabfs_count(struct slabfs_session session,
                      const struct slabfs_query *search,
                      uint64_t *count);
 
 /*
- Makes a container, in one that is there.
+ Creates a container; its parent must exist.
 
- Strings end with a zero.
+ Strings are NUL-terminated.
  */
 int32_t slabfs_container_create(struct slabfs_session session, const char *container);
 
 /*
- Removes an object's name, or a container that is empty. An object lives on while somebody has it open.
+ Removes an object's name, or an empty container. An object stays usable while it is open.
 
- Strings end with a zero.
+ Strings are NUL-terminated.
  */
 int32_t slabfs_remove(struct slabfs_session session,
                       const char *name);
@@ -777,7 +782,7 @@ int32_t slabfs_remove(struct slabfs_session session,
 /*
  Renames an object or a container; `how` is SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE.
 
- Strings end with a zero.
+ Strings are NUL-terminated.
  */
 int32_t slabfs_rename(struct slabfs_session session,
                       const char *from,
@@ -785,44 +790,44 @@ int32_t slabfs_rename(struct slabfs_session session,
                       uint32_t how);
 
 /*
- Says what has a path; an empty one is the root.
+ Returns the attributes of a path; an empty path is the root.
 
- Strings end with a zero; `stat` is a place for one.
+ Strings are NUL-terminated; `stat` points to writable memory.
  */
 int32_t slabfs_stat_path(struct slabfs_session session, const char *name, struct slabfs_stat *stat);
 
 /*
  Lists a container; an empty path is the root.
 
- Strings end with a zero; `entries` is a place for one.
+ Strings are NUL-terminated; `entries` points to writable memory.
  */
 int32_t slabfs_list(struct slabfs_session session,
                     const char *container,
                     struct slabfs_entries *entries);
 
 /*
- How many entries a list has.
+ The number of entries of a list.
 
- `count` is a place for one.
+ `count` points to writable memory.
  */
 int32_t slabfs_entries_count(struct slabfs_entries entries, size_t *count);
 
 /*
- The entry `index` of a list, from 0.
+ The entry `index`, from 0, of a list.
 
- `entry` is a place for one.
+ `entry` points to writable memory.
  */
 int32_t slabfs_entries_get(struct slabfs_entries entries, size_t index, struct slabfs_entry *entry);
 
 /*
- Gives a list back, with what its entries point to.
+ Frees a list, and the data that its entries point to.
  */
 int32_t slabfs_entries_free(struct slabfs_entries entries);
 
 /*
- Makes an object of this spec, whose name must be free, and opens it for reading and writing.
+ Creates an object with this spec, under a name that must not exist, and opens it for reading and writing.
 
- Strings end with a zero; `object` is a place for one.
+ Strings are NUL-terminated; `object` points to writable memory.
  */
 int32_t slabfs_create(struct slabfs_session session,
                       const char *name,
@@ -830,9 +835,9 @@ int32_t slabfs_create(struct slabfs_session session,
                       struct slabfs_object *object);
 
 /*
- Makes `count` objects, in requests of 1024, each of which is done wholly or not at all. `specs` has one for each.
+ Creates `count` objects, in atomic requests of 1024 each. `specs` has one spec for each.
 
- `paths` and `specs` point to `count` each; strings end with a zero.
+ `paths` and `specs` point to `count` elements each; strings are NUL-terminated.
  */
 int32_t slabfs_create_many(struct slabfs_session session,
                            size_t count,
@@ -842,7 +847,7 @@ int32_t slabfs_create_many(struct slabfs_session session,
 /*
  Opens an object; `access` is SLABFS_READ, SLABFS_WRITE or SLABFS_READWRITE.
 
- Strings end with a zero; `object` is a place for one.
+ Strings are NUL-terminated; `object` points to writable memory.
  */
 int32_t slabfs_open(struct slabfs_session session,
                     const char *name,
@@ -850,19 +855,21 @@ int32_t slabfs_open(struct slabfs_session session,
                     struct slabfs_object *object);
 
 /*
- Closes an object: its transfers that were started end first, and what was written goes to the servers. The handle is none any more, whatever the call returns.
+ Closes an object: waits for its started transfers and flushes its dirty data to the servers. The handle
+ becomes invalid, whatever the call returns.
  */
 int32_t slabfs_object_close(struct slabfs_object object);
 
 /*
- Says what an object is now.
+ Returns the current attributes of an object.
 
- `stat` is a place for one.
+ `stat` points to writable memory.
  */
 int32_t slabfs_object_stat(struct slabfs_object object, struct slabfs_stat *stat);
 
 /*
- Gives an object other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone. The object is open for writing.
+ Changes the dims of an object that is open for writing: each axis grows up to its max dim, or shrinks;
+ elements outside are discarded.
 
  `dims` points to `rank` numbers.
  */
@@ -871,113 +878,113 @@ int32_t slabfs_set_dims(struct slabfs_object object,
                         const uint64_t *dims);
 
 /*
- Sends what was written through this handle to the servers.
+ Flushes data written through this handle to the servers.
  */
 int32_t slabfs_flush(struct slabfs_object object);
 
 /*
- Brings everything of an object onto the servers' disks.
+ Writes back all dirty data of an object and makes it durable on the servers.
  */
 int32_t slabfs_object_sync(struct slabfs_object object);
 
 /*
- A spec that says nothing yet: a byte object, unless the container's defaults say otherwise.
+ Creates an empty spec: a byte object, unless the container has other defaults.
 
- `spec` is a place for one.
+ `spec` points to writable memory.
  */
 int32_t slabfs_spec_new(struct slabfs_spec *spec);
 
 /*
- Gives a spec back.
+ Frees a spec.
  */
 int32_t slabfs_spec_free(struct slabfs_spec spec);
 
 /*
- Says one property by its name and its text, as `slabfs create` takes them: dims (16,16), dtype (f4), max_dims
- (unlimited,16), fill (nan), layout (aligned, canonical, grid:64,64), codec (shuffle+zstd:3), placement (dynamic,
- region, object, local, server:3).
+ Sets a property by name and text, with the syntax of `slabfs create`: dims (16,16), dtype (f4), max_dims
+ (unlimited,16), fill (nan), layout (aligned, canonical, grid:64,64), codec (shuffle+zstd:3), placement
+ (dynamic, region, object, local, server:3).
 
- Strings end with a zero.
+ Strings are NUL-terminated.
  */
 int32_t slabfs_spec_set(struct slabfs_spec spec,
                         const char *property,
                         const char *value);
 
 /*
- Says the dims, slowest axis first.
+ Sets the dims, slowest axis first.
 
  `dims` points to `rank` numbers.
  */
 int32_t slabfs_spec_dims(struct slabfs_spec spec, size_t rank, const uint64_t *dims);
 
 /*
- Says a tag; its `path` does not matter.
+ Sets a tag; its `path` is ignored.
 
- What the tag points to is there.
+ The pointers in the tag are valid.
  */
 int32_t slabfs_spec_tag(struct slabfs_spec spec, const struct slabfs_tag *tag);
 
 /*
- Says the permission bits; what the umask leaves of 0666 if nothing is said.
+ Sets the permission bits; the default is 0666 less the umask.
  */
 int32_t slabfs_spec_mode(struct slabfs_spec spec, uint32_t mode);
 
 /*
- Says all that is not said yet as another object has it, but for its data and its tags. What does not go with what
- is said is left out.
+ Takes all properties that are not set yet from another object, except its data and its tags. Properties that
+ conflict with those already set are skipped.
 
- Strings end with a zero.
+ Strings are NUL-terminated.
  */
 int32_t slabfs_spec_like(struct slabfs_spec spec,
                          struct slabfs_session session,
                          const char *other);
 
 /*
- Sets and removes tags of objects and containers in one request, all of it or nothing. `slabfs_error_index` says
- which one an error is about.
+ Sets and removes tags of objects and containers in one atomic request. `slabfs_error_index` gives the index of
+ the tag that caused an error.
 
- `tags` points to `count` of them, and what they point to is there.
+ `tags` points to `count` tags, whose pointers are valid.
  */
 int32_t slabfs_tag_put(struct slabfs_session session,
                        size_t count,
                        const struct slabfs_tag *tags);
 
 /*
- All tags of an object or a container, by their keys.
+ Returns all tags of an object or a container, sorted by key.
 
- Strings end with a zero; `tags` is a place for one.
+ Strings are NUL-terminated; `tags` points to writable memory.
  */
 int32_t slabfs_tags_of(struct slabfs_session session, const char *name, struct slabfs_tags *tags);
 
 /*
- How many tags a list has.
+ The number of tags of a list.
 
- `count` is a place for one.
+ `count` points to writable memory.
  */
 int32_t slabfs_tags_count(struct slabfs_tags tags, size_t *count);
 
 /*
- The tag `index` of a list, from 0. What it points to is there until the list is given back; behind the bytes
- of its value stands a zero.
+ The tag `index`, from 0, of a list. Its pointers are valid until the list is freed; a NUL follows the bytes of
+ its value.
 
- `tag` is a place for one.
+ `tag` points to writable memory.
  */
 int32_t slabfs_tags_get(struct slabfs_tags tags,
                         size_t index,
                         struct slabfs_tag *tag);
 
 /*
- Gives a list back, with what its tags point to.
+ Frees a list, and the data that its tags point to.
  */
 int32_t slabfs_tags_free(struct slabfs_tags tags);
 
 /*
- Makes a transfer of a hyperslab of an object (NULL: all of it) into `len` bytes at `buffer`, which are as `memory`
- describes them (NULL: packed). From `slabfs_transfer_start` until it has ended the buffer is the library's: nobody
- else may use it.
+ Creates a transfer that reads a hyperslab of an object (NULL: all of it) into `len` bytes at `buffer`, with
+ the layout `memory` (NULL: packed). From `slabfs_transfer_start` until the transfer has ended, the library
+ owns the buffer: no other code may use it.
 
- `buffer` points to `len` bytes until the transfer has ended or was freed; what the others point to is there during the
- call.
+ `buffer` points to `len` bytes until the transfer has ended or was freed; the other pointers are valid during
+ the call.
  */
 int32_t slabfs_transfer_read(struct slabfs_object object,
                              const struct slabfs_slab *hyperslab,
@@ -987,10 +994,11 @@ int32_t slabfs_transfer_read(struct slabfs_object object,
                              struct slabfs_transfer *transfer);
 
 /*
- Makes a transfer of `len` bytes at `buffer`, which are as `memory` describes them (NULL: packed), to a hyperslab of
- an object (NULL: all of it). From `slabfs_transfer_start` until it has ended nobody may change the buffer.
+ Creates a transfer that writes `len` bytes at `buffer`, with the layout `memory` (NULL: packed), to a
+ hyperslab of an object (NULL: all of it). From `slabfs_transfer_start` until the transfer has ended, the
+ buffer must not be changed.
 
- As of `slabfs_transfer_read`.
+ As for `slabfs_transfer_read`.
  */
 int32_t slabfs_transfer_write(struct slabfs_object object,
                               const struct slabfs_slab *hyperslab,
@@ -1000,50 +1008,51 @@ int32_t slabfs_transfer_write(struct slabfs_object object,
                               struct slabfs_transfer *transfer);
 
 /*
- Starts a transfer; once is enough. Returns at once, unless so much is under way that it has to wait for room.
+ Starts a transfer; a repeated start has no effect. Returns at once, unless the limit of data in flight is
+ reached.
  */
 int32_t slabfs_transfer_start(struct slabfs_transfer transfer);
 
 /*
- Starts `count` transfers of one session as one: all that they need of a data server travels in one message (in several
- above 64 MiB), writes first. Each ends with its own result.
+ Starts `count` transfers of one session together: their requests to a data server travel in one message (in
+ several above 64 MiB), writes first. Each transfer ends with its own result.
 
- `transfers` points to `count` of them.
+ `transfers` points to `count` transfers.
  */
 int32_t slabfs_transfer_start_all(size_t count,
                                   const struct slabfs_transfer *transfers);
 
 /*
- Says in `ended` whether a transfer has ended, so that `slabfs_transfer_wait` would not wait.
+ Sets `ended` to 1 if a transfer has ended, so that `slabfs_transfer_wait` would not block; otherwise to 0.
 
- `ended` is a place for one.
+ `ended` points to writable memory.
  */
 int32_t slabfs_transfer_test(struct slabfs_transfer transfer, int32_t *ended);
 
 /*
- Waits for the end of a transfer, after starting it if it was not, and returns its result; the buffer is the caller's
- again. Any number of threads may wait.
+ Waits for the end of a transfer, starting it if necessary, and returns its result. Then the caller owns the
+ buffer again. Any number of threads may wait.
  */
 int32_t slabfs_transfer_wait(struct slabfs_transfer transfer);
 
 /*
- Waits for the end of `count` transfers; those that were not started are, as one. Returns the first result that is an
- error, and `slabfs_error_index` says whose; all have ended in any case.
+ Waits for the end of `count` transfers, first starting together those that were not started. Returns the first
+ error; `slabfs_error_index` gives the index of its transfer. All transfers have ended in any case.
 
- `transfers` points to `count` of them.
+ `transfers` points to `count` transfers.
  */
 int32_t slabfs_transfer_wait_all(size_t count,
                                  const struct slabfs_transfer *transfers);
 
 /*
- Ends a transfer without doing anything if it has not begun. One under way ends with SLABFS_ECANCELLED if nothing of
- it was done, else with its result: `slabfs_transfer_wait` tells.
+ Cancels a transfer. It ends with SLABFS_ECANCELLED if no part of it was done yet, otherwise with its result,
+ which `slabfs_transfer_wait` returns.
  */
 int32_t slabfs_transfer_cancel(struct slabfs_transfer transfer);
 
 /*
- Gives a transfer back. One that has not ended is cancelled, and its end waited for: the buffer is the caller's again
- when this returns.
+ Frees a transfer. A transfer that has not ended is cancelled first, and the call waits for its end; afterwards
+ the caller owns the buffer again.
  */
 int32_t slabfs_transfer_free(struct slabfs_transfer transfer);
 

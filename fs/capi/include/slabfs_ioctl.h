@@ -1,6 +1,6 @@
-/* Views on a file handle: read, write, pread, pwrite and lseek on an open file of a slabfs mount see just
- * the bytes that a batch selects, packed in the order of the batch. Needs no library: everything here is
- * made of ioctl(2).
+/* Views on a file handle: read, write, pread, pwrite and lseek on an open file of a slabfs mount access only
+ * the bytes that a batch selects, packed in the order of the batch. Needs no library: everything here uses
+ * ioctl(2) directly.
  *
  *     int fd = open("mnt/run1/temp", O_RDONLY);
  *     struct slabfs_batch every = { .quant = 100, .f_stride = 4096, .sub.size = 64 };
@@ -9,28 +9,30 @@
  *     read(fd, buffer, 6400);
  *
  * A view belongs to the open file description: duplicates of the descriptor share it, other handles of the
- * same file are not affected. Memory offsets and strides of the batch mean nothing here. Setting a view
- * leaves the file offset where it is; rewind with lseek(fd, 0, SEEK_SET).
+ * same file are not affected. Memory offsets and strides of the batch are ignored here. Setting a view does
+ * not change the file offset; rewind with lseek(fd, 0, SEEK_SET).
  *
- * The end of a view is the end of the file for read and write: reads there give 0, writes beyond it EFBIG.
- * fstat(2), and lseek(2) with SEEK_END, are answered by the kernel and speak of the whole object:
- * slabfs_view_bytes and slabfs_lseek speak of the view. A mapping shows the object as well. Programs that take
- * the size that fstat tells for the end (wc -c) are given a view by a pipe.
+ * For read and write, the end of the view is the end of the file: reads there return 0, writes beyond it fail
+ * with EFBIG. fstat(2), and lseek(2) with SEEK_END, are answered by the kernel and refer to the entire object;
+ * slabfs_view_bytes and slabfs_lseek refer to the view. A mapping also shows the object. Programs that use the
+ * size from fstat as the end (wc -c) need a pipe to read a view.
  *
- * Copies that the kernel makes by itself are of the view: copy_file_range(2), sendfile(2), splice(2). Of the last
- * two that is so because setting a view sets O_DIRECT on the handle, without which they go through pages, which are
- * the object's. It stays when the view is taken off, and costs nothing: reads and writes of these files never go
- * through pages. Whoever makes the ioctl himself, or takes O_DIRECT off, gets EIO for a page: from sendfile and
- * splice (unless a mapping of the same file has brought that page in before: then the bytes are the object's), and a
- * mapping SIGBUS. A read, and a copy_file_range, of pieces beyond the end of the object is EINVAL, all of it, for a
- * view may have more behind them; a write there makes the object longer, if it may be that.
+ * Copies inside the kernel use the view: copy_file_range(2), sendfile(2), splice(2). The last two do because
+ * setting a view sets O_DIRECT on the handle; without it they use the page cache, which holds the object.
+ * O_DIRECT stays set when the view is cleared, and costs nothing: reads and writes of these files never use
+ * the page cache. If a program issues the ioctl itself, or clears O_DIRECT, page cache accesses fail: sendfile
+ * and splice with EIO (unless a mapping of the same file has brought the page in before: then they copy the
+ * object's bytes), and a mapping with SIGBUS. A read or copy_file_range that includes pieces beyond the end of
+ * the object fails entirely with EINVAL, because later pieces of the view may lie within the object; a write
+ * there extends the object, if that is allowed.
  *
- * A handle that is open with O_APPEND is not written through a view (EINVAL). pwritev2(2) with RWF_APPEND looks to
- * a mount like a write at the end of the object: it is written there in the view, or is EFBIG.
+ * A handle that is open with O_APPEND cannot be written through a view (EINVAL). To a mount, pwritev2(2) with
+ * RWF_APPEND looks like a write at the end of the object: it is written at that offset of the view, or fails
+ * with EFBIG.
  *
- * All functions return -1 and set errno: ENOTTY on what is no file of a slabfs mount, EINVAL for a batch
- * that cannot be (a log line of the mount says why), ENOMEM where all views of the mount have 2^20 elements
- * together, or those of one user other than root 2^18, ENODATA where there is no view. One thread at a time
+ * All functions return -1 and set errno on failure: ENOTTY if the file is not on a slabfs mount, EINVAL for an
+ * invalid batch (the mount logs the reason), ENOMEM if all views of the mount together would exceed 2^20
+ * elements, or those of one user other than root 2^18, ENODATA if there is no view. Only one thread at a time
  * may set the view of a handle.
  */
 #ifndef SLABFS_IOCTL_H
@@ -50,7 +52,7 @@
 extern "C" {
 #endif
 
-/* glibc tells O_DIRECT only with _GNU_SOURCE. */
+/* glibc defines O_DIRECT only with _GNU_SOURCE. */
 #if defined(O_DIRECT)
 #define SLABFS__DIRECT O_DIRECT
 #else
@@ -63,7 +65,7 @@ extern "C" {
 #define SLABFS_VIEW_ABSOLUTE 1u
 #define SLABFS_VIEW_VECTOR 2u
 
-/* One element of a batch as it travels: depth first, each vector followed by its elements. */
+/* One element of a batch as transmitted: depth first, each vector followed by its elements. */
 struct slabfs_view_node {
     int64_t f_off;
     int64_t f_stride;
@@ -75,15 +77,15 @@ struct slabfs_view_node {
 
 #define SLABFS_VIEW_PART_NODES 200
 
-/* A part of a view. The view counts when its last part has arrived. */
+/* A part of a view. The view takes effect when its last part has arrived. */
 struct slabfs_view_part {
     uint32_t version; /* 1 */
     uint32_t unit;    /* SLABFS_VIEW_BYTES or SLABFS_VIEW_ELEMENTS */
     uint32_t total;   /* nodes of the view */
-    uint32_t first;   /* number of the first node here; asked for where a view is got */
+    uint32_t first;   /* number of the first node here; for GET_VIEW, the requested one */
     uint32_t count;   /* nodes here */
-    uint32_t top;     /* got: elements of the outermost vector */
-    uint64_t bytes;   /* got: packed bytes of the view */
+    uint32_t top;     /* from GET_VIEW: elements of the outermost vector */
+    uint64_t bytes;   /* from GET_VIEW: packed bytes of the view */
     struct slabfs_view_node nodes[SLABFS_VIEW_PART_NODES];
 };
 
@@ -91,7 +93,7 @@ struct slabfs_view_part {
 #define SLABFS_IOC_GET_VIEW _IOWR('s', 3, struct slabfs_view_part)
 #define SLABFS_IOC_CLEAR_VIEW _IO('s', 4)
 
-/* Nodes of a vector of batches and all below; -1 for more than can be. */
+/* Counts the nodes of a vector of batches and all nested vectors; -1 if they exceed the limits. */
 static inline int64_t slabfs__count(const struct slabfs_batch *batch, uint64_t n, int depth)
 {
     int64_t all = 0;
@@ -111,7 +113,7 @@ static inline int64_t slabfs__count(const struct slabfs_batch *batch, uint64_t n
     return all;
 }
 
-/* Sends the part that is full. */
+/* Sends a full part. */
 static inline int slabfs__send(int fd, struct slabfs_view_part *part)
 {
     if (ioctl(fd, SLABFS_IOC_SET_VIEW, part) != 0)
@@ -158,26 +160,26 @@ static inline int slabfs_set_view_in(int fd, const struct slabfs_batch *batch, u
     part.total = (uint32_t)total;
     if (slabfs__put(fd, &part, batch, n) != 0)
         return -1;
-    /* The last part, which may be the only and an empty one. */
+    /* The last part, which may be the only one, and empty. */
     if (ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0)
         return -1;
     flags = fcntl(fd, F_GETFL);
     return flags < 0 || fcntl(fd, F_SETFL, flags | SLABFS__DIRECT) != 0 ? -1 : 0;
 }
 
-/* Sets the view of a handle: the bytes that `n` batches select, one behind the other. */
+/* Sets the view of a handle: the bytes that `n` batches select, concatenated. */
 static inline int slabfs_set_view(int fd, const struct slabfs_batch *batch, uint64_t n)
 {
     return slabfs_set_view_in(fd, batch, n, SLABFS_VIEW_BYTES);
 }
 
-/* Takes the view off: the handle shows the whole object again. No view is no error. */
+/* Clears the view: the handle shows the entire object again. A missing view is no error. */
 static inline int slabfs_clear_view(int fd)
 {
     return ioctl(fd, SLABFS_IOC_CLEAR_VIEW) != 0 ? -1 : 0;
 }
 
-/* Bytes of the view of a handle. */
+/* Returns the size of a handle's view in bytes. */
 static inline int64_t slabfs_view_bytes(int fd)
 {
     struct slabfs_view_part part;
@@ -249,9 +251,9 @@ static inline int slabfs__take(struct slabfs__reader *reader, uint64_t dest, uin
     return 0;
 }
 
-/* Gets the view of a handle: its outermost vector goes to the begin of `nodes`, vectors below behind that;
- * `room` is how many there is room for. Returns the elements of the outermost vector, or -1, with ERANGE
- * where the room does not do (SLABFS_BATCH_MAX_NODES always does). `unit`, if not NULL, is told the unit. */
+/* Gets the view of a handle: writes its outermost vector to the beginning of `nodes`, and nested vectors behind it;
+ * `room` is the capacity of `nodes`. Returns the number of elements of the outermost vector, or -1, with ERANGE if
+ * the capacity is too small (SLABFS_BATCH_MAX_NODES always suffices). If `unit` is not NULL, it is set to the unit. */
 static inline int64_t slabfs_get_view(int fd, struct slabfs_batch *nodes, uint64_t room, uint32_t *unit)
 {
     struct slabfs__reader reader;
@@ -274,7 +276,7 @@ static inline int64_t slabfs_get_view(int fd, struct slabfs_batch *nodes, uint64
     return slabfs__take(&reader, 0, top, 1) != 0 ? -1 : (int64_t)top;
 }
 
-/* lseek(2) whose SEEK_END is the end of the view, where the handle has one. */
+/* Like lseek(2), but SEEK_END is the end of the view if the handle has one. */
 static inline off_t slabfs_lseek(int fd, off_t offset, int whence)
 {
     int64_t end;

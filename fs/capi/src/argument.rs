@@ -1,4 +1,4 @@
-//! Pointers and lengths from outside, checked as far as they can be: NULL, limits, UTF-8.
+//! Validates pointers and lengths passed by the program, as far as possible: NULL, limits, UTF-8.
 
 use std::ffi::{OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -6,24 +6,24 @@ use std::path::Path;
 
 use crate::error::{Failure, SLABFS_ETOOLARGE};
 
-/// Most axes of an object.
+/// The maximum rank of an object.
 pub(crate) const MAX_RANK: usize = 32;
-/// Bytes of a path, with its end.
+/// The maximum length of a path, including the NUL.
 const MAX_PATH: usize = 4097;
-/// Bytes of a short text: a key, a property, an address.
+/// The maximum length of a short text: a key, a property, an address.
 pub(crate) const MAX_TEXT: usize = 65_536;
-/// Bytes of a query.
+/// The maximum length of a query.
 pub(crate) const MAX_QUERY: usize = 1 << 21;
 
-/// The bytes of a string that ends with a zero.
+/// The bytes of a NUL-terminated string.
 ///
 /// # Safety
-/// `text` is NULL or points to a string that lives for `'a`.
+/// `text` is NULL or points to a string that is valid for `'a`.
 unsafe fn string<'a>(text: *const c_char, what: &str, limit: usize) -> Result<&'a [u8], Failure> {
     if text.is_null() {
         return Err(Failure::invalid(format!("{what} is NULL; give a string")));
     }
-    // SAFETY: it is a string, and no byte behind its end is looked at.
+    // SAFETY: it is a string, and no byte beyond its end is read.
     let len = unsafe { libc::strnlen(text, limit) };
     if len == limit {
         return Err(Failure::new(
@@ -31,7 +31,7 @@ unsafe fn string<'a>(text: *const c_char, what: &str, limit: usize) -> Result<&'
             format!("{what} has {limit} bytes or more; give a shorter one"),
         ));
     }
-    // SAFETY: so many bytes were there to be counted.
+    // SAFETY: `strnlen` has counted these bytes.
     Ok(unsafe { std::slice::from_raw_parts(text.cast(), len) })
 }
 
@@ -49,7 +49,7 @@ pub(crate) unsafe fn text<'a>(
     std::str::from_utf8(bytes).map_err(|_| Failure::invalid(format!("{what} is not UTF-8")))
 }
 
-/// A text, or none.
+/// An optional text.
 ///
 /// # Safety
 /// As [`string`].
@@ -64,7 +64,7 @@ pub(crate) unsafe fn text_or_none<'a>(
     }
 }
 
-/// A path; names in it need not be UTF-8.
+/// A path; its names need not be UTF-8.
 ///
 /// # Safety
 /// As [`string`].
@@ -74,7 +74,7 @@ pub(crate) unsafe fn path<'a>(text: *const c_char, what: &str) -> Result<&'a Pat
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// A path, or none.
+/// An optional path.
 ///
 /// # Safety
 /// As [`string`].
@@ -89,10 +89,10 @@ pub(crate) unsafe fn path_or_none<'a>(
     }
 }
 
-/// A list of at most `limit` things.
+/// A list of at most `limit` elements.
 ///
 /// # Safety
-/// `pointer` is NULL or points to `len` of them that live for `'a`.
+/// `pointer` is NULL or points to `len` elements that are valid for `'a`.
 pub(crate) unsafe fn list<'a, T>(
     pointer: *const T,
     len: usize,
@@ -117,7 +117,7 @@ pub(crate) unsafe fn list<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
 }
 
-/// One number an axis.
+/// One number per axis.
 ///
 /// # Safety
 /// As [`list`].
@@ -130,24 +130,24 @@ pub(crate) unsafe fn axes<'a>(
     unsafe { list(pointer, rank, what, MAX_RANK) }
 }
 
-/// Bytes to read from.
+/// A buffer to read from.
 ///
 /// # Safety
-/// As [`list`], and nobody writes them meanwhile.
+/// As [`list`], and no other code writes the bytes meanwhile.
 pub(crate) unsafe fn bytes<'a>(buffer: *const c_void, len: usize) -> Result<&'a [u8], Failure> {
     // SAFETY: the caller's.
     unsafe { list(buffer.cast(), len, "the buffer", isize::MAX as usize) }
 }
 
-/// Bytes to write to.
+/// A buffer to write to.
 ///
 /// # Safety
-/// As [`list`], and nobody else uses them meanwhile.
+/// As [`list`], and no other code uses the bytes meanwhile.
 pub(crate) unsafe fn bytes_mut<'a>(
     buffer: *mut c_void,
     len: usize,
 ) -> Result<&'a mut [u8], Failure> {
-    // SAFETY: the caller's; that it is no NULL and not too long.
+    // SAFETY: the caller's; `bytes` checks that it is not NULL and not too long.
     unsafe {
         bytes(buffer, len)?;
         match len {
@@ -160,18 +160,18 @@ pub(crate) unsafe fn bytes_mut<'a>(
 /// A struct of arguments.
 ///
 /// # Safety
-/// `pointer` is NULL or points to one that lives for `'a`.
+/// `pointer` is NULL or points to a struct that is valid for `'a`.
 pub(crate) unsafe fn one<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
 }
 
-/// Where a result goes.
+/// The place for a result.
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// # Safety
-    /// `pointer` is NULL or a place for one, for the time of the call.
+    /// `pointer` is NULL or points to memory for a result, writable during the call.
     pub(crate) unsafe fn new(pointer: *mut T, what: &str) -> Result<Out<T>, Failure> {
         match pointer.is_null() {
             true => Err(Failure::invalid(format!(
@@ -187,12 +187,12 @@ impl<T> Out<T> {
     }
 }
 
-/// Refuses what a later version may give a meaning.
+/// Refuses reserved members that are not zero, which a later version may define.
 pub(crate) fn unused(reserved: &[u64], what: &str) -> Result<(), Failure> {
     match reserved.iter().all(|&word| word == 0) {
         true => Ok(()),
         false => Err(Failure::invalid(format!(
-            "{what} has something in its reserved part; set all of it to zero first"
+            "a reserved member of {what} is not zero; set the entire struct to zero first"
         ))),
     }
 }

@@ -1,7 +1,7 @@
-//! Nested batches, read from a program's memory with all that may be wrong in it, and done.
+//! The calls for nested batches: reads and validates them in the program's memory, and executes them.
 //!
-//! `include/slabfs_batch.h` draws the structure by hand, since `slabfs_ioctl.h` needs it without this library; a test
-//! compares. A vector that contains itself ends at the limits of depth and number.
+//! `include/slabfs_batch.h` declares the structure by hand, since `slabfs_ioctl.h` needs it without this library; a
+//! test compares the two. A vector that contains itself is refused by the limits of depth and number.
 
 use std::ffi::c_void;
 
@@ -14,9 +14,9 @@ use crate::handles::{OBJECTS, slabfs_object, slabfs_transfer};
 use crate::pending::{Borrowed, Pending};
 use crate::transfer::put;
 
-/// Offsets, strides and sizes of a batch count bytes of the object in canonical order.
+/// Offsets, strides and sizes of a batch are in bytes of the object in canonical order.
 pub const SLABFS_BYTES: u32 = 0;
-/// They count elements of the object.
+/// Offsets, strides and sizes of a batch are in elements of the object.
 pub const SLABFS_ELEMENTS: u32 = 1;
 
 /// See `slabfs_batch.h`.
@@ -33,23 +33,23 @@ pub struct slabfs_batch {
     pub m_absolute: u8,
     /// Not 0: a vector is repeated.
     pub sub_vector: u8,
-    /// How often.
+    /// The number of repetitions.
     pub quant: u64,
-    /// From one repetition to the next, in the object.
+    /// The distance of repetitions in the object.
     pub f_stride: i64,
-    /// The same in memory.
+    /// The distance of repetitions in memory.
     pub m_stride: i64,
     /// Elements of the vector.
     pub subvec_len: u64,
-    /// What is repeated.
+    /// The repeated piece or vector.
     pub sub: slabfs_batch_sub,
 }
 
-/// What an element of a batch repeats.
+/// The repeated part of a batch element.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union slabfs_batch_sub {
-    /// So many bytes or elements.
+    /// The number of bytes or elements.
     pub size: u64,
     /// A vector.
     pub subvec: *const slabfs_batch,
@@ -57,14 +57,14 @@ pub union slabfs_batch_sub {
 
 /// An element of a program's batch.
 pub(crate) trait Element: Sized {
-    /// What it says; a text for what cannot be.
+    /// Reads the element; an error text if it is invalid.
     ///
     /// # Safety
-    /// The field that its flag names was set.
+    /// The union member that its flag selects was set.
     unsafe fn read(&self) -> Result<Read<Self>, String>;
 }
 
-/// What an element says.
+/// The content of an element.
 pub(crate) struct Read<E> {
     pub(crate) file: Place,
     pub(crate) memory: Place,
@@ -72,7 +72,7 @@ pub(crate) struct Read<E> {
     pub(crate) repeats: Repeats<E>,
 }
 
-/// What is repeated.
+/// The repeated part of an element.
 pub(crate) enum Repeats<E> {
     Data(u64),
     Vector(*const E, u64),
@@ -101,10 +101,10 @@ impl Element for slabfs_batch {
     }
 }
 
-/// Reads a vector of `n` elements, and all below.
+/// Reads a vector of `n` elements, and all nested vectors.
 ///
 /// # Safety
-/// Every vector points to as many elements as it says, or is NULL.
+/// Every vector has the stated number of elements, or is NULL.
 pub(crate) unsafe fn batches<E: Element>(vector: *const E, n: u64) -> Result<Vec<Batch>, Failure> {
     let mut seen = 0;
     // SAFETY: the caller's.
@@ -142,7 +142,7 @@ unsafe fn read<E: Element>(
     }
     if vector.is_null() || !vector.is_aligned() {
         let text = format!(
-            "{} is at {vector:p}, where no vector is, and its length is given as {n}",
+            "{} is at the invalid address {vector:p}, and its length is given as {n}",
             whose()
         );
         return Err(match of {
@@ -185,16 +185,18 @@ fn unit_of(unit: u32) -> Result<Unit, Failure> {
         SLABFS_BYTES => Ok(Unit::Bytes),
         SLABFS_ELEMENTS => Ok(Unit::Elements),
         other => Err(Failure::invalid(format!(
-            "{other} is no unit; give SLABFS_BYTES or SLABFS_ELEMENTS"
+            "{other} is not a unit; use SLABFS_BYTES or SLABFS_ELEMENTS"
         ))),
     }
 }
 
-/// Reads the pieces of `n` elements of `batch` into `len` bytes at `buffer`: one request to each data server, however
-/// many pieces. `unit` is SLABFS_BYTES or SLABFS_ELEMENTS. Pieces may not overlap in the buffer.
+/// Reads the pieces of `n` elements of `batch` into `len` bytes at `buffer`, with one request to each data
+/// server, however many pieces there are. `unit` is SLABFS_BYTES or SLABFS_ELEMENTS. Pieces must not overlap in
+/// the buffer.
 ///
 /// # Safety
-/// Every vector of the batch points to as many elements as it says, `buffer` to `len` bytes that nobody else uses.
+/// Every vector of the batch has the stated number of elements; `buffer` points to `len` bytes that no other
+/// thread uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_read_batch(
     object: slabfs_object,
@@ -212,11 +214,11 @@ pub unsafe extern "C" fn slabfs_read_batch(
     })
 }
 
-/// Writes the pieces of `n` elements of `batch` from `len` bytes at `buffer`, as `slabfs_read_batch` reads them. Of pieces
-/// that overlap in the object the later one is there.
+/// Writes the pieces of `n` elements of `batch` from `len` bytes at `buffer`; see `slabfs_read_batch`. Where
+/// pieces overlap in the object, the later one wins.
 ///
 /// # Safety
-/// As of `slabfs_read_batch`.
+/// As for `slabfs_read_batch`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_write_batch(
     object: slabfs_object,
@@ -234,11 +236,12 @@ pub unsafe extern "C" fn slabfs_write_batch(
     })
 }
 
-/// Makes a transfer of what `slabfs_read_batch` reads; the batch itself is not needed any more when this returns. From
-/// `slabfs_transfer_start` until it has ended the buffer is the library's, from its first byte to its last.
+/// Creates a transfer that reads a batch like `slabfs_read_batch`. The batch is copied. From
+/// `slabfs_transfer_start` until the transfer has ended, the library owns the entire buffer.
 ///
 /// # Safety
-/// `buffer` points to `len` bytes until the transfer has ended or was freed; the rest as of `slabfs_read_batch`.
+/// `buffer` points to `len` bytes until the transfer has ended or was freed; otherwise as for
+/// `slabfs_read_batch`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_read_batch(
     object: slabfs_object,
@@ -264,11 +267,11 @@ pub unsafe extern "C" fn slabfs_transfer_read_batch(
     })
 }
 
-/// Makes a transfer of what `slabfs_write_batch` writes; the batch itself is not needed any more when this returns. From
-/// `slabfs_transfer_start` until it has ended nobody may change the buffer.
+/// Creates a transfer that writes a batch like `slabfs_write_batch`. The batch is copied. From
+/// `slabfs_transfer_start` until the transfer has ended, the buffer must not be changed.
 ///
 /// # Safety
-/// As of `slabfs_transfer_read_batch`.
+/// As for `slabfs_transfer_read_batch`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_write_batch(
     object: slabfs_object,
@@ -280,7 +283,7 @@ pub unsafe extern "C" fn slabfs_transfer_write_batch(
     transfer: *mut slabfs_transfer,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller's; what is written from is not changed.
+        // SAFETY: the caller's; a write transfer does not change its buffer.
         unsafe {
             let out = Out::new(transfer, "transfer")?;
             let object = OBJECTS.get(object.id)?;
@@ -313,7 +316,7 @@ mod tests {
         }
     }
 
-    /// The one beyond the last that may be is a vector, whose length nobody has looked at.
+    /// The last allowed element is a vector, whose own elements exceed the limit.
     #[test]
     fn a_vector_beyond_the_last_element_is_too_large() {
         let one = leaf();
@@ -327,7 +330,7 @@ mod tests {
             let mut many = vec![leaf(); MAX_NODES];
             many[0] = vector(1);
             many[MAX_NODES - 1] = vector(len);
-            // SAFETY: nothing is read of a vector that would be beyond what may be.
+            // SAFETY: no element of a vector beyond the limit is read.
             let read = unsafe { batches(many.as_ptr(), many.len() as u64) };
             assert!(read.is_err(), "{len}");
         }

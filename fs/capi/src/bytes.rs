@@ -1,4 +1,4 @@
-//! Elements: boxes, strided hyperslabs and texts, read and written, packed or with strides.
+//! The calls that read and write elements: boxes, strided hyperslabs and text selections, packed or with strides.
 
 use std::ffi::{c_char, c_void};
 
@@ -8,20 +8,20 @@ use crate::argument::{MAX_TEXT, axes, bytes, bytes_mut, one, text};
 use crate::error::{Failure, call};
 use crate::handles::{OBJECTS, slabfs_object};
 
-/// A strided hyperslab, as HDF5 has it: on each axis `count` blocks of `block` elements, `stride` elements from the
-/// start of one to the next, slowest axis first.
+/// A strided hyperslab as in HDF5: on each axis, slowest first, `count` blocks of `block` elements, whose starts
+/// are `stride` elements apart.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_slab {
-    /// Axes; those of the object.
+    /// The rank of the object.
     pub rank: usize,
     /// The first element.
     pub start: *const u64,
-    /// From block to block; NULL where blocks touch.
+    /// The distance between the starts of blocks; NULL: blocks are adjacent.
     pub stride: *const u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: *const u64,
-    /// Elements a block; NULL: one.
+    /// Elements per block; NULL: one.
     pub block: *const u64,
 }
 
@@ -115,11 +115,12 @@ unsafe fn write(
     Ok(object.write_from(select, from, &memory)?)
 }
 
-/// Reads a box into `len` bytes at `buffer`. `strides` has the bytes from an element to the next along each axis;
-/// NULL is packed in row-major order, and then `len` is that of the box.
+/// Reads a box into `len` bytes at `buffer`. `strides` gives the stride of each axis in bytes; NULL means packed
+/// in row-major order, and then `len` is the size of the box.
 ///
 /// # Safety
-/// `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes that nobody else uses.
+/// `offset`, `shape` and `strides` point to `rank` numbers; `buffer` points to `len` bytes that no other thread
+/// uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_read_box(
     object: slabfs_object,
@@ -145,11 +146,11 @@ pub unsafe extern "C" fn slabfs_read_box(
     })
 }
 
-/// Writes a box from `len` bytes at `buffer`, as `slabfs_read_box` reads one. Along an unlimited slowest axis the object
-/// grows as far as the box reaches.
+/// Writes a box from `len` bytes at `buffer`; see `slabfs_read_box`. Along an unlimited slowest axis the object
+/// grows to contain the box.
 ///
 /// # Safety
-/// `offset`, `shape` and `strides` point to `rank` numbers, `buffer` to `len` bytes.
+/// `offset`, `shape` and `strides` point to `rank` numbers; `buffer` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_write_box(
     object: slabfs_object,
@@ -175,10 +176,10 @@ pub unsafe extern "C" fn slabfs_write_box(
     })
 }
 
-/// Reads a hyperslab, as `slabfs_read_box` reads a box.
+/// Reads a hyperslab; see `slabfs_read_box`.
 ///
 /// # Safety
-/// What `hyperslab` points to is there; the rest as of `slabfs_read_box`.
+/// `hyperslab` points to valid data; otherwise as for `slabfs_read_box`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_read_slab(
     object: slabfs_object,
@@ -203,10 +204,10 @@ pub unsafe extern "C" fn slabfs_read_slab(
     })
 }
 
-/// Writes a hyperslab, as `slabfs_write_box` writes a box; the object grows as there.
+/// Writes a hyperslab; see `slabfs_write_box`. The object grows likewise.
 ///
 /// # Safety
-/// As `slabfs_read_slab`.
+/// As for `slabfs_read_slab`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_write_slab(
     object: slabfs_object,
@@ -231,10 +232,10 @@ pub unsafe extern "C" fn slabfs_write_slab(
     })
 }
 
-/// Reads what a text selects, as `[0:10,::2]` behind the `@` of a path; packed.
+/// Reads a selection given as text, like `[0:10,::2]` after the `@` of a path; packed.
 ///
 /// # Safety
-/// The string ends with a zero; `buffer` points to `len` bytes that nobody else uses.
+/// The string is NUL-terminated; `buffer` points to `len` bytes that no other thread uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_read_text(
     object: slabfs_object,
@@ -257,10 +258,10 @@ pub unsafe extern "C" fn slabfs_read_text(
     })
 }
 
-/// Writes what a text selects, as `slabfs_read_text` reads it.
+/// Writes a selection given as text; see `slabfs_read_text`.
 ///
 /// # Safety
-/// The string ends with a zero; `buffer` points to `len` bytes.
+/// The string is NUL-terminated; `buffer` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_write_text(
     object: slabfs_object,

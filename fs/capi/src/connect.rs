@@ -1,4 +1,4 @@
-//! Sessions: connecting, syncing, closing.
+//! The calls for sessions: connect, sync, close.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use crate::argument::{MAX_TEXT, Out, path_or_none, text, text_or_none, unused};
 use crate::error::{Failure, SLABFS_ENOTSUPPORTED, call};
 use crate::handles::{SESSIONS, slabfs_session};
 
-/// Each read returns what the last write of anybody put there.
+/// Each read returns the data of the last write by any client.
 pub const SLABFS_STRICT: u32 = 0;
-/// Others see what was written after a sync or a close, from their next opening on.
+/// Written data becomes visible to other clients after a sync or a close, when they next open the object.
 pub const SLABFS_COMMIT: u32 = 1;
 
-/// How to connect; all zero is what is usual.
+/// Options of a connection; zero members select the defaults.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_options {
-    /// The file with the key that all processes of the filesystem share; tcp: needs one. NULL: none.
+    /// The file with the shared key of the filesystem; required for tcp. NULL: none.
     pub key_file: *const c_char,
-    /// The name of this machine, by which placement `local` finds its data servers. NULL: the host's.
+    /// The name of this host, by which placement `local` selects data servers. NULL: the host name.
     pub host: *const c_char,
-    /// How long a call waits for a server that is away, in milliseconds, 100 at least. 0: 30 seconds.
+    /// How long a call waits for an unreachable server, in milliseconds, at least 100. 0: 30 seconds.
     pub io_timeout_ms: u64,
-    /// Bytes of written data that may wait in memory, 1048576 at least. 0: 256 MiB.
+    /// The maximum amount of dirty data in memory, in bytes, at least 1048576. 0: 256 MiB.
     pub dirty_limit: u64,
-    /// Bytes of read data to keep in memory. 0: 64 MiB.
+    /// The size of the cache of read data, in bytes. 0: 64 MiB.
     pub cache: u64,
     /// SLABFS_STRICT or SLABFS_COMMIT.
     pub consistency: u32,
-    /// Not 0: nothing may be changed.
+    /// Not 0: changes are refused.
     pub read_only: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u64; 8],
 }
 
-/// Attaches to a running filesystem: at unix:PATH or tcp:HOST:PORT, where its metadata service listens, or at a path
-/// on a mount of it. `options` may be NULL. The session is used by any thread; handles of a parent are none in a child of
-/// `fork`, which connects only after `exec`, or if the parent had not connected yet.
-/// What is written and not flushed is lost when a program exits without `slabfs_close`.
+/// Attaches to a running filesystem: at unix:PATH or tcp:HOST:PORT, where its metadata service listens, or at a
+/// path on a mount of it. `options` may be NULL. Any thread may use the session. After `fork`, a parent's handles
+/// are invalid in the child, which may connect only after `exec`, or if the parent had not connected before. Data
+/// that is not flushed is lost when a program exits without `slabfs_close`.
 ///
 /// # Safety
-/// Strings end with a zero; `session` is a place for one.
+/// Strings are NUL-terminated; `session` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_connect(
     place: *const c_char,
@@ -53,8 +53,8 @@ pub unsafe extern "C" fn slabfs_connect(
         if SESSIONS.inherited() {
             return Err(Failure::new(
                 SLABFS_ENOTSUPPORTED,
-                "this process is a child by fork of one that has used sessions, whose threads may hold what a session \
-                 needs; connect in a program that it executes, or fork before the first session",
+                "this process is a fork child of a process that has used sessions, whose threads may hold locks that a \
+                 session needs; connect after exec, or fork before the first session",
             ));
         }
         // SAFETY: the caller's.
@@ -65,7 +65,8 @@ pub unsafe extern "C" fn slabfs_connect(
                 Out::new(session, "session")?,
             )
         };
-        // A program may write to its memory when it must not: then what was stored is whatever was there, and no damage.
+        // A program may wrongly change its buffer during a write: then the stored data is arbitrary, but must not count
+        // as damaged.
         let mut how = ConnectOptions::to(place).steady_memory(false);
         if let Some(options) = options {
             // SAFETY: the caller's.
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn slabfs_connect(
 }
 
 /// # Safety
-/// Its strings end with a zero.
+/// Its strings are NUL-terminated.
 unsafe fn with(
     mut how: ConnectOptions,
     options: &slabfs_options,
@@ -112,7 +113,7 @@ unsafe fn with(
         SLABFS_COMMIT => Consistency::Commit,
         other => {
             return Err(Failure::invalid(format!(
-                "{other} is no consistency; give SLABFS_STRICT or SLABFS_COMMIT"
+                "{other} is not a consistency; use SLABFS_STRICT or SLABFS_COMMIT"
             )));
         }
     };
@@ -121,14 +122,14 @@ unsafe fn with(
         .read_only(options.read_only != 0))
 }
 
-/// Brings everything the session has written onto the servers' disks.
+/// Writes back all dirty data of the session and makes it durable on the servers.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_sync(session: slabfs_session) -> i32 {
     call(|| Ok(SESSIONS.get(session.id)?.sync()?))
 }
 
-/// Ends the session: what was written is brought onto the servers' disks. Its objects can only be closed from then
-/// on. The handle is none any more, whatever the call returns.
+/// Ends the session: writes back all dirty data and makes it durable on the servers. From then on its objects can
+/// only be closed. The handle becomes invalid, whatever the call returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_close(session: slabfs_session) -> i32 {
     call(|| Ok(SESSIONS.take(session.id)?.close()?))

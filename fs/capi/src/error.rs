@@ -1,4 +1,4 @@
-//! Codes, the message of a thread, and the one place where a panic stops.
+//! Error codes, the error message of each thread, and the only place that catches panics.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -6,52 +6,52 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use slabfs_fs::session::{Error, ErrorKind, FsError};
 
-/// It was done.
+/// Success.
 pub const SLABFS_OK: i32 = 0;
-/// There is nothing of that name.
+/// No entry with that name exists.
 pub const SLABFS_ENOTFOUND: i32 = -1;
 /// The name exists already.
 pub const SLABFS_EEXISTS: i32 = -2;
-/// A container was needed.
+/// The operation requires a container.
 pub const SLABFS_ENOTCONTAINER: i32 = -3;
-/// A container was not allowed.
+/// The operation does not accept a container.
 pub const SLABFS_EISCONTAINER: i32 = -4;
-/// The container has something in it.
+/// The container is not empty.
 pub const SLABFS_ENOTEMPTY: i32 = -5;
-/// The user may not.
+/// The user lacks permission.
 pub const SLABFS_EDENIED: i32 = -6;
-/// The session, or the object as it was opened, does not allow changes.
+/// The session is read-only, or the object was not opened for writing.
 pub const SLABFS_EREADONLY: i32 = -7;
-/// The request makes no sense; the message says what would.
+/// The request is invalid; the message gives the reason and the remedy.
 pub const SLABFS_EINVALID: i32 = -8;
-/// A name, a size or a number beyond its limit.
+/// A name, a size or a number exceeds its limit.
 pub const SLABFS_ETOOLARGE: i32 = -9;
-/// A disk is full, or an object has as many tags as it may have.
+/// A disk is full, or an object has the maximum number of tags.
 pub const SLABFS_ENOSPACE: i32 = -10;
-/// This filesystem does not do that.
+/// The filesystem does not support the operation.
 pub const SLABFS_ENOTSUPPORTED: i32 = -11;
-/// Somebody else is at it; later it may work.
+/// Another client is using it; a later retry may succeed.
 pub const SLABFS_EBUSY: i32 = -12;
-/// The object is gone or another one than when it was opened.
+/// The object was removed or replaced since it was opened.
 pub const SLABFS_ESTALE: i32 = -13;
-/// A server could not be reached in time; later it may work.
+/// A server could not be reached in time; a later retry may succeed.
 pub const SLABFS_EUNAVAILABLE: i32 = -14;
-/// The session is lost: what it had not flushed may be lost.
+/// The session is lost; data that was not flushed may be lost.
 pub const SLABFS_ELOST: i32 = -15;
-/// Stored data is not what was written.
+/// Stored data is damaged: its checksum does not match.
 pub const SLABFS_EDAMAGED: i32 = -16;
 /// A disk or a protocol failed.
 pub const SLABFS_EIO: i32 = -17;
 /// The session was closed.
 pub const SLABFS_ECLOSED: i32 = -18;
-/// No such handle, or not any more.
+/// The handle does not exist or was closed.
 pub const SLABFS_EHANDLE: i32 = -19;
-/// The library failed within; a fault of it, which its message names.
+/// Internal error: a bug of the library, described by the message.
 pub const SLABFS_EINTERNAL: i32 = -20;
-/// It was cancelled before anything of it was done.
+/// The operation was cancelled before any part of it was done.
 pub const SLABFS_ECANCELLED: i32 = -21;
 
-/// A call's failure on its way out.
+/// The failure of a call: code, message, and position.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     code: i32,
@@ -74,19 +74,19 @@ impl Failure {
         Failure::new(SLABFS_EINVALID, message)
     }
 
-    /// With what it is about in front.
+    /// Prefixes the message with its subject.
     pub(crate) fn about(mut self, what: &str) -> Failure {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// About this element of a batch, by its path.
+    /// Sets the path of the batch element that it refers to.
     pub(crate) fn element(mut self, path: Vec<u32>) -> Failure {
         self.elements = vec![path];
         self
     }
 
-    /// About this one of several things.
+    /// Sets the index of the argument that it refers to.
     pub(crate) fn at(mut self, index: usize) -> Failure {
         self.index = Some(index);
         self
@@ -134,7 +134,7 @@ fn code(kind: ErrorKind) -> i32 {
     }
 }
 
-/// What the last call of a thread came to.
+/// The result of a thread's last call.
 struct Last {
     message: CString,
     index: i64,
@@ -149,7 +149,7 @@ thread_local! {
     });
 }
 
-/// Does what a call is for: its error becomes code and message, and so does a panic.
+/// Runs the body of a call, and converts an error or a panic to a code and a message.
 pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic
@@ -159,7 +159,7 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
             .unwrap_or_default();
         Err(Failure::new(
             SLABFS_EINTERNAL,
-            format!("the library failed within: {text}; please report it"),
+            format!("internal error: {text}; please report it"),
         ))
     });
     let (code, failure) = match done {
@@ -174,45 +174,45 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
         index: index.map_or(-1, |index| index as i64),
         elements: failure.elements,
     };
-    // A thread that is ending has no message any more.
+    // A thread that is terminating has no message.
     let _ = LAST.try_with(|place| *place.borrow_mut() = last);
     code
 }
 
-/// What went wrong in the last call of this thread, in words, and what to do; empty where nothing did. It is there
-/// until the thread's next call.
+/// The error message of the last call of this thread, with the remedy; empty if the call succeeded. The string is
+/// valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().message.as_ptr())
         .unwrap_or(c"".as_ptr())
 }
 
-/// Which of several things that the last call of this thread was for its error is about, from 0; -1 where that does
-/// not matter.
+/// The index, from 0, of the argument that the last error of this thread refers to, in a call with a list of
+/// arguments; otherwise -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_error_index() -> i64 {
     LAST.try_with(|last| last.borrow().index).unwrap_or(-1)
 }
 
-/// Where in its batch an element is that the error of the last call of this thread is about: its index in the top vector,
-/// then in the vector below, and so on. An error names one element, or two that do not go together: `which` is 0 or 1.
-/// Returns how many indices that are, 0 where no element is named, and writes as many of them as there is `room` for.
+/// The position of the batch element that the last error of this thread refers to: its index in the top vector,
+/// then in the vector below, and so on. An error refers to one element, or to two that conflict: `which` is 0 or
+/// 1. Returns the number of indices, 0 if there is no such element, and writes at most `room` of them to `path`.
 ///
 /// # Safety
-/// `path` points to `room` numbers, or is NULL and `room` 0.
+/// `path` points to `room` numbers, or is NULL with `room` 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_error_element(which: usize, path: *mut u32, room: usize) -> usize {
     let indices = LAST.try_with(|last| last.borrow().elements.get(which).cloned());
     let indices = indices.ok().flatten().unwrap_or_default();
     let some = indices.len().min(room);
     if some > 0 && !path.is_null() {
-        // SAFETY: there is room for so many, as the caller says, and it is not ours.
+        // SAFETY: the caller guarantees the space, which does not overlap.
         unsafe { std::ptr::copy_nonoverlapping(indices.as_ptr(), path, some) };
     }
     indices.len()
 }
 
-/// The name of a code, as `SLABFS_ENOTFOUND`; of a number that is none, `unknown`.
+/// The name of a code, like `SLABFS_ENOTFOUND`; `unknown` for other numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_error_name(code: i32) -> *const c_char {
     let name = match code {
@@ -243,7 +243,7 @@ pub extern "C" fn slabfs_error_name(code: i32) -> *const c_char {
     name.as_ptr()
 }
 
-/// The version of this library, as `0.1.0`.
+/// The version of this library, like `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

@@ -1,4 +1,4 @@
-//! Searches.
+//! The calls for searches.
 
 use std::ffi::c_char;
 
@@ -9,28 +9,28 @@ use crate::error::{Failure, call};
 use crate::handles::{ENTRIES, SESSIONS, slabfs_entries, slabfs_session};
 use crate::names::{Entry, time};
 
-/// A search; all but `text` may be zero.
+/// A search; all members except `text` may be zero.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_query {
-    /// In the language of `slabfs find`: step >= 10 and project = climate.
+    /// The query in the language of `slabfs find`: step >= 10 and project = climate.
     pub text: *const c_char,
-    /// Only below this container. NULL: everywhere.
+    /// Searches only below this container. NULL: everywhere.
     pub below: *const c_char,
-    /// The key of the order, least first: path, name, size, mtime, `dims[0]` or a tag's. NULL: no order.
+    /// The sort key, ascending: path, name, size, mtime, `dims[0]` or the key of a tag. NULL: unsorted.
     pub sort: *const c_char,
-    /// At most so many hits. 0: all.
+    /// The maximum number of hits. 0: all.
     pub limit: u64,
-    /// Only share `part`, from 0, of `parts`, for programs that search together. Both 0: all.
+    /// Returns only share `part`, counted from 0, of `parts` disjoint shares, for parallel searches. Both 0: all.
     pub part: u32,
-    /// How many shares there are.
+    /// The number of shares.
     pub parts: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u64; 4],
 }
 
 /// # Safety
-/// What it points to is there.
+/// Its pointers are valid.
 unsafe fn query(query: *const slabfs_query) -> Result<Query, Failure> {
     // SAFETY: the caller's.
     let (given, below, sort, words) = unsafe {
@@ -59,10 +59,10 @@ unsafe fn query(query: *const slabfs_query) -> Result<Query, Failure> {
     Ok(query)
 }
 
-/// Everything a query finds, of what this user may list.
+/// Returns the hits of a query that this user may list.
 ///
 /// # Safety
-/// What `search` points to is there; `entries` is a place for one.
+/// `search` points to valid data; `entries` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_find(
     session: slabfs_session,
@@ -84,10 +84,10 @@ pub unsafe extern "C" fn slabfs_find(
     })
 }
 
-/// How many a query finds.
+/// Counts the hits of a query.
 ///
 /// # Safety
-/// What `search` points to is there; `count` is a place for one.
+/// `search` points to valid data; `count` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_count(
     session: slabfs_session,

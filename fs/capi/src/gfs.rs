@@ -1,8 +1,8 @@
 //! The batched interface of the Galley parallel file system (`include/gfs_compat.h`, which is written by hand).
 //!
-//! Forks are open objects under small numbers; handles of nonblocking requests are numbers that the program chooses, and
-//! each has at most one request, from the call that begins it to `gfs_wait`. A fork's numbers are of 32 bits and are made
-//! a batch of 64; a buffer has no length there: it is as long as the request reaches.
+//! Forks are open objects with small numbers. Handles of nonblocking requests are numbers that the program chooses;
+//! each has at most one request, from the call that begins it to `gfs_wait`. Galley's 32-bit batches are converted to
+//! 64 bits. Buffers have no length there: a buffer is as long as the request reaches.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
@@ -33,23 +33,23 @@ pub struct gfs_batch {
     pub m_absolute: c_char,
     /// Not 0: a vector is repeated.
     pub sub_vector: c_char,
-    /// How often.
+    /// The number of repetitions.
     pub quant: i32,
-    /// From one repetition to the next, in the fork.
+    /// The distance of repetitions in the fork.
     pub f_stride: i32,
-    /// The same in memory.
+    /// The distance of repetitions in memory.
     pub m_stride: i32,
     /// Elements of the vector.
     pub subvec_len: i32,
-    /// What is repeated.
+    /// The repeated piece or vector.
     pub sub: gfs_batch_sub,
 }
 
-/// What an element of a batch repeats.
+/// The repeated part of a batch element.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union gfs_batch_sub {
-    /// So many bytes.
+    /// The number of bytes.
     pub size: i32,
     /// A vector.
     pub subvec: *const gfs_batch,
@@ -81,9 +81,9 @@ impl Element for gfs_batch {
     }
 }
 
-/// Open objects by the numbers of forks.
+/// Open objects by fork number.
 static FORKS: Own<Mutex<BTreeMap<c_int, Arc<Object>>>> = Own::new();
-/// Requests by the program's numbers.
+/// Requests by handle.
 static REQUESTS: Own<Mutex<BTreeMap<c_int, Arc<Pending>>>> = Own::new();
 
 fn fork(fork_id: c_int) -> Result<Arc<Object>, Failure> {
@@ -91,7 +91,7 @@ fn fork(fork_id: c_int) -> Result<Arc<Object>, Failure> {
     found.ok_or_else(|| {
         Failure::new(
             SLABFS_EHANDLE,
-            format!("{fork_id} is no fork, or not any more; slabfs_gfs_fork makes one"),
+            format!("{fork_id} is not a fork, or was closed; slabfs_gfs_fork opens one"),
         )
     })
 }
@@ -106,11 +106,11 @@ fn request(handle: c_int) -> Result<Arc<Pending>, Failure> {
     })
 }
 
-/// A request, and how many bytes of its buffer it reaches.
+/// Reads and validates a request; also returns the length of buffer that it reaches.
 ///
 /// # Safety
-/// Every vector points to as many elements as it says.
-unsafe fn looked_through(
+/// Every vector has the stated number of elements.
+unsafe fn validated(
     vector: *const gfs_batch,
     quant: c_int,
 ) -> Result<(Vec<Batch>, usize), Failure> {
@@ -123,10 +123,10 @@ unsafe fn looked_through(
     Ok((batch, usize::try_from(reach).unwrap_or(usize::MAX)))
 }
 
-/// Makes an open object a fork.
+/// Assigns a fork number to an open object.
 ///
 /// # Safety
-/// `fork_id` is a place for one.
+/// `fork_id` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_gfs_fork(object: slabfs_object, fork_id: *mut c_int) -> c_int {
     call(|| {
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn slabfs_gfs_fork(object: slabfs_object, fork_id: *mut c_
     })
 }
 
-/// Gives the number of a fork back; requests under way go on.
+/// Closes a fork; running requests continue.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_gfs_close(fork_id: c_int) -> c_int {
     call(|| {
@@ -156,8 +156,8 @@ pub extern "C" fn slabfs_gfs_close(fork_id: c_int) -> c_int {
 /// Reads a batch; returns when all the data is in `buf`.
 ///
 /// # Safety
-/// `vector` points to `quant` elements, and every vector below to as many as it says; `buf` is as long as they reach, and
-/// nobody else uses it.
+/// `vector` points to `quant` elements, and every nested vector has the stated number; `buf` is as long as they reach,
+/// and no other code uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_read_batched(
     fork_id: c_int,
@@ -169,16 +169,16 @@ pub unsafe extern "C" fn gfs_read_batched(
         let object = fork(fork_id)?;
         // SAFETY: the caller's.
         unsafe {
-            let (batch, reach) = looked_through(vector, quant)?;
+            let (batch, reach) = validated(vector, quant)?;
             Ok(object.read_batch(&batch, Unit::Bytes, bytes_mut(buf.cast(), reach)?)?)
         }
     })
 }
 
-/// Writes a batch; returns when all the data is with the data servers.
+/// Writes a batch; returns when the data servers have all the data.
 ///
 /// # Safety
-/// As of `gfs_read_batched`.
+/// As for `gfs_read_batched`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_write_batched(
     fork_id: c_int,
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn gfs_write_batched(
         let object = fork(fork_id)?;
         // SAFETY: the caller's.
         unsafe {
-            let (batch, reach) = looked_through(vector, quant)?;
+            let (batch, reach) = validated(vector, quant)?;
             object.write_batch(&batch, Unit::Bytes, bytes(buf.cast(), reach)?)?;
         }
         Ok(object.flush()?)
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn gfs_write_batched(
 /// Begins to read a batch.
 ///
 /// # Safety
-/// As of `gfs_read_batched`, and `buf` until `gfs_wait` has returned.
+/// As for `gfs_read_batched`, with `buf` valid until `gfs_wait` has returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_nb_read_batched(
     handle: c_int,
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn gfs_nb_read_batched(
         let object = fork(fork_id)?;
         // SAFETY: the caller's.
         let made = unsafe {
-            let (batch, reach) = looked_through(vector, quant)?;
+            let (batch, reach) = validated(vector, quant)?;
             bytes(buf.cast_const().cast(), reach)?;
             object.read_batch_transfer(&batch, Unit::Bytes, Borrowed::new(buf.cast(), reach))
         };
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn gfs_nb_read_batched(
 /// Begins to write a batch.
 ///
 /// # Safety
-/// As of `gfs_nb_read_batched`.
+/// As for `gfs_nb_read_batched`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_nb_write_batched(
     handle: c_int,
@@ -235,9 +235,9 @@ pub unsafe extern "C" fn gfs_nb_write_batched(
 ) -> c_int {
     call(|| {
         let object = fork(fork_id)?;
-        // SAFETY: the caller's; what is written from is not changed.
+        // SAFETY: the caller's; a write transfer does not change its buffer.
         let made = unsafe {
-            let (batch, reach) = looked_through(vector, quant)?;
+            let (batch, reach) = validated(vector, quant)?;
             bytes(buf.cast(), reach)?;
             let borrowed = Borrowed::new(buf.cast_mut().cast(), reach);
             object.write_batch_transfer(&batch, Unit::Bytes, borrowed)
@@ -253,12 +253,12 @@ fn begin(handle: c_int, pending: Pending) -> Result<(), Failure> {
         if requests.contains_key(&handle) {
             return Err(Failure::new(
                 SLABFS_EBUSY,
-                format!("handle {handle} has a request; call gfs_wait before it is used again"),
+                format!("handle {handle} has a request; call gfs_wait before using it again"),
             ));
         }
         requests.insert(handle, pending.clone());
     }
-    // Not under the lock: it may wait for room. What does not start is no request.
+    // Not under the lock, since it may block at the limit of data in flight. A request that fails to start is removed.
     pending.start().inspect_err(|_| {
         REQUESTS.here().lock().remove(&handle);
     })
@@ -278,14 +278,14 @@ pub extern "C" fn gfs_test(handle: c_int) -> c_int {
     }
 }
 
-/// Waits until all the data of a request has been transferred; the handle is free then.
+/// Waits until all the data of a request has been transferred, and frees the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_wait(handle: c_int) -> c_int {
     call(|| {
         let pending = request(handle)?;
         let result = pending.wait();
         let mut requests = REQUESTS.here().lock();
-        // Another thread may have waited, too, and begun the next one.
+        // Another thread may have waited too, and begun the next request with this handle.
         if requests
             .get(&handle)
             .is_some_and(|now| Arc::ptr_eq(now, &pending))

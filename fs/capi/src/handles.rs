@@ -1,8 +1,8 @@
-//! Handles: numbers that stand for sessions, objects and lists, until they are given back.
+//! Handles: numbers for sessions, objects and lists, until they are closed or freed.
 //!
-//! A number is never used again, and a number that is none finds nothing: a handle that was closed, was never set or
-//! is of another kind is an error and not a crash. A call holds what its handle stands for, so that another thread
-//! may close it meanwhile. A child of `fork` has none of its parent's: see `process`.
+//! A number is never reused, and unknown numbers are not found: a handle that was closed, was never set or is of
+//! another kind gives an error, not a crash. A call holds a reference to the target of its handle, so that another
+//! thread may close it meanwhile. After `fork` a child has none of its parent's handles: see `process`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::process::Own;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_session {
-    /// Its number; 0 is never one.
+    /// The handle's number; never 0.
     pub id: u64,
 }
 
@@ -28,15 +28,15 @@ pub struct slabfs_session {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_object {
-    /// Its number; 0 is never one.
+    /// The handle's number; never 0.
     pub id: u64,
 }
 
-/// What an object is to be, from `slabfs_spec_new` to `slabfs_spec_free`.
+/// The properties of objects to create, from `slabfs_spec_new` to `slabfs_spec_free`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_spec {
-    /// Its number; 0 is never one.
+    /// The handle's number; never 0.
     pub id: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct slabfs_spec {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_entries {
-    /// Its number; 0 is never one.
+    /// The handle's number; never 0.
     pub id: u64,
 }
 
@@ -52,19 +52,19 @@ pub struct slabfs_entries {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_tags {
-    /// Its number; 0 is never one.
+    /// The handle's number; never 0.
     pub id: u64,
 }
 
-/// A transfer, from `slabfs_transfer_read` and its like to `slabfs_transfer_free`.
+/// A transfer, from `slabfs_transfer_read` or a similar call to `slabfs_transfer_free`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct slabfs_transfer {
-    /// Its number; 0 is never one.
+    /// The handle's number; never 0.
     pub id: u64,
 }
 
-/// The handles of a kind. An ordered map has no memory while it is empty, and none that checkers of memory take for lost.
+/// The handles of a kind. An ordered map allocates nothing while it is empty, so leak checkers report nothing.
 pub(crate) struct Table<T> {
     kind: &'static str,
     held: Own<Held<T>>,
@@ -78,7 +78,7 @@ impl<T> Default for Held<T> {
     }
 }
 
-/// All kinds count together, so that a handle of one is none of another.
+/// All kinds share one counter, so that a handle of one kind is never valid for another.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl<T: Send + Sync + 'static> Table<T> {
@@ -89,25 +89,25 @@ impl<T: Send + Sync + 'static> Table<T> {
         }
     }
 
-    /// A number for this.
+    /// Assigns a handle.
     pub(crate) fn put(&self, one: T) -> u64 {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         self.held.here().0.write().insert(id, Arc::new(one));
         id
     }
 
-    /// Whether a process that this one comes from has had any.
+    /// Whether an ancestor of this process has used any.
     pub(crate) fn inherited(&self) -> bool {
         self.held.inherited()
     }
 
-    /// What a number stands for.
+    /// The target of a handle.
     pub(crate) fn get(&self, id: u64) -> Result<Arc<T>, Failure> {
         let found = self.held.here().0.read().get(&id).cloned();
         found.ok_or_else(|| self.unknown(id))
     }
 
-    /// The same, and the number stands for nothing from now on.
+    /// Removes a handle, and returns its target.
     pub(crate) fn take(&self, id: u64) -> Result<Arc<T>, Failure> {
         let found = self.held.here().0.write().remove(&id);
         found.ok_or_else(|| self.unknown(id))
@@ -116,9 +116,9 @@ impl<T: Send + Sync + 'static> Table<T> {
     fn unknown(&self, id: u64) -> Failure {
         let kind = self.kind;
         let known = match self.held.inherited() {
-            false => format!("{id} is no {kind}, or not any more"),
+            false => format!("{id} is not a {kind}, or was closed"),
             true => format!(
-                "{id} is no {kind} of this process: a child of fork has none of its parent's"
+                "{id} is not a {kind} of this process: handles are not valid in a child of fork"
             ),
         };
         Failure::new(SLABFS_EHANDLE, known)
@@ -135,5 +135,5 @@ pub(crate) static TRANSFERS: Table<Pending> = Table::new("transfer");
 pub(crate) static SPECS: Table<Mutex<ObjectSpec>> = Table::new("spec");
 /// Lists of names.
 pub(crate) static ENTRIES: Table<Vec<Entry>> = Table::new("list of entries");
-/// Lists of tags: keys, which end with a zero byte, and values.
+/// Lists of tags: NUL-terminated keys, and values.
 pub(crate) static TAGS: Table<Vec<(Vec<u8>, Tag)>> = Table::new("list of tags");

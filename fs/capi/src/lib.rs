@@ -1,22 +1,22 @@
-//! The C library: `slabfs_fs::session` for programs in C, C++ and Fortran.
+//! The C library: the interface of `slabfs_fs::session` for programs in C, C++ and Fortran.
 //!
-//! `include/slabfs.h` is made of these sources by cbindgen, with their comments; `symbols` lists what the shared
-//! library exports. Tests compare both. `tools/library` puts libraries, header, man pages and `slabfs.pc` into a
-//! directory.
+//! cbindgen generates `include/slabfs.h` from these sources, including the comments; `symbols` lists the exported
+//! symbols of the shared library. Tests check that both are up to date. `tools/library` installs libraries, headers,
+//! man pages and `slabfs.pc` into a directory.
 //!
-//! - `error` codes, the message of a thread, and the one place where a panic stops
-//! - `handles` numbers that stand for sessions, objects and lists; `process` why a child has none of its parent's
-//! - `argument` pointers and lengths from outside, checked
-//! - `connect`, `names`, `spec`, `object`, `bytes`, `batch`, `transfer`, `tags`, `find` the calls; `pending` what a
-//!   transfer is here
-//! - `gfs` the calls of `gfs_compat.h`
+//! - `error`: codes, the error message of a thread, and the only place that catches panics
+//! - `handles`: numbers for sessions, objects and lists; `process`: why handles are invalid after `fork`
+//! - `argument`: validation of pointers and lengths
+//! - `connect`, `names`, `spec`, `object`, `bytes`, `batch`, `transfer`, `tags`, `find`: the calls; `pending`: the
+//!   state of a transfer
+//! - `gfs`: the calls of `gfs_compat.h`
 //!
-//! What holds: every call returns 0 or a negative code and sets the calling thread's message; NULL, an unknown
-//! handle, a rank or a length beyond its limit are errors, not crashes; every handle may be used from any thread,
-//! also while another thread closes it. What a pointer that is not NULL points to has to be what the call says: that
-//! nobody can check.
+//! Invariants: every call returns 0 or a negative code and sets the calling thread's message; NULL, an unknown handle,
+//! a rank or a length beyond its limit are errors, not crashes; every handle may be used from any thread, even while
+//! another thread closes it. A pointer that is not NULL must point to the memory that the call documents; that cannot
+//! be checked.
 //!
-//! Deliberately elsewhere: what the calls do (`slabfs_fs::session`).
+//! Deliberately elsewhere: the implementation of the calls (`slabfs_fs::session`).
 
 #![allow(
     non_camel_case_types,

@@ -1,4 +1,4 @@
-//! Names: containers made, listed, removed and renamed; what something is.
+//! The calls for names: create, list, remove, rename, stat.
 
 use std::ffi::{OsString, c_char};
 use std::os::unix::ffi::OsStringExt;
@@ -17,29 +17,29 @@ pub const SLABFS_OBJECT: u32 = 2;
 /// A symbolic link, a pipe or another node of a mount.
 pub const SLABFS_OTHER: u32 = 3;
 
-/// What has the new name is replaced.
+/// An existing entry with the new name is replaced.
 pub const SLABFS_REPLACE: u32 = 0;
-/// The new name must be free.
+/// The new name must not exist.
 pub const SLABFS_NOREPLACE: u32 = 1;
-/// The two change their names.
+/// The two entries are exchanged.
 pub const SLABFS_EXCHANGE: u32 = 2;
 
-/// An axis without a limit, in `max_dims`.
+/// An unlimited axis, in `max_dims`.
 pub const SLABFS_UNLIMITED: u64 = u64::MAX;
 
-/// What something is.
+/// The attributes of an object or a container.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_stat {
-    /// Its number; never another's.
+    /// The inode number; never reused.
     pub ino: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Grows with every change of data or attributes.
+    /// Increases with every change of data or attributes.
     pub version: u64,
     /// Last change of data, in seconds since 1970.
     pub mtime: i64,
-    /// And nanoseconds.
+    /// The nanoseconds of `mtime`.
     pub mtime_nsec: u32,
     /// SLABFS_CONTAINER, SLABFS_OBJECT or SLABFS_OTHER.
     pub kind: u32,
@@ -49,41 +49,41 @@ pub struct slabfs_stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Of an object: how many axes.
+    /// The rank, for an object.
     pub rank: u32,
-    /// Elements an axis, slowest first.
+    /// Elements per axis, slowest first.
     pub dims: [u64; 32],
-    /// How far each axis may grow, or SLABFS_UNLIMITED.
+    /// The maximum of each axis, or SLABFS_UNLIMITED.
     pub max_dims: [u64; 32],
-    /// Bytes of an element.
+    /// The element size in bytes.
     pub element_bytes: u64,
-    /// Element type in NumPy's letters, with a zero at its end.
+    /// The element type in NumPy notation, NUL-terminated.
     pub dtype: [c_char; 32],
-    /// Not 0: somebody made it an array; else it is plain bytes.
+    /// Not 0: it was declared as an array; 0: it is a byte object.
     pub declared: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u32; 7],
 }
 
-/// An entry of a list of names. What it points to is there until the list is given back.
+/// An entry of a list of names. Its pointers are valid until the list is freed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_entry {
-    /// Of a container's list the name, of a search the path from the root; with a zero at its end.
+    /// The name in a container, or the path from the root in the result of a search; NUL-terminated.
     pub path: *const c_char,
-    /// Its bytes without that.
+    /// Its length in bytes, without the NUL.
     pub path_len: usize,
     /// SLABFS_CONTAINER, SLABFS_OBJECT or SLABFS_OTHER.
     pub kind: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u32,
-    /// Bytes, of what a search found; else 0.
+    /// The size in bytes, in the result of a search; otherwise 0.
     pub size: u64,
-    /// Last change of data in seconds since 1970, of what a search found; else 0.
+    /// The last change of data in seconds since 1970, in the result of a search; otherwise 0.
     pub mtime: i64,
 }
 
-/// An entry as it is kept.
+/// An entry of a list, as stored.
 pub(crate) struct Entry {
     path: Vec<u8>,
     kind: u32,
@@ -126,7 +126,7 @@ pub(crate) fn time(time: SystemTime) -> (i64, u32) {
     }
 }
 
-/// A stat as C has it.
+/// Converts a stat to the C struct.
 pub(crate) fn shown(stat: &Stat) -> slabfs_stat {
     let (mtime, mtime_nsec) = time(stat.mtime);
     let mut shown = slabfs_stat {
@@ -159,7 +159,7 @@ pub(crate) fn shown(stat: &Stat) -> slabfs_stat {
             };
         }
         shown.element_bytes = array.dtype.size();
-        // The last byte stays the zero at the end.
+        // The last byte remains the terminating NUL.
         let room = shown.dtype.len() - 1;
         for (place, byte) in shown.dtype[..room]
             .iter_mut()
@@ -172,10 +172,10 @@ pub(crate) fn shown(stat: &Stat) -> slabfs_stat {
     shown
 }
 
-/// Makes a container, in one that is there.
+/// Creates a container; its parent must exist.
 ///
 /// # Safety
-/// Strings end with a zero.
+/// Strings are NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_container_create(
     session: slabfs_session,
@@ -189,10 +189,10 @@ pub unsafe extern "C" fn slabfs_container_create(
     })
 }
 
-/// Removes an object's name, or a container that is empty. An object lives on while somebody has it open.
+/// Removes an object's name, or an empty container. An object stays usable while it is open.
 ///
 /// # Safety
-/// Strings end with a zero.
+/// Strings are NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_remove(session: slabfs_session, name: *const c_char) -> i32 {
     call(|| {
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn slabfs_remove(session: slabfs_session, name: *const c_c
 /// Renames an object or a container; `how` is SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE.
 ///
 /// # Safety
-/// Strings end with a zero.
+/// Strings are NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_rename(
     session: slabfs_session,
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn slabfs_rename(
             SLABFS_EXCHANGE => RenameFlags::Exchange,
             other => {
                 return Err(Failure::invalid(format!(
-                    "{other} is no way to rename; give SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE"
+                    "{other} is not a rename mode; use SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE"
                 )));
             }
         };
@@ -230,10 +230,10 @@ pub unsafe extern "C" fn slabfs_rename(
     })
 }
 
-/// Says what has a path; an empty one is the root.
+/// Returns the attributes of a path; an empty path is the root.
 ///
 /// # Safety
-/// Strings end with a zero; `stat` is a place for one.
+/// Strings are NUL-terminated; `stat` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_stat_path(
     session: slabfs_session,
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn slabfs_stat_path(
 /// Lists a container; an empty path is the root.
 ///
 /// # Safety
-/// Strings end with a zero; `entries` is a place for one.
+/// Strings are NUL-terminated; `entries` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_list(
     session: slabfs_session,
@@ -273,10 +273,10 @@ pub unsafe extern "C" fn slabfs_list(
     })
 }
 
-/// How many entries a list has.
+/// The number of entries of a list.
 ///
 /// # Safety
-/// `count` is a place for one.
+/// `count` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_entries_count(entries: slabfs_entries, count: *mut usize) -> i32 {
     call(|| {
@@ -287,10 +287,10 @@ pub unsafe extern "C" fn slabfs_entries_count(entries: slabfs_entries, count: *m
     })
 }
 
-/// The entry `index` of a list, from 0.
+/// The entry `index`, from 0, of a list.
 ///
 /// # Safety
-/// `entry` is a place for one.
+/// `entry` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_entries_get(
     entries: slabfs_entries,
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn slabfs_entries_get(
     })
 }
 
-/// Gives a list back, with what its entries point to.
+/// Frees a list, and the data that its entries point to.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_entries_free(entries: slabfs_entries) -> i32 {
     call(|| ENTRIES.take(entries.id).map(drop))

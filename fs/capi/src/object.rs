@@ -1,4 +1,4 @@
-//! Objects: made, opened, measured, closed.
+//! The calls for objects: create, open, stat, resize, flush, sync, close.
 
 use std::ffi::c_char;
 use std::path::Path;
@@ -14,16 +14,16 @@ use crate::names::{shown, slabfs_stat};
 pub const SLABFS_READ: u32 = 1;
 /// For writing.
 pub const SLABFS_WRITE: u32 = 2;
-/// For both.
+/// For reading and writing.
 pub const SLABFS_READWRITE: u32 = 3;
 
-/// Most objects that are made in one call.
+/// The maximum number of objects created in one call.
 const MAX_MANY: usize = 1 << 20;
 
-/// Makes an object of this spec, whose name must be free, and opens it for reading and writing.
+/// Creates an object with this spec, under a name that must not exist, and opens it for reading and writing.
 ///
 /// # Safety
-/// Strings end with a zero; `object` is a place for one.
+/// Strings are NUL-terminated; `object` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_create(
     session: slabfs_session,
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn slabfs_create(
     })
 }
 
-/// Makes `count` objects, in requests of 1024, each of which is done wholly or not at all. `specs` has one for each.
+/// Creates `count` objects, in atomic requests of 1024 each. `specs` has one spec for each.
 ///
 /// # Safety
-/// `paths` and `specs` point to `count` each; strings end with a zero.
+/// `paths` and `specs` point to `count` elements each; strings are NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_create_many(
     session: slabfs_session,
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn slabfs_create_many(
 /// Opens an object; `access` is SLABFS_READ, SLABFS_WRITE or SLABFS_READWRITE.
 ///
 /// # Safety
-/// Strings end with a zero; `object` is a place for one.
+/// Strings are NUL-terminated; `object` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_open(
     session: slabfs_session,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn slabfs_open(
             SLABFS_READWRITE => Access::ReadWrite,
             other => {
                 return Err(Failure::invalid(format!(
-                    "{other} is no access; give SLABFS_READ, SLABFS_WRITE or SLABFS_READWRITE"
+                    "{other} is not an access mode; use SLABFS_READ, SLABFS_WRITE or SLABFS_READWRITE"
                 )));
             }
         };
@@ -108,12 +108,13 @@ pub unsafe extern "C" fn slabfs_open(
     })
 }
 
-/// Closes an object: its transfers that were started end first, and what was written goes to the servers. The handle is none any more, whatever the call returns.
+/// Closes an object: waits for its started transfers and flushes its dirty data to the servers. The handle
+/// becomes invalid, whatever the call returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_object_close(object: slabfs_object) -> i32 {
     call(|| {
         let object = OBJECTS.take(object.id)?;
-        // Another thread's call that still runs closes it then, with what was written flushed.
+        // If another thread's call still uses the object, the end of that call closes it, with its data flushed here.
         let flushed = match object.session().is_closed() {
             true => Ok(()),
             false => object.flush(),
@@ -123,10 +124,10 @@ pub extern "C" fn slabfs_object_close(object: slabfs_object) -> i32 {
     })
 }
 
-/// Says what an object is now.
+/// Returns the current attributes of an object.
 ///
 /// # Safety
-/// `stat` is a place for one.
+/// `stat` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_object_stat(object: slabfs_object, stat: *mut slabfs_stat) -> i32 {
     call(|| {
@@ -137,7 +138,8 @@ pub unsafe extern "C" fn slabfs_object_stat(object: slabfs_object, stat: *mut sl
     })
 }
 
-/// Gives an object other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone. The object is open for writing.
+/// Changes the dims of an object that is open for writing: each axis grows up to its max dim, or shrinks;
+/// elements outside are discarded.
 ///
 /// # Safety
 /// `dims` points to `rank` numbers.
@@ -154,13 +156,13 @@ pub unsafe extern "C" fn slabfs_set_dims(
     })
 }
 
-/// Sends what was written through this handle to the servers.
+/// Flushes data written through this handle to the servers.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_flush(object: slabfs_object) -> i32 {
     call(|| Ok(OBJECTS.get(object.id)?.flush()?))
 }
 
-/// Brings everything of an object onto the servers' disks.
+/// Writes back all dirty data of an object and makes it durable on the servers.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_object_sync(object: slabfs_object) -> i32 {
     call(|| Ok(OBJECTS.get(object.id)?.sync()?))

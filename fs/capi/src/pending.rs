@@ -1,7 +1,7 @@
-//! A transfer under way for a program in C: anybody may start, test, wait for, cancel or free it, at the same time.
+//! A transfer of a C program: any threads may start, test, wait for, cancel or free it concurrently.
 //!
-//! The program lends the buffer from the start to the end of the transfer; nothing here knows whether it keeps to that.
-//! What the library promises: from the end on, which `wait` and `free` wait for, it does not touch the buffer.
+//! The library uses the program's buffer from the start to the end of the transfer; it cannot check that the program
+//! leaves it alone meanwhile. After the end, which `wait` and `free` wait for, the library does not touch the buffer.
 
 use parking_lot::Mutex;
 use slabfs_fs::session::{Control, Error, Failed, Object, Transfer};
@@ -15,13 +15,13 @@ pub(crate) struct Borrowed {
     len: usize,
 }
 
-// SAFETY: bytes at an address, which the program may use from any thread.
+// SAFETY: plain memory, which any thread may use.
 unsafe impl Send for Borrowed {}
 
 impl Borrowed {
     /// # Safety
-    /// `start` points to `len` bytes until the transfer that gets this has ended, that nobody else writes, and, if it is
-    /// read into, nobody else reads meanwhile. It is no NULL unless `len` is 0.
+    /// Until the transfer that takes this has ended, `start` points to `len` bytes that no other code writes and, for a
+    /// read, no other code reads. It is not NULL unless `len` is 0.
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Borrowed {
         Borrowed { start, len }
     }
@@ -31,7 +31,7 @@ impl AsRef<[u8]> for Borrowed {
     fn as_ref(&self) -> &[u8] {
         match self.len {
             0 => &[],
-            // SAFETY: as the constructor asks.
+            // SAFETY: guaranteed by the constructor's contract.
             len => unsafe { std::slice::from_raw_parts(self.start, len) },
         }
     }
@@ -41,29 +41,29 @@ impl AsMut<[u8]> for Borrowed {
     fn as_mut(&mut self) -> &mut [u8] {
         match self.len {
             0 => &mut [],
-            // SAFETY: as the constructor asks.
+            // SAFETY: guaranteed by the constructor's contract.
             len => unsafe { std::slice::from_raw_parts_mut(self.start, len) },
         }
     }
 }
 
-/// A transfer, and its result when it has ended and somebody looked.
+/// A transfer, and its result once it has been waited for.
 #[derive(Debug)]
 pub(crate) struct Pending {
     control: Control,
-    /// What errors are about.
+    /// The path that error messages name.
     path: String,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 enum State {
-    Under(Transfer<Borrowed>),
-    Over(Result<(), Failure>),
+    Unfinished(Transfer<Borrowed>),
+    Ended(Result<(), Failure>),
 }
 
 impl Pending {
-    /// What became of making one.
+    /// Wraps the result of creating a transfer.
     pub(crate) fn of(
         object: &Object,
         made: Result<Transfer<Borrowed>, Failed<Borrowed>>,
@@ -73,7 +73,7 @@ impl Pending {
         Ok(Pending {
             control: transfer.control(),
             path,
-            state: Mutex::new(State::Under(transfer)),
+            state: Mutex::new(State::Unfinished(transfer)),
         })
     }
 
@@ -86,28 +86,29 @@ impl Pending {
         started.map_err(|error| Failure::from(Error::from(error)).about(&self.path))
     }
 
-    /// Waits for its end, after starting it if nobody has; the same result for all who wait.
+    /// Waits for its end, starting it if necessary; all waiters get the same result.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
-        // One that is refused ends below with that.
+        // If the start is refused, the wait below returns that error.
         if self.control.start().is_ok() {
             self.control.wait();
         }
         let mut state = self.state.lock();
-        if let State::Over(result) = &*state {
+        if let State::Ended(result) = &*state {
             return result.clone();
         }
-        let State::Under(transfer) = std::mem::replace(&mut *state, State::Over(Ok(()))) else {
+        let State::Unfinished(transfer) = std::mem::replace(&mut *state, State::Ended(Ok(())))
+        else {
             return Ok(());
         };
         let result = match transfer.wait() {
             Ok(_) => Ok(()),
             Err(failed) => Err(Failure::from(Error::from(failed)).about(&self.path)),
         };
-        *state = State::Over(result.clone());
+        *state = State::Ended(result.clone());
         result
     }
 
-    /// Ends it, done or not.
+    /// Cancels it if necessary, and waits for its end.
     pub(crate) fn end(&self) {
         self.control.cancel();
         self.control.wait();

@@ -1,16 +1,15 @@
-//! What a process has of its own, and its children have not.
+//! Per-process state that a `fork` child does not inherit.
 //!
-//! After `fork` a child has the memory of its parent: sockets on which both would talk, write-behind that both would
-//! send, and locks that threads held which are not there any more. So all that handles stand for lies in an [`Own`],
-//! which is empty in a child: whatever it asks for is no handle there, and nothing of its parent is looked at, locked or
-//! dropped.
+//! After `fork`, a child has a copy of its parent's memory: sockets that both would use, dirty data that both would
+//! write back, and locks held by threads that do not exist in the child. So the tables of handles are in an [`Own`],
+//! which is empty in a child: all handles are invalid there, and nothing of the parent is accessed, locked or dropped.
 //!
-//! The process is told by its number at each call, which also holds where `fork` runs no handlers.
+//! Each call compares the process id, which also works where `fork` runs no `atfork` handlers.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A `T` for each process, made when it is first asked for. Those of the parents stay as they are, for good.
+/// A `T` for each process, created on first use. The parents' copies are never touched or freed.
 pub(crate) struct Own<T> {
     last: AtomicPtr<Of<T>>,
 }
@@ -20,7 +19,7 @@ struct Of<T> {
     /// Whether a parent of the process has used the library.
     inherited: bool,
     own: T,
-    /// The parent's, so that it does not count as lost.
+    /// The parent's, so that leak checkers do not report it.
     _before: AtomicPtr<Of<T>>,
 }
 
@@ -31,12 +30,12 @@ impl<T: Default + Send + Sync + 'static> Own<T> {
         }
     }
 
-    /// That of this process.
+    /// The value of this process.
     pub(crate) fn here(&self) -> &'static T {
         &self.of().own
     }
 
-    /// Whether a process that this one comes from had one.
+    /// Whether an ancestor of this process had one.
     pub(crate) fn inherited(&self) -> bool {
         self.of().inherited
     }
@@ -45,7 +44,7 @@ impl<T: Default + Send + Sync + 'static> Own<T> {
         let process = std::process::id();
         loop {
             let last = self.last.load(Ordering::Acquire);
-            // SAFETY: what is there came from a box, and is never freed.
+            // SAFETY: it came from a box, and is never freed.
             let before = unsafe { last.as_ref() };
             if let Some(here) = before
                 && here.process == process
@@ -63,7 +62,7 @@ impl<T: Default + Send + Sync + 'static> Own<T> {
                 .compare_exchange(last, made, Ordering::AcqRel, Ordering::Acquire);
             if put.is_err() {
                 // Another thread was first.
-                // SAFETY: of the box above; nobody has seen it.
+                // SAFETY: from the box above; no other thread has seen it.
                 drop(unsafe { Box::from_raw(made) });
             }
         }
@@ -76,7 +75,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn threads_of_a_process_have_the_same() {
+    fn threads_of_a_process_share_a_value() {
         static NUMBERS: Own<Mutex<Vec<usize>>> = Own::new();
         std::thread::scope(|scope| {
             for number in 0..8 {

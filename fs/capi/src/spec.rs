@@ -1,4 +1,4 @@
-//! What an object is to be, said piece by piece.
+//! The calls for specs, which collect the properties of objects to create.
 
 use std::ffi::c_char;
 
@@ -10,10 +10,10 @@ use crate::error::{Failure, call};
 use crate::handles::{SESSIONS, SPECS, slabfs_session, slabfs_spec};
 use crate::tags::{slabfs_tag, value};
 
-/// A spec that says nothing yet: a byte object, unless the container's defaults say otherwise.
+/// Creates an empty spec: a byte object, unless the container has other defaults.
 ///
 /// # Safety
-/// `spec` is a place for one.
+/// `spec` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_spec_new(spec: *mut slabfs_spec) -> i32 {
     call(|| {
@@ -25,18 +25,18 @@ pub unsafe extern "C" fn slabfs_spec_new(spec: *mut slabfs_spec) -> i32 {
     })
 }
 
-/// Gives a spec back.
+/// Frees a spec.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_spec_free(spec: slabfs_spec) -> i32 {
     call(|| SPECS.take(spec.id).map(drop))
 }
 
-/// Says one property by its name and its text, as `slabfs create` takes them: dims (16,16), dtype (f4), max_dims
-/// (unlimited,16), fill (nan), layout (aligned, canonical, grid:64,64), codec (shuffle+zstd:3), placement (dynamic,
-/// region, object, local, server:3).
+/// Sets a property by name and text, with the syntax of `slabfs create`: dims (16,16), dtype (f4), max_dims
+/// (unlimited,16), fill (nan), layout (aligned, canonical, grid:64,64), codec (shuffle+zstd:3), placement
+/// (dynamic, region, object, local, server:3).
 ///
 /// # Safety
-/// Strings end with a zero.
+/// Strings are NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_spec_set(
     spec: slabfs_spec,
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn slabfs_spec_set(
     })
 }
 
-/// Says the dims, slowest axis first.
+/// Sets the dims, slowest axis first.
 ///
 /// # Safety
 /// `dims` points to `rank` numbers.
@@ -68,10 +68,10 @@ pub unsafe extern "C" fn slabfs_spec_dims(spec: slabfs_spec, rank: usize, dims: 
     })
 }
 
-/// Says a tag; its `path` does not matter.
+/// Sets a tag; its `path` is ignored.
 ///
 /// # Safety
-/// What the tag points to is there.
+/// The pointers in the tag are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_spec_tag(spec: slabfs_spec, tag: *const slabfs_tag) -> i32 {
     call(|| {
@@ -79,24 +79,24 @@ pub unsafe extern "C" fn slabfs_spec_tag(spec: slabfs_spec, tag: *const slabfs_t
         let (key, tag) = unsafe { value(one(tag, "tag")?)? };
         let Some(tag) = tag else {
             return Err(Failure::invalid(
-                "a spec has no tags to remove; leave SLABFS_TAG_REMOVE out",
+                "a spec cannot remove tags; do not use SLABFS_TAG_REMOVE",
             ));
         };
         change(spec, |spec| Ok(spec.tag(key, tag)))
     })
 }
 
-/// Says the permission bits; what the umask leaves of 0666 if nothing is said.
+/// Sets the permission bits; the default is 0666 less the umask.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_spec_mode(spec: slabfs_spec, mode: u32) -> i32 {
     call(|| change(spec, |spec| Ok(spec.mode(mode))))
 }
 
-/// Says all that is not said yet as another object has it, but for its data and its tags. What does not go with what
-/// is said is left out.
+/// Takes all properties that are not set yet from another object, except its data and its tags. Properties that
+/// conflict with those already set are skipped.
 ///
 /// # Safety
-/// Strings end with a zero.
+/// Strings are NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_spec_like(
     spec: slabfs_spec,
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn slabfs_spec_like(
     })
 }
 
-/// Changes a spec; a change that fails leaves it as it was.
+/// Changes a spec; a failed change has no effect.
 fn change(
     spec: slabfs_spec,
     how: impl FnOnce(ObjectSpec) -> Result<ObjectSpec, Failure>,

@@ -1,4 +1,4 @@
-//! Tags: many set and removed in one request, all of something's asked for.
+//! The calls for tags: set and remove many in one request, get all of an object or container.
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -9,9 +9,9 @@ use crate::argument::{MAX_TEXT, Out, bytes, list, path, text};
 use crate::error::{Failure, call};
 use crate::handles::{SESSIONS, TAGS, slabfs_session, slabfs_tags};
 
-/// Text or bytes as an extended attribute has them: nobody said what they are.
+/// Untyped text or bytes, like the value of an extended attribute.
 pub const SLABFS_TAG_AUTO: u32 = 0;
-/// A whole number: `integer`.
+/// An integer: `integer`.
 pub const SLABFS_TAG_INT: u32 = 1;
 /// A floating-point number: `real`.
 pub const SLABFS_TAG_FLOAT: u32 = 2;
@@ -21,45 +21,45 @@ pub const SLABFS_TAG_TEXT: u32 = 3;
 pub const SLABFS_TAG_BYTES: u32 = 4;
 /// A list, as JSON in `data` and `len`: `[1, 2.5, "a"]`.
 pub const SLABFS_TAG_LIST: u32 = 5;
-/// To be removed; removing what is not there is no error.
+/// Removes the tag; a missing tag is no error.
 pub const SLABFS_TAG_REMOVE: u32 = 6;
 
-/// Most tags in one request.
+/// The maximum number of tags in one request.
 const MAX_EDITS: usize = 8192;
 
-/// A tag of something: one that is set or removed, or one that was asked for.
+/// A tag of an object or a container, to set or remove, or as returned.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_tag {
-    /// Whose, from the root; NULL in an answer, where it is known.
+    /// The path of the object or container from the root; NULL in returned tags.
     pub path: *const c_char,
     /// Its key.
     pub key: *const c_char,
-    /// What it is: SLABFS_TAG_INT and so on.
+    /// The type: SLABFS_TAG_INT etc.
     pub kind: u32,
-    /// Zero.
+    /// Must be zero.
     pub reserved: u32,
     /// The value of SLABFS_TAG_INT.
     pub integer: i64,
     /// The value of SLABFS_TAG_FLOAT.
     pub real: f64,
-    /// The bytes of the other kinds; in an answer of numbers, too, as text.
+    /// The bytes of the other types; in returned tags also numbers, as text.
     pub data: *const c_void,
-    /// How many.
+    /// The length of `data`.
     pub len: usize,
 }
 
-/// Key and value; none of one that is to be removed.
+/// The key and the value; no value for a tag to be removed.
 ///
 /// # Safety
-/// What it points to is there.
+/// Its pointers are valid.
 pub(crate) unsafe fn value(tag: &slabfs_tag) -> Result<(String, Option<Tag>), Failure> {
     let invalid = |error: &dyn std::fmt::Display| Failure::invalid(error.to_string());
     // SAFETY: the caller's.
     let key = unsafe { text(tag.key, "key", MAX_TEXT)? };
     if tag.reserved != 0 {
         return Err(Failure::invalid(
-            "a tag's reserved part is not 0; set the whole struct to zero first",
+            "a tag's reserved member is not 0; set the entire struct to zero first",
         ));
     }
     let kind = match tag.kind {
@@ -75,7 +75,7 @@ pub(crate) unsafe fn value(tag: &slabfs_tag) -> Result<(String, Option<Tag>), Fa
         SLABFS_TAG_LIST => TagKind::List,
         other => {
             return Err(Failure::invalid(format!(
-                "{other} is no kind of tag; give SLABFS_TAG_INT and so on"
+                "{other} is not a type of tag; use SLABFS_TAG_INT etc."
             )));
         }
     };
@@ -85,11 +85,11 @@ pub(crate) unsafe fn value(tag: &slabfs_tag) -> Result<(String, Option<Tag>), Fa
     Ok((key.to_owned(), Some(value)))
 }
 
-/// Sets and removes tags of objects and containers in one request, all of it or nothing. `slabfs_error_index` says
-/// which one an error is about.
+/// Sets and removes tags of objects and containers in one atomic request. `slabfs_error_index` gives the index of
+/// the tag that caused an error.
 ///
 /// # Safety
-/// `tags` points to `count` of them, and what they point to is there.
+/// `tags` points to `count` tags, whose pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_tag_put(
     session: slabfs_session,
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn slabfs_tag_put(
         let session = SESSIONS.get(session.id)?;
         // SAFETY: the caller's.
         let tags = unsafe { list(tags, count, "tags", MAX_EDITS)? };
-        // Tags of the same path that stand together are one edit, which begins with this one.
+        // Consecutive tags of the same path are one edit; `firsts` has the index of its first tag.
         let mut edits: Vec<TagEdit> = Vec::new();
         let mut firsts = Vec::new();
         for (index, tag) in tags.iter().enumerate() {
@@ -136,10 +136,10 @@ pub unsafe extern "C" fn slabfs_tag_put(
     })
 }
 
-/// All tags of an object or a container, by their keys.
+/// Returns all tags of an object or a container, sorted by key.
 ///
 /// # Safety
-/// Strings end with a zero; `tags` is a place for one.
+/// Strings are NUL-terminated; `tags` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_tags_of(
     session: slabfs_session,
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn slabfs_tags_of(
         let found = found.into_iter().map(|(key, mut tag)| {
             let mut key = key.into_bytes();
             key.push(0);
-            // Texts are strings of C, too.
+            // Make texts valid C strings.
             tag.bytes.push(0);
             (key, tag)
         });
@@ -163,10 +163,10 @@ pub unsafe extern "C" fn slabfs_tags_of(
     })
 }
 
-/// How many tags a list has.
+/// The number of tags of a list.
 ///
 /// # Safety
-/// `count` is a place for one.
+/// `count` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_tags_count(tags: slabfs_tags, count: *mut usize) -> i32 {
     call(|| {
@@ -177,11 +177,11 @@ pub unsafe extern "C" fn slabfs_tags_count(tags: slabfs_tags, count: *mut usize)
     })
 }
 
-/// The tag `index` of a list, from 0. What it points to is there until the list is given back; behind the bytes
-/// of its value stands a zero.
+/// The tag `index`, from 0, of a list. Its pointers are valid until the list is freed; a NUL follows the bytes of
+/// its value.
 ///
 /// # Safety
-/// `tag` is a place for one.
+/// `tag` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_tags_get(
     tags: slabfs_tags,
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn slabfs_tags_get(
     })
 }
 
-/// Gives a list back, with what its tags point to.
+/// Frees a list, and the data that its tags point to.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_tags_free(tags: slabfs_tags) -> i32 {
     call(|| TAGS.take(tags.id).map(drop))

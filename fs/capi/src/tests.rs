@@ -1,4 +1,4 @@
-//! Hostile arguments get a code and a message; a panic stops at the border.
+//! Tests of invalid arguments, which get a code and a message, and of panics, which are caught.
 
 mod batches;
 #[path = "../../tests/sockets/mod.rs"]
@@ -38,7 +38,7 @@ fn each_thread_has_its_message() {
 #[test]
 fn codes_have_names() {
     for code in SLABFS_ECANCELLED..=SLABFS_OK {
-        // SAFETY: names are strings for good.
+        // SAFETY: names are static strings.
         let name = unsafe { CStr::from_ptr(slabfs_error_name(code)) };
         assert!(name.to_str().unwrap().starts_with("SLABFS_"), "{code}");
     }
@@ -48,7 +48,7 @@ fn codes_have_names() {
 }
 
 #[test]
-fn handles_that_are_none_are_errors() {
+fn invalid_handles_are_errors() {
     let (session, object, spec) = (
         slabfs_session { id: u64::MAX },
         slabfs_object { id: 0 },
@@ -59,7 +59,7 @@ fn handles_that_are_none_are_errors() {
     let transfer = slabfs_transfer { id: 1 << 52 };
     let mut stat = std::mem::MaybeUninit::uninit();
     let mut count = 0;
-    // SAFETY: what pointers there are lead to what the calls ask for.
+    // SAFETY: all pointers are as the calls require.
     unsafe {
         for code in [
             slabfs_sync(session),
@@ -91,12 +91,12 @@ fn handles_that_are_none_are_errors() {
 }
 
 #[test]
-fn null_and_what_is_too_much_are_errors() {
+fn null_and_excessive_lengths_are_errors() {
     let mut session = slabfs_session { id: 0 };
     let mut spec = slabfs_spec { id: 0 };
     let long = vec![b'x'; 1 << 20];
     let bad = [0xffu8, 0];
-    // SAFETY: strings that are not NULL are some, or longer than is looked at.
+    // SAFETY: non-NULL strings are valid, or longer than the limit that is read.
     unsafe {
         assert_eq!(slabfs_spec_new(null_mut()), SLABFS_EINVALID);
         assert_eq!(slabfs_spec_new(&mut spec), SLABFS_OK);

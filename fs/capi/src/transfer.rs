@@ -1,4 +1,4 @@
-//! Transfers: made, started, tested, waited for, cancelled, alone and many as one.
+//! The calls for transfers: create, start, test, wait, cancel, free; single or many together.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -11,29 +11,30 @@ use crate::error::{Failure, call};
 use crate::handles::{OBJECTS, TRANSFERS, slabfs_object, slabfs_transfer};
 use crate::pending::{Borrowed, Pending};
 
-/// Most transfers of a call.
+/// The maximum number of transfers in a call.
 const MAX_TRANSFERS: usize = 1 << 20;
 
-/// How the elements of a transfer lie in its buffer; all zero is packed, of the object's dtype. They pair up with those
-/// of the object's selection in row-major order of both, so that only their numbers have to agree.
+/// The memory layout of a transfer's elements in its buffer; all zero means packed, with the object's dtype. The
+/// elements in memory correspond to those of the object's selection in row-major order of both; only their
+/// numbers must be equal.
 #[repr(C)]
 #[derive(Debug)]
 pub struct slabfs_memory {
-    /// Where the first element lies, in bytes from the start of the buffer.
+    /// The offset of the first element in the buffer, in bytes.
     pub offset: u64,
-    /// Axes of `shape` and `strides`.
+    /// The length of `shape` and `strides`.
     pub rank: usize,
-    /// Elements an axis, slowest first. NULL: as the object's selection.
+    /// Elements per axis, slowest first. NULL: the shape of the object's selection.
     pub shape: *const u64,
-    /// Bytes from an element to the next along each axis. NULL: packed, and `rank` and `shape` mean nothing.
+    /// The stride of each axis in bytes. NULL: packed; `rank` and `shape` are ignored.
     pub strides: *const u64,
-    /// The type of the elements in memory, in NumPy's letters. NULL: the object's.
+    /// The type of the elements in memory, in NumPy notation. NULL: the object's.
     pub dtype: *const c_char,
-    /// Zero.
+    /// Must be zero.
     pub reserved: [u64; 4],
 }
 
-/// A buffer and how elements lie in it.
+/// A buffer and its memory layout.
 struct Buffer {
     start: *mut u8,
     len: usize,
@@ -41,13 +42,13 @@ struct Buffer {
 }
 
 /// # Safety
-/// What `memory` points to is there.
+/// `memory` is NULL or points to valid data.
 unsafe fn described(
     start: *mut u8,
     len: usize,
     memory: *const slabfs_memory,
 ) -> Result<Buffer, Failure> {
-    // SAFETY: nothing is read; a NULL and what is too long are errors.
+    // SAFETY: nothing is read; NULL and excessive lengths are errors.
     unsafe { bytes(start.cast_const().cast(), len)? };
     // SAFETY: the caller's.
     let Some(how) = (unsafe { memory.as_ref() }) else {
@@ -86,7 +87,7 @@ unsafe fn described(
         })?);
     }
     Ok(Buffer {
-        // Within the buffer, or at its end; of a NULL nothing is added.
+        // Within the buffer, or at its end; the offset of NULL is 0.
         start: start.wrapping_add(offset),
         len: len - offset,
         memory,
@@ -94,7 +95,7 @@ unsafe fn described(
 }
 
 /// # Safety
-/// What `hyperslab` points to is there.
+/// `hyperslab` is NULL or points to valid data.
 unsafe fn select<'a>(hyperslab: *const slabfs_slab) -> Result<Select<'a>, Failure> {
     // SAFETY: the caller's.
     match unsafe { hyperslab.as_ref() } {
@@ -104,13 +105,13 @@ unsafe fn select<'a>(hyperslab: *const slabfs_slab) -> Result<Select<'a>, Failur
     }
 }
 
-/// Makes a transfer of a hyperslab of an object (NULL: all of it) into `len` bytes at `buffer`, which are as `memory`
-/// describes them (NULL: packed). From `slabfs_transfer_start` until it has ended the buffer is the library's: nobody
-/// else may use it.
+/// Creates a transfer that reads a hyperslab of an object (NULL: all of it) into `len` bytes at `buffer`, with
+/// the layout `memory` (NULL: packed). From `slabfs_transfer_start` until the transfer has ended, the library
+/// owns the buffer: no other code may use it.
 ///
 /// # Safety
-/// `buffer` points to `len` bytes until the transfer has ended or was freed; what the others point to is there during the
-/// call.
+/// `buffer` points to `len` bytes until the transfer has ended or was freed; the other pointers are valid during
+/// the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_read(
     object: slabfs_object,
@@ -134,11 +135,12 @@ pub unsafe extern "C" fn slabfs_transfer_read(
     })
 }
 
-/// Makes a transfer of `len` bytes at `buffer`, which are as `memory` describes them (NULL: packed), to a hyperslab of
-/// an object (NULL: all of it). From `slabfs_transfer_start` until it has ended nobody may change the buffer.
+/// Creates a transfer that writes `len` bytes at `buffer`, with the layout `memory` (NULL: packed), to a
+/// hyperslab of an object (NULL: all of it). From `slabfs_transfer_start` until the transfer has ended, the
+/// buffer must not be changed.
 ///
 /// # Safety
-/// As of `slabfs_transfer_read`.
+/// As for `slabfs_transfer_read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_write(
     object: slabfs_object,
@@ -149,7 +151,7 @@ pub unsafe extern "C" fn slabfs_transfer_write(
     transfer: *mut slabfs_transfer,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller's; what is written from is not changed.
+        // SAFETY: the caller's; a write transfer does not change its buffer.
         unsafe {
             let out = Out::new(transfer, "transfer")?;
             let object = OBJECTS.get(object.id)?;
@@ -162,23 +164,24 @@ pub unsafe extern "C" fn slabfs_transfer_write(
     })
 }
 
-/// Gives a transfer a handle.
+/// Assigns a handle to a transfer.
 pub(crate) fn put(pending: Pending, out: &Out<slabfs_transfer>) {
     let id = TRANSFERS.put(pending);
     out.set(slabfs_transfer { id });
 }
 
-/// Starts a transfer; once is enough. Returns at once, unless so much is under way that it has to wait for room.
+/// Starts a transfer; a repeated start has no effect. Returns at once, unless the limit of data in flight is
+/// reached.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_transfer_start(transfer: slabfs_transfer) -> i32 {
     call(|| TRANSFERS.get(transfer.id)?.start())
 }
 
-/// Starts `count` transfers of one session as one: all that they need of a data server travels in one message (in several
-/// above 64 MiB), writes first. Each ends with its own result.
+/// Starts `count` transfers of one session together: their requests to a data server travel in one message (in
+/// several above 64 MiB), writes first. Each transfer ends with its own result.
 ///
 /// # Safety
-/// `transfers` points to `count` of them.
+/// `transfers` points to `count` transfers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_start_all(
     count: usize,
@@ -191,10 +194,10 @@ pub unsafe extern "C" fn slabfs_transfer_start_all(
     })
 }
 
-/// Says in `ended` whether a transfer has ended, so that `slabfs_transfer_wait` would not wait.
+/// Sets `ended` to 1 if a transfer has ended, so that `slabfs_transfer_wait` would not block; otherwise to 0.
 ///
 /// # Safety
-/// `ended` is a place for one.
+/// `ended` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_test(transfer: slabfs_transfer, ended: *mut i32) -> i32 {
     call(|| {
@@ -205,18 +208,18 @@ pub unsafe extern "C" fn slabfs_transfer_test(transfer: slabfs_transfer, ended: 
     })
 }
 
-/// Waits for the end of a transfer, after starting it if it was not, and returns its result; the buffer is the caller's
-/// again. Any number of threads may wait.
+/// Waits for the end of a transfer, starting it if necessary, and returns its result. Then the caller owns the
+/// buffer again. Any number of threads may wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_transfer_wait(transfer: slabfs_transfer) -> i32 {
     call(|| TRANSFERS.get(transfer.id)?.wait())
 }
 
-/// Waits for the end of `count` transfers; those that were not started are, as one. Returns the first result that is an
-/// error, and `slabfs_error_index` says whose; all have ended in any case.
+/// Waits for the end of `count` transfers, first starting together those that were not started. Returns the first
+/// error; `slabfs_error_index` gives the index of its transfer. All transfers have ended in any case.
 ///
 /// # Safety
-/// `transfers` points to `count` of them.
+/// `transfers` points to `count` transfers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_wait_all(
     count: usize,
@@ -225,7 +228,7 @@ pub unsafe extern "C" fn slabfs_transfer_wait_all(
     call(|| {
         // SAFETY: the caller's.
         let all = unsafe { all(count, transfers)? };
-        // What cannot be started as one is started one by one, and says so if that cannot be either.
+        // If they cannot be started together, `wait` starts them one by one and returns the errors.
         let _ = start(&all);
         let mut first = Ok(());
         for (index, transfer) in all.iter().enumerate() {
@@ -236,8 +239,8 @@ pub unsafe extern "C" fn slabfs_transfer_wait_all(
     })
 }
 
-/// Ends a transfer without doing anything if it has not begun. One under way ends with SLABFS_ECANCELLED if nothing of
-/// it was done, else with its result: `slabfs_transfer_wait` tells.
+/// Cancels a transfer. It ends with SLABFS_ECANCELLED if no part of it was done yet, otherwise with its result,
+/// which `slabfs_transfer_wait` returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_transfer_cancel(transfer: slabfs_transfer) -> i32 {
     call(|| {
@@ -246,8 +249,8 @@ pub extern "C" fn slabfs_transfer_cancel(transfer: slabfs_transfer) -> i32 {
     })
 }
 
-/// Gives a transfer back. One that has not ended is cancelled, and its end waited for: the buffer is the caller's again
-/// when this returns.
+/// Frees a transfer. A transfer that has not ended is cancelled first, and the call waits for its end; afterwards
+/// the caller owns the buffer again.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_transfer_free(transfer: slabfs_transfer) -> i32 {
     call(|| {
@@ -257,7 +260,7 @@ pub extern "C" fn slabfs_transfer_free(transfer: slabfs_transfer) -> i32 {
 }
 
 /// # Safety
-/// `transfers` points to `count` of them.
+/// `transfers` points to `count` transfers.
 unsafe fn all(
     count: usize,
     transfers: *const slabfs_transfer,

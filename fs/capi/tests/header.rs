@@ -1,10 +1,10 @@
-//! `include/slabfs.h` and `symbols` are what the sources say, and the man pages name every call. `SLABFS_BLESS=1` writes
-//! the header anew, and calls that are new into `symbols`, under the version that is being made.
+//! Tests that `include/slabfs.h` and `symbols` match the sources, and that the man pages name every call.
+//! `SLABFS_BLESS=1` regenerates the header, and adds new calls to `symbols`, under the version being developed.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// What cbindgen makes of the sources.
+/// The header that cbindgen generates from the sources.
 fn made() -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("cbindgen.toml");
@@ -27,11 +27,11 @@ fn made() -> String {
     let mut header = Vec::new();
     builder.generate().expect("a header").write(&mut header);
     let header = String::from_utf8(header).expect("UTF-8");
-    // What a caller keeps to is a paragraph there, without the heading that Rust gives it.
+    // The safety section is a plain paragraph there, without Rust's heading.
     header.replace(" # Safety\n", "")
 }
 
-/// The version of symbols that are new.
+/// The version of new symbols.
 const VERSION: &str = "SLABFS_0.1";
 
 fn is_call(name: &str) -> bool {
@@ -60,7 +60,7 @@ fn compare(file: &str, made: &str) {
     let there = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         there == made,
-        "fs/capi/{file} is not what the sources say; look at what changed, and write it anew with \
+        "fs/capi/{file} does not match the sources; check the difference, and regenerate it with \
          SLABFS_BLESS=1 cargo test -p slabfs-capi --test header"
     );
 }
@@ -71,10 +71,10 @@ fn read(file: &str) -> String {
 }
 
 #[test]
-fn the_header_and_the_symbols_are_those_of_the_sources() {
+fn the_header_and_the_symbols_match_the_sources() {
     let header = made();
     compare("include/slabfs.h", &header);
-    // Each keeps the version it came with.
+    // Each symbol keeps the version that introduced it.
     let symbols = read("symbols");
     let versions: HashMap<&str, &str> = symbols
         .lines()
@@ -99,7 +99,7 @@ fn every_call_has_a_man_page() {
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("man")).expect("man")
     {
         let text = std::fs::read_to_string(entry.expect("a page").path()).expect("a page");
-        // The names stand in the second section, before the dash.
+        // The names are in the second section, before the dash.
         let names = text
             .split(".SH")
             .nth(1)
@@ -115,7 +115,7 @@ fn every_call_has_a_man_page() {
     let mut declared: HashSet<&str> = functions(&header).into_iter().collect();
     let gfs = read("include/gfs_compat.h");
     declared.extend(functions(&gfs));
-    // What is in a header alone; two underscores are its own.
+    // Inline functions of the header; names with two underscores are private.
     let inline = read("include/slabfs_ioctl.h");
     let inline = inline
         .lines()

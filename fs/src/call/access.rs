@@ -1,23 +1,23 @@
-//! What a mode lets a caller do: the check that the kernel makes for every other request.
+//! Permissions by mode bits: the check that the kernel makes for every other request.
 
 use slabfs_mdserver::api::{Attr, Kind};
 
 use super::Caller;
 
-/// What is wanted of an inode.
+/// The access to an inode that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// To know its content; of a directory its names.
+    /// Read its content; for a directory, list it.
     Read,
-    /// To change it.
+    /// Change it.
     Write,
-    /// To find a name in a directory.
+    /// Look up a name in a directory.
     Search,
-    /// To make a name in a directory.
+    /// Create or remove a name in a directory.
     Make,
 }
 
-/// Whether `caller` may do with an inode what is wanted.
+/// Whether `caller` has this access to an inode.
 pub(crate) fn allows(attr: &Attr, caller: &Caller, want: Want) -> bool {
     if caller.is_root() {
         return true;
@@ -45,7 +45,7 @@ mod tests {
     use slabfs_mdserver::api::{ROOT, Time};
 
     #[test]
-    fn the_nearest_class_decides() {
+    fn the_most_specific_class_decides() {
         let attr = Attr {
             ino: ROOT,
             kind: Kind::Directory,

@@ -1,21 +1,21 @@
-//! Who calls, and what he may do.
+//! The caller of a request, and its permissions.
 
-/// A user as the kernel knows him.
+/// A user as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
     /// User.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
 }
 
 impl Caller {
-    /// The user `uid` with the group `gid`, as the process `pid`, whose further groups are looked up.
+    /// The user `uid` with the group `gid`, as the process `pid`, whose supplementary groups are looked up.
     ///
-    /// A FUSE request carries one group only. Where the process cannot be looked at, or is not that
-    /// user's any more, the user is left with that one.
+    /// A FUSE request carries one group only. If the process cannot be examined, or no longer belongs to that user, the
+    /// caller has just that group.
     pub fn of_process(uid: u32, gid: u32, pid: u32) -> Caller {
         let groups = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .ok()
@@ -25,7 +25,7 @@ impl Caller {
         Caller { uid, gid, groups }
     }
 
-    /// The user whose rights this process has now.
+    /// The effective user of this process.
     pub fn of_this_process() -> Caller {
         Caller {
             uid: nix::unistd::geteuid().as_raw(),
@@ -38,12 +38,12 @@ impl Caller {
         }
     }
 
-    /// Whether he may do as he likes.
+    /// Whether this is the superuser.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether he is in a group.
+    /// Whether the user is in a group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_others_are_not_taken() {
+    fn groups_of_another_user_are_not_adopted() {
         let me = Caller::of_process(u32::MAX, 7, std::process::id());
         assert_eq!(me.groups, [] as [u32; 0]);
         assert!(me.in_group(7) && !me.in_group(8) && !me.is_root());

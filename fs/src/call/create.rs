@@ -1,8 +1,8 @@
 //! `create`: many objects in one request.
 //!
-//! They go to the metadata service in batches of at most [`MAX_CREATE`]; each batch happens wholly or not at
-//! all. So does a whole request that fits into one batch. What is wrong with an object is looked for in all
-//! of them before the first batch is sent, as far as that can be seen without the service.
+//! They are sent to the metadata service in batches of at most [`MAX_CREATE`]; each batch is atomic, and so is a
+//! request that fits into one batch. All objects are checked before the first batch is sent, as far as that is possible
+//! without the service.
 
 use std::collections::HashMap;
 
@@ -22,26 +22,26 @@ use crate::view::defaults::tags_of_json;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {
-    /// Where the objects' paths begin; the root if it is not given.
+    /// The container that the objects' paths are relative to; the root by default.
     #[serde(default, rename = "in")]
     within: Option<PathText>,
-    /// Permission bits; the umask is already taken off.
+    /// Permission bits, with the umask applied.
     #[serde(default = "usual_mode")]
     mode: u32,
     objects: Vec<Value>,
 }
 
-/// The set-group-id bit. A directory with it gives its group to what is made in it.
+/// The set-group-id bit. A directory with it gives its group to entries created in it.
 const SETGID: u32 = 0o2000;
 
 fn usual_mode() -> u32 {
     0o644
 }
 
-/// An object to be made, as JSON describes it.
+/// An object to create, as described in JSON.
 #[derive(Debug)]
 pub struct Described {
-    /// Where.
+    /// Its path.
     pub path: PathText,
     /// Its properties.
     pub spec: SpecChange,
@@ -53,7 +53,7 @@ impl Described {
     /// Reads `{"path": "x", "dims": [4, 4], "dtype": "f4", "tags": {"step": 3}}`.
     ///
     /// # Errors
-    /// In words: what is wrong with it.
+    /// A text that describes the error.
     pub fn of_json(object: Value) -> Result<Described, String> {
         let example = "{\"path\": \"x\", \"dims\": [4, 4], \"dtype\": \"f4\"}";
         let Value::Object(mut map) = object else {
@@ -92,11 +92,11 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
     Ok(json!({ "created": created.len() }))
 }
 
-/// Where the paths of new objects begin.
+/// The container that the paths of new objects are relative to.
 pub(crate) enum Within {
-    /// At the container of this path.
+    /// The container with this path.
     Path(PathText),
-    /// At this container, whatever its path is now; messages call it so.
+    /// This container, whatever its path is now; error messages use this path.
     Container(Ino, PathText),
 }
 
@@ -108,7 +108,7 @@ impl Within {
     }
 }
 
-/// Makes the objects that are described, with these permission bits, and gives their inodes in order.
+/// Creates the described objects with these permission bits, and returns their inodes in order.
 pub(crate) fn make(
     context: &Context,
     within: Within,
@@ -162,7 +162,7 @@ pub(crate) fn make(
     Ok(created)
 }
 
-/// What is found out once for all objects.
+/// State shared by all objects of a request.
 struct Start<'a> {
     context: &'a Context,
     within: Within,
@@ -170,12 +170,12 @@ struct Start<'a> {
     parents: HashMap<Vec<u8>, Parent>,
 }
 
-/// What of a container matters for what is made in it.
+/// The properties of a container that affect entries created in it.
 #[derive(Debug, Clone, Copy)]
 struct Parent {
     ino: Ino,
     has_dtype: bool,
-    /// It gives its group, which the caller is not in: he makes nothing that runs as that group.
+    /// It gives its group to new entries, and the caller is not in that group: set-group-id is cleared on them.
     foreign_group: bool,
 }
 
@@ -214,7 +214,7 @@ impl Start<'_> {
         })
     }
 
-    /// The container of an object with this path, which is `relative` from the container `from`, and its name.
+    /// The container and the stored name of an object with this path, which is `relative` from the container `from`.
     fn place(
         &mut self,
         path: &PathText,

@@ -1,8 +1,8 @@
-//! The place at which a search goes on, as it is given to a caller: sealed.
+//! Cursors: the position of a search as given to a caller, sealed.
 //!
-//! Inside are keys and values of tags, and not only of what the caller may read; and a place that is not
-//! from a search would be read as if it were. So it is encrypted and signed with a key that this process
-//! draws and shows to nobody, and after a restart of the mount a search begins anew.
+//! A position contains keys and values of tags, including ones that the caller may not read, and a forged position
+//! would be used like a real one. So it is encrypted and signed with a random key that never leaves this process; after
+//! a restart of the mount a search has to restart.
 //!
 //! ```text
 //! nonce 16 | the bytes, with a key stream over them | HMAC-SHA256 of both 32
@@ -45,7 +45,7 @@ fn mac(key: &[u8; 32], label: &[u8], nonce: &[u8]) -> Result<Hmac<Sha256>, CallE
     Ok(mac)
 }
 
-/// Lays the key stream over bytes, or takes it off.
+/// Encrypts or decrypts bytes with the key stream.
 fn stream(key: &[u8; 32], nonce: &[u8], bytes: &mut [u8]) -> Result<(), CallError> {
     let from_nonce = mac(key, b"stream", nonce)?;
     for (number, block) in bytes.chunks_mut(SIGNATURE).enumerate() {
@@ -59,7 +59,7 @@ fn stream(key: &[u8; 32], nonce: &[u8], bytes: &mut [u8]) -> Result<(), CallErro
     Ok(())
 }
 
-/// Seals a place.
+/// Seals a position.
 pub(super) fn seal(place: &[u8]) -> Result<Vec<u8>, CallError> {
     let key = key()?;
     let mut sealed = vec![0; NONCE];
@@ -67,18 +67,18 @@ pub(super) fn seal(place: &[u8]) -> Result<Vec<u8>, CallError> {
     sealed.extend_from_slice(place);
     let (nonce, bytes) = sealed.split_at_mut(NONCE);
     stream(key, nonce, bytes)?;
-    let mut signed = mac(key, b"whole", nonce)?;
+    let mut signed = mac(key, b"sign", nonce)?;
     signed.update(bytes);
     sealed.extend_from_slice(&signed.finalize().into_bytes());
     Ok(sealed)
 }
 
-/// The place that was sealed.
+/// Opens a sealed position.
 pub(super) fn open(sealed: &[u8]) -> Result<Vec<u8>, CallError> {
     let key = key()?;
     let wrong = || {
         CallError::Invalid(
-            "\"after\" is the \"next\" of the page before, while the mount runs; begin anew"
+            "\"after\" is the \"next\" of the page before, while the mount runs; start the search again"
                 .to_owned(),
         )
     };
@@ -86,7 +86,7 @@ pub(super) fn open(sealed: &[u8]) -> Result<Vec<u8>, CallError> {
     let length = length.ok_or_else(wrong)?;
     let (nonce, rest) = sealed.split_at(NONCE);
     let (bytes, signature) = rest.split_at(length);
-    let mut signed = mac(key, b"whole", nonce)?;
+    let mut signed = mac(key, b"sign", nonce)?;
     signed.update(bytes);
     signed.verify_slice(signature).map_err(|_| wrong())?;
     let mut place = bytes.to_vec();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_and_shows_nothing() {
+    fn a_sealed_position_opens_and_reveals_nothing() {
         for len in [0, 1, 31, 32, 33, 1000] {
             let place = vec![b'k'; len];
             let sealed = seal(&place).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_does_not_open() {
+    fn a_changed_position_does_not_open() {
         let sealed = seal(b"a place").unwrap();
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();

@@ -1,4 +1,4 @@
-//! `defaults`: what a container gives to what is made in it.
+//! `defaults`: the properties that a container gives to objects created in it.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use super::{CallError, Context};
 use crate::view::defaults;
 
 /// `{"op": "defaults", "path": …, "clear": ["dtype", "tag:x"], "set": {"dtype": "f4", "tags": {…}}}` →
-/// what they are then.
+/// the resulting defaults.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {

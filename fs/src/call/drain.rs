@@ -1,4 +1,4 @@
-//! `drain` and `drain_slice`: emptying a data server.
+//! `drain` and `drain_slice`: move all data off a data server.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::{CallError, Context};
 #[serde(deny_unknown_fields)]
 pub(super) struct Mark {
     server: u32,
-    /// Take the mark off instead.
+    /// Remove the mark instead.
     #[serde(default)]
     cancel: bool,
 }
@@ -21,15 +21,15 @@ pub(super) struct Mark {
 #[serde(deny_unknown_fields)]
 pub(super) struct Slice {
     server: u32,
-    /// Objects behind this one.
+    /// Continue after this object.
     #[serde(default)]
     after: u64,
-    /// What the slice before said: nothing up to there had anything on the server.
+    /// The result of the previous slice: no object so far had data on the server.
     #[serde(default)]
     clean: bool,
 }
 
-/// Marks the server, so that it gets no new chunks, or takes the mark off.
+/// Marks the server, so that it gets no new chunks, or removes the mark.
 pub(super) fn mark(context: &Context, arguments: &Mark) -> Result<Value, CallError> {
     allow(context)?;
     let server = ServerId(arguments.server);
@@ -38,7 +38,7 @@ pub(super) fn mark(context: &Context, arguments: &Mark) -> Result<Value, CallErr
     Ok(json!({"server": server.0, "draining": draining}))
 }
 
-/// Moves chunks off it for a moment.
+/// Moves chunks off the server for a short time.
 pub(super) fn slice(context: &Context, arguments: &Slice) -> Result<Value, CallError> {
     allow(context)?;
     let server = ServerId(arguments.server);
@@ -48,7 +48,7 @@ pub(super) fn slice(context: &Context, arguments: &Slice) -> Result<Value, CallE
     serde_json::to_value(drained).map_err(|error| CallError::Invalid(error.to_string()))
 }
 
-/// Servers are the business of whoever runs the mount.
+/// Only root and the user who mounted may drain servers.
 fn allow(context: &Context) -> Result<(), CallError> {
     let own = nix::unistd::geteuid().as_raw();
     if context.caller.is_root() || context.caller.uid == own {

@@ -1,4 +1,4 @@
-//! `dump`: all of the metadata at one moment, page by page (`slabfs meta dump`).
+//! `dump`: a consistent dump of all metadata, page by page (`slabfs meta dump`).
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{CallError, Context};
 
-/// Which page of which dump.
+/// A page of a dump.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Request {
-    /// As the first reply said; a new dump without one.
+    /// The ticket from the first reply; `None` starts a new dump.
     #[serde(default)]
     ticket: Option<u64>,
     /// The first byte wanted.
@@ -25,7 +25,7 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
     let caller = &context.caller;
     if !caller.is_root() && caller.uid != nix::unistd::getuid().as_raw() {
         return Err(CallError::Denied(
-            "a dump holds the names and tags of everybody: only root, and who mounted, may have it"
+            "a dump contains the names and tags of all users: only root and the user who mounted may have it"
                 .to_owned(),
         ));
     }

@@ -9,7 +9,7 @@ use super::path::{PathText, check, find as find_path};
 use super::{CallError, Context, cursor};
 use crate::client::{Search, Sort};
 
-/// Hits of a page where nobody says how many.
+/// Hits per page by default.
 const PAGE: u32 = 1024;
 
 /// `{"op": "find", "query": "step > 3", …}` → `{"hits": [{"path": …, …}, …], "next": …}`, or with
@@ -24,22 +24,22 @@ pub(super) struct Request {
     /// Only share `[0]` of `[1]`.
     #[serde(default)]
     part: Option<(u32, u32)>,
-    /// How many hits the page has at most.
+    /// The maximum number of hits in the page.
     #[serde(default)]
     limit: Option<u32>,
-    /// Only how many there are.
+    /// Return only the number of hits.
     #[serde(default)]
     count: bool,
-    /// With all their tags.
+    /// Return all tags of the hits.
     #[serde(default)]
     tags: bool,
-    /// With this tag, for whoever puts them in order.
+    /// Return this tag of the hits, for sorting by the caller.
     #[serde(default)]
     tag: Option<String>,
-    /// With dtype, dims and owner.
+    /// Return dtype, dims and owner.
     #[serde(default)]
     form: bool,
-    /// `next` of the page before.
+    /// The `next` of the previous page.
     #[serde(default)]
     after: Option<String>,
 }
@@ -76,12 +76,12 @@ pub(crate) fn under(context: &Context, path: &PathText, entry: &Entry) -> Result
     if entry.attr.kind != Kind::Directory {
         return Err(CallError::NotDirectory(path.to_string()));
     }
-    // Nothing below it can be reached; of what lies deeper only that is found which can be listed.
+    // Without search permission nothing below it can be reached; deeper entries are found only if they can be listed.
     check(context, path, entry, Want::Search)?;
     Ok(entry.attr.ino)
 }
 
-/// Who searches.
+/// The caller of a search.
 pub(crate) fn who(caller: &super::Caller) -> Caller {
     let mut gids = caller.groups.clone();
     gids.push(caller.gid);
@@ -129,7 +129,7 @@ pub(crate) fn path_of_hit(path: &[u8]) -> Vec<u8> {
     path.strip_prefix(b"/").unwrap_or(path).to_vec()
 }
 
-/// The same as text if it is that.
+/// The same as text, or as bytes if it is not UTF-8.
 fn shown_path(path: &[u8]) -> Value {
     match String::from_utf8(path_of_hit(path)) {
         Ok(text) => text.into(),

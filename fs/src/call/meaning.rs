@@ -1,4 +1,4 @@
-//! What a name in a directory means, where it may be a selection: see [`crate::view::name`].
+//! The meaning of a name in a directory, which may be a selection: see [`crate::view::name`].
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use super::CallError;
 use crate::client::{Client, FsError};
 use crate::view::name::{Name, Selected, has_mark};
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Debug)]
 pub(crate) enum Meaning<'a> {
-    /// The entry of this stored name; itself where it was looked up, and is there.
+    /// The entry with this stored name, looked up already if it is `Some`.
     Plain(Cow<'a, [u8]>, Option<Entry>),
     /// These elements of this file.
     Selected(Entry, Selection),
 }
 
-/// What the name `shown` means in the directory `dir`. Only names with `@[` are looked up for that.
+/// The meaning of the name `shown` in the directory `dir`. Only names with `@[` need a lookup.
 pub(crate) fn meaning<'a>(
     client: &Client,
     dir: Ino,
@@ -36,7 +36,7 @@ pub(crate) fn meaning<'a>(
                 return Ok(Meaning::Selected(entry, selected.selection()?));
             }
         }
-        // Written so that it is no selection.
+        // Escaped, so that it is not a selection.
         Name::Plain(stored) if *stored != *shown => {
             if let Some(entry) = there(client, dir, &stored)? {
                 return Ok(Meaning::Plain(stored, Some(entry)));
@@ -61,7 +61,7 @@ fn there(client: &Client, dir: Ino, name: &[u8]) -> Result<Option<Entry>, CallEr
     }
 }
 
-/// The file that is selected of.
+/// The file of a selection.
 fn file(client: &Client, dir: Ino, selected: &Selected<'_>) -> Result<Option<Entry>, CallError> {
     let entry = match there(client, dir, selected.written)? {
         None if *selected.base != *selected.written => there(client, dir, &selected.base)?,

@@ -1,14 +1,14 @@
 //! The commands of `.slabfs/call`: JSON in, JSON out, one op a file.
 //!
-//! A request is an object with the key `op` and the arguments of that op; [`run`] answers it with the value
-//! that stands under `ok` in the reply, or with a [`CallError`] that the mount turns into `error` and
-//! `errno` (`mount/ops/call.rs` moves the bytes, `docs/formats/call.md` has the ops).
+//! A request is an object with the key `op` and the arguments of that op. [`run`] returns the value of `ok` in the
+//! reply, or a [`CallError`] that the mount converts to `error` and `errno` (`mount/ops/call.rs` moves the bytes,
+//! `docs/formats/call.md` lists the ops).
 //!
-//! What an op does with a path, and asks of the caller for it, the library's sessions (`session`) do as well, without
+//! The path walk of an op, and the permissions it checks, are shared with the library's sessions (`session`), without
 //! the JSON.
 //!
-//! Unlike every other request of a mount these do not come through a path that the kernel has checked. So
-//! an op finds what it works on by `path` alone, which asks of the caller what the kernel would ask.
+//! Unlike every other request of a mount, these do not come through a path that the kernel has checked. So an op finds
+//! its inodes by `path` alone, which makes the checks that the kernel would make.
 
 pub(crate) mod access;
 mod caller;
@@ -40,40 +40,40 @@ pub use caller::Caller;
 pub use create::Described;
 pub use path::PathText;
 
-/// Bytes of a request.
+/// Maximum size of a request in bytes.
 pub const REQUEST_LIMIT: usize = 4 << 20;
-/// Bytes of a reply; an op with more to say gives it in pages.
+/// Maximum size of a reply in bytes; an op with more data returns it in pages.
 pub const REPLY_LIMIT: usize = 8 << 20;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, Error)]
 pub enum CallError {
-    /// The client library says so.
+    /// An error of the client library.
     #[error(transparent)]
     Client(#[from] FsError),
-    /// A name on the way means nothing.
+    /// A name in a path is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The request makes no sense; the text says what would.
+    /// The request makes no sense; the text gives an alternative.
     #[error("{0}")]
     Invalid(String),
-    /// Nothing is there.
+    /// No entry has this path.
     #[error("{0} does not exist")]
     Missing(String),
-    /// Something on the way is no directory.
+    /// A component of a path is not a directory.
     #[error("{0} is not a directory")]
     NotDirectory(String),
-    /// The caller may not.
+    /// The caller lacks the permission.
     #[error("{0}")]
     Denied(String),
-    /// One of several things that were asked for.
+    /// An error of one of several requested items.
     #[error("{path}{error}")]
     At {
-        /// Which, from 0.
+        /// The item, from 0.
         index: usize,
-        /// What it is about, where the error does not say: a path with ": " behind it, or nothing.
+        /// Its subject, if the error does not name it: a path followed by ": ", or empty.
         path: String,
-        /// What is wrong with it.
+        /// Its error.
         error: Box<CallError>,
     },
     /// There is no such op.
@@ -85,7 +85,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Which of several things it is about, from 0.
+    /// The index of the failed item, from 0.
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::At { index, .. } => Some(*index),
@@ -100,27 +100,27 @@ impl From<MdError> for CallError {
     }
 }
 
-/// What an op works with.
+/// The environment of an op.
 pub struct Context {
     /// The session of the mount.
     pub client: Arc<Client>,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// What ops have changed behind the kernel's back since it was last taken.
+    /// Changes made by ops since they were last taken, to invalidate in the kernel's caches.
     pub changed: Mutex<Changed>,
 }
 
-/// What the kernel may know otherwise.
+/// Entries in the kernel's caches that may be stale.
 #[derive(Debug, Default)]
 pub struct Changed {
-    /// Stored names that have appeared or gone, with their directories.
+    /// Stored names that were added or removed, with their directories.
     pub names: Vec<(Ino, Vec<u8>)>,
     /// Inodes with other attributes.
     pub inodes: Vec<Ino>,
 }
 
 impl Context {
-    /// Of a call by `caller`.
+    /// The context of a call by `caller`.
     pub fn new(client: Arc<Client>, caller: Caller) -> Context {
         Context {
             client,
@@ -130,10 +130,10 @@ impl Context {
     }
 }
 
-/// Answers one request.
+/// Runs one request.
 ///
 /// # Errors
-/// Says what was wrong with the request, or what failed.
+/// An invalid request, or the error of the op.
 pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
     if request.is_empty() {
         return Err(CallError::Invalid(
@@ -167,7 +167,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
     }
 }
 
-/// What stands beside `op` in a request.
+/// The arguments of a request other than `op`.
 struct Arguments<'a> {
     op: &'a str,
     map: Map<String, Value>,

@@ -1,8 +1,8 @@
-//! From the path in a request to an inode, with the checks that the kernel makes on a path walk.
+//! Resolves the path of a request to an inode, with the checks that the kernel makes on a path walk.
 //!
-//! Paths count from the root of the mount, those of [`find_below`] and [`find_parent_below`] from a container. They
-//! are texts, or lists of bytes where a name is no UTF-8.
-//! Symbolic links are not followed: the command has resolved them, since they may lead off the mount.
+//! Paths are relative to the root of the mount, those of [`find_below`] and [`find_parent_below`] to a container. They
+//! are texts, or lists of bytes if a name is not UTF-8. Symbolic links are not followed: the command has resolved them,
+//! since they may lead off the mount.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::meaning::{Meaning, meaning};
 use super::{CallError, Context};
 use crate::client::FsError;
 
-/// Bytes of a path.
+/// Maximum length of a path in bytes.
 const PATH_LIMIT: usize = 4096;
 
 /// A path of a request.
@@ -44,11 +44,11 @@ impl PathText {
         }
     }
 
-    /// Whether something new can be made under this path, and below where it begins: there is a name at its
-    /// end, and no `..` in it.
+    /// Checks that an entry below the start of this path can be created under it: it ends with a name, and has no `..`
+    /// in it.
     ///
     /// # Errors
-    /// In words: what is wrong with it.
+    /// A text that describes the error.
     pub fn check_new(&self) -> Result<(), String> {
         let bytes = self.bytes();
         let mut names = bytes.split(|&byte| byte == b'/');
@@ -65,8 +65,7 @@ impl PathText {
         }
     }
 
-    /// This path as it counts from the container `from`; one that begins with a slash counts from the
-    /// root.
+    /// Prefixes a path that is relative to the container `from` with its path; an absolute path is returned unchanged.
     pub(crate) fn within(self, from: &PathText) -> PathText {
         if from.bytes().is_empty() || self.bytes().starts_with(b"/") {
             return self;
@@ -96,12 +95,12 @@ impl fmt::Display for PathText {
     }
 }
 
-/// Finds what a path names.
+/// Finds the entry of a path.
 pub(super) fn find(context: &Context, path: &PathText) -> Result<Entry, CallError> {
     find_below(context, path, ROOT, path.bytes())
 }
 
-/// Finds what `relative` names below the container `from`; `path` is what messages call it.
+/// Finds the entry `relative` below the container `from`; error messages use `path`.
 pub(crate) fn find_below(
     context: &Context,
     path: &PathText,
@@ -115,15 +114,15 @@ pub(crate) fn find_below(
     Ok(entry)
 }
 
-/// Finds what a path names, for somebody who wants something of it.
+/// Finds the entry of a path, and checks the caller's permission.
 pub(super) fn find_for(context: &Context, path: &PathText, want: Want) -> Result<Entry, CallError> {
     let entry = find(context, path)?;
     check(context, path, &entry, want)?;
     Ok(entry)
 }
 
-/// Finds the directory of the last name of `relative`, which counts from the container `from`, and gives that
-/// name as it is stored; `path` is what messages call it.
+/// Finds the directory of the last name of `relative`, which is relative to the container `from`, and returns that
+/// name as it is stored; error messages use `path`.
 pub(crate) fn find_parent_below(
     context: &Context,
     path: &PathText,
@@ -145,7 +144,7 @@ pub(crate) fn find_parent_below(
     ))
 }
 
-/// Whether the caller may do with an entry what is wanted.
+/// Checks the caller's permission on an entry.
 pub(crate) fn check(
     context: &Context,
     path: &PathText,
@@ -194,7 +193,7 @@ fn directory(path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
     }
 }
 
-/// A name in the directory `parent` as it is stored.
+/// The stored form of a name in the directory `parent`.
 pub(super) fn stored(
     context: &Context,
     parent: Ino,

@@ -1,4 +1,4 @@
-//! `servers`: the data servers, as `.slabfs/status` has them.
+//! `servers`: lists the data servers, as `.slabfs/status` does.
 
 use serde_json::Value;
 

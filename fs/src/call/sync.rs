@@ -1,4 +1,4 @@
-//! `sync`: everything that was written through this mount is brought to the servers' disks.
+//! `sync`: syncs all data written through this mount to the servers' disks.
 
 use serde_json::{Value, json};
 

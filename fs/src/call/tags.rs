@@ -1,4 +1,4 @@
-//! `tag` and `tags`: what people say about objects and containers.
+//! `tag` and `tags`: the tags of objects and containers.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use super::{CallError, Context};
 use crate::view::defaults::tags_of_json;
 
 /// `{"op": "tag", "changes": [{"path": …, "set": {"step": 3}, "remove": ["note"]}, …]}` →
-/// `{"tagged": N}`, all of it in one step.
+/// `{"tagged": N}`, in one atomic step.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tag {
@@ -60,7 +60,7 @@ fn resolved(context: &Context, change: Change) -> Result<TagChange, CallError> {
     })
 }
 
-/// Refuses what cannot have tags.
+/// Refuses entries that cannot have tags.
 pub(crate) fn tagged(path: &PathText, entry: &Entry) -> Result<(), CallError> {
     match entry.attr.kind {
         Kind::Object | Kind::Directory => Ok(()),
@@ -71,17 +71,17 @@ pub(crate) fn tagged(path: &PathText, entry: &Entry) -> Result<(), CallError> {
 }
 
 /// `{"op": "tags", "path": …, "keys": ["step"]}` → `{"step": 3}`; without `keys` all tags. With
-/// `"after": KEY` a page of those with greater keys: `{"tags": {"step": 3}, "next": KEY}`.
+/// `"after": KEY` a page of the tags with greater keys: `{"tags": {"step": 3}, "next": KEY}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tags {
     path: PathText,
     #[serde(default)]
     keys: Option<Vec<String>>,
-    /// A page behind this key; the first behind none.
+    /// A page after this key; the first page if it is empty.
     #[serde(default)]
     after: Option<String>,
-    /// Those that `setfattr` set as `{"auto": …}`, so that they can be set as they are.
+    /// Return tags set by `setfattr` as `{"auto": …}`, so that they can be set unchanged.
     #[serde(default)]
     typed: bool,
 }

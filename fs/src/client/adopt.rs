@@ -1,10 +1,10 @@
-//! Taking over news of an object's form.
+//! Adopts a changed form of an object.
 //!
-//! Dirty runs are kept by their offset in canonical bytes. When another mount gave the object other dims,
-//! an offset means another cell: the runs are carried over, cell by cell, and what lies outside now is
-//! gone, as it is for data that was committed; only that here somebody may have written it after the other
-//! mount had cut it off, so the open handles are told. Streams know their cells and need nothing; what of
-//! them lies outside the metadata service cuts off, and the flush tells.
+//! Dirty runs are stored by their offset in canonical bytes. When another mount has changed the dims, an offset means
+//! another cell: the runs are moved, cell by cell, and cells outside the new dims are dropped, as committed data is.
+//! Unlike committed data, such a run may have been written after the other mount's change, so the open handles get an
+//! error. Streams record cells and need no change; the metadata service cuts off their parts outside the dims, and the
+//! flush reports that.
 
 use std::sync::atomic::Ordering;
 
@@ -20,10 +20,10 @@ use super::runs::Runs;
 use super::writer::HandleId;
 
 impl Client {
-    /// Takes over what the metadata service said, if it is news; says whether it was.
+    /// Adopts the entry that the metadata service returned, if it is later than the known one; returns whether it was.
     ///
-    /// Needs the geometry lock alone. The epoch moves before anything is forgotten, so that a read that
-    /// started on the old form cannot leave its bytes in the cache.
+    /// Needs the geometry lock exclusively. The epoch advances before anything is dropped, so that a read that
+    /// started with the old form cannot leave its bytes in the cache.
     pub(super) fn adopt(
         &self,
         object: &Object,
@@ -58,7 +58,7 @@ impl Client {
             self.account(&mut state);
             drop(state);
             let error = FsError::Invalid(
-                "another mount declared the object anew; what was not flushed here is lost".into(),
+                "another mount changed the object's form; data not flushed here is lost".into(),
             );
             tracing::error!(object = %object.ino, %error);
             object.blame(&error);
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// Puts a run of an object with `old` cells where its cells are in one with `new` cells; whether all of
+/// Puts a run of an object with `old` cells at the place of its cells in one with `new` cells; returns whether all of
 /// it has a place there.
 fn carry_run(
     runs: &mut Runs,
@@ -105,7 +105,7 @@ fn carry_run(
     for region in boxes {
         let dense = &bytes[at..at + region.volume() as usize];
         at += dense.len();
-        let held = region.intersect(&Region::whole(new));
+        let held = region.intersect(&Region::all(new));
         all &= held.as_ref() == Some(&region);
         let Some(held) = held else { continue };
         let inside: Coords = held

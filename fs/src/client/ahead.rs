@@ -1,21 +1,21 @@
-//! Reading ahead at equal steps: what a program reads row by row is fetched many rows at once.
+//! Strided read-ahead: small reads at equal steps are fetched many at a time.
 //!
-//! An MPI library reads a box of an array, or every n-th piece, with a `pread` a piece: of one length, at equal
-//! distances. From the third such read of a handle on, what is missing is fetched as one selection
-//! (`layout::ladder`) of 256 KiB or 64 pieces, whichever is less, then twice as much each time it was read to its
-//! end, up to 4 MiB or 8192 pieces. That is the handle's *window*; reads that lie in one of its pieces are answered
-//! from it. A jump between two runs of reads alike (the planes of a box of three axes) is taken for the beginning of
-//! another such run.
+//! An MPI library reads a box of an array, or every n-th piece, with one `pread` a piece: of one length, at equal
+//! distances. From the third such read of a handle on, missing data is fetched as one selection (`layout::ladder`) of
+//! 256 KiB or 64 pieces, whichever is less; each time that was read to its end, the next is twice as large, up to 4 MiB
+//! or 8192 pieces. That is the handle's *window*; reads that lie in one of its pieces are served from it. A jump
+//! between two similar runs of reads (the planes of a box of three axes) is assumed to begin another such run.
 //!
-//! A window holds committed bytes only, as the block cache does, and goes by the same rule: it was begun at an
-//! epoch of the object, and whoever changes committed bytes, or gives up the right to read them, moves that. What
-//! is newer in this mount is looked for before a window is.
-//! What is read ahead no right is held to: whoever reads it later asks first, and a grant moves the epoch.
+//! A window holds committed bytes only, as the block cache does, and is invalidated in the same way: it was read at an
+//! epoch of the object, and every change of committed bytes, or loss of the right to read them, advances the epoch. The
+//! overlay of this mount is checked before the window. No right is held for bytes read ahead: a later read of them
+//! acquires its right first, and a grant advances the epoch.
 //!
-//! The windows of a mount share a bound, half of `--cache`: with many readers each has less; the oldest goes first.
+//! The windows of a mount share a limit, half of `--cache`: with many readers each has less; the oldest is dropped
+//! first.
 //!
-//! Deliberately not here: reads one behind the other (small ones come in blocks, large ones gain nothing), and
-//! fetching before it is asked for.
+//! Deliberately not here: consecutive reads (small ones come in blocks, large ones gain nothing), and prefetching
+//! before a request.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,18 +31,18 @@ use super::handle::Handle;
 use super::object::Object;
 use super::writer::HandleId;
 
-/// Bytes of a handle's first window, and the most.
+/// Minimum and maximum size of a handle's window in bytes.
 const FIRST: u64 = 256 << 10;
 const MOST: u64 = 4 << 20;
-/// Pieces of the first window, and the most: for a byte a server reads and sums a block, so that what is read in
-/// vain is counted in pieces where they are small.
+/// Minimum and maximum size in pieces: for a single byte, a server reads and checksums a block, so with small pieces
+/// the cost of a wasted read is counted in pieces.
 const FIRST_PIECES: u64 = 64;
 const MOST_PIECES: u64 = 8192;
 
-/// Equal steps, one behind the other, after which the next is expected.
+/// Number of consecutive equal steps after which the next one is predicted.
 const ENOUGH: u32 = 2;
 
-/// Pieces at equal steps, as they were committed at an epoch of the object.
+/// Pieces at equal steps, as committed at an epoch of the object.
 #[derive(Debug)]
 pub(super) struct Window {
     of: HandleId,
@@ -51,9 +51,9 @@ pub(super) struct Window {
     first: u64,
     /// Bytes of a piece.
     len: u64,
-    /// From one piece to the next.
+    /// Distance between the starts of two pieces.
     step: u64,
-    /// The pieces, one behind the other.
+    /// The pieces, concatenated.
     bytes: Vec<u8>,
 }
 
@@ -73,9 +73,9 @@ impl Window {
 /// The windows of all handles.
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// One a handle at most, the oldest first.
+    /// At most one per handle, the oldest first.
     held: Mutex<VecDeque<Arc<Window>>>,
-    /// Bytes they may have together.
+    /// Maximum total size in bytes.
     limit: u64,
 }
 
@@ -88,7 +88,7 @@ impl Windows {
         }
     }
 
-    /// Takes a handle's window out; gives its memory, if nobody reads it any more, and how large the next may be.
+    /// Removes a handle's window; returns its buffer, if no reader uses it, and the maximum size of the next one.
     fn take(&self, of: HandleId) -> (Vec<u8>, u64) {
         let mut held = self.held.lock();
         let at = held.iter().position(|window| window.of == of);
@@ -108,37 +108,37 @@ impl Windows {
         }
     }
 
-    /// A handle reads no more.
+    /// Drops the window of a handle that is closed.
     pub(super) fn forget(&self, of: HandleId) {
         self.held.lock().retain(|window| window.of != of);
     }
 }
 
-/// How the reads of a handle go on, and its window.
+/// The read pattern of a handle, and its window.
 #[derive(Debug, Default)]
 pub(super) struct Ahead(Mutex<Pattern>);
 
-/// The last reads.
+/// The recent reads.
 #[derive(Debug, Default)]
 struct Pattern {
     at: u64,
     len: u64,
-    /// From the last but one to the last.
+    /// Distance from the last read but one to the last.
     step: u64,
-    /// How often that step was made, one behind the other.
+    /// Number of consecutive repetitions of that step.
     steps: u32,
-    /// What this run of reads is expected to have still, if one like it went before.
+    /// Reads expected to remain in this run, if it follows a similar one.
     left: Option<u64>,
     /// Reads of this run.
     run: u64,
-    /// Where the window ends, and how large it was.
+    /// The end of the window, and its size.
     end: u64,
     size: u64,
     window: Weak<Window>,
 }
 
 impl Pattern {
-    /// Takes a read into account.
+    /// Records a read.
     fn note(&mut self, at: u64, len: u64) {
         if at == self.at && len == self.len {
             return;
@@ -174,8 +174,8 @@ impl Pattern {
         self.at = at;
     }
 
-    /// The step at which the next reads are expected, and the bytes worth a window that begins with this one;
-    /// nothing where no step is expected or the reads have no gaps.
+    /// The step of the predicted reads, and the size of a window that begins with this one; `None` if no step is
+    /// predicted or the reads have no gaps.
     fn wish(&self) -> Option<(u64, u64)> {
         if self.steps < ENOUGH || self.step <= self.len || self.len == 0 {
             return None;
@@ -199,14 +199,14 @@ impl Ahead {
 }
 
 impl Handle {
-    /// Whether a read would be answered from the window. Says nothing of what is newer.
+    /// Whether a read would be served from the window. Ignores the overlay.
     pub(super) fn is_ahead(&self, offset: u64, len: usize) -> bool {
         let window = self.ahead.window(&self.object);
         window.is_some_and(|window| window.find(offset, len).is_some())
     }
 
-    /// The window with the bytes of this read, and where in it they are: the one that is here, or a new one where
-    /// the reads before make one worth while. The caller has begun to read, and `len` ends within `size`.
+    /// The window with the bytes of this read, and their range in it: the existing window, or a new one if the previous
+    /// reads justify it. The caller has begun the read, and `len` ends within `size`.
     pub(super) fn ahead(
         &self,
         geometry: &Geometry,
@@ -227,7 +227,7 @@ impl Handle {
                 return None;
             }
         }
-        // After that look: what has been flushed since has moved the epoch.
+        // After checking the overlay: a flush since then has advanced the epoch.
         if let Some(window) = self.ahead.window(object)
             && let Some(range) = window.find(offset, len)
         {
@@ -251,7 +251,7 @@ impl Handle {
             .client
             .read_committed(object, geometry, &slab, &mut buffer);
         if let Err(error) = read {
-            // Whatever is wrong may lie beside what was asked for: who asks for it finds out.
+            // The error may concern data outside this read: the direct read finds out.
             tracing::debug!(object = %object.ino, %error, "not read ahead");
             return None;
         }
@@ -274,8 +274,8 @@ impl Handle {
     }
 }
 
-/// Whether holes in a selection can be told to be fill: packed, pieces of elements no longer say which bytes of
-/// an element they are. All bytes of most fills are alike.
+/// Whether holes in a selection can be filled: in packed pieces of elements it is unknown which bytes of an element
+/// they are. All bytes of most fill values are equal.
 fn can_be_filled(slab: &Hyperslab, fill: &Fill) -> bool {
     let elem = fill.bytes().len() as u64;
     fill.uniform_byte().is_some()
@@ -302,7 +302,7 @@ mod tests {
         pattern.wish()
     }
 
-    /// Of pieces of 10 bytes.
+    // With pieces of 10 bytes.
     const FIRST_OF_SMALL: u64 = 10 * FIRST_PIECES;
     const MOST_OF_SMALL: u64 = 10 * MOST_PIECES;
 
@@ -311,14 +311,14 @@ mod tests {
         let mut pattern = Pattern::default();
         assert_eq!(read(&mut pattern, [500, 600]), None);
         assert_eq!(read(&mut pattern, [700]), Some((100, FIRST_OF_SMALL)));
-        // The same read again changes nothing.
+        // Repeating a read changes nothing.
         assert_eq!(read(&mut pattern, [700]), Some((100, FIRST_OF_SMALL)));
-        // Read to the end of a window: the next is larger.
+        // After reading to the end of a window, the next one is larger.
         (pattern.end, pattern.size) = (800, FIRST_OF_SMALL);
         assert_eq!(read(&mut pattern, [800]), Some((100, 2 * FIRST_OF_SMALL)));
         (pattern.end, pattern.size) = (900, MOST_OF_SMALL);
         assert_eq!(read(&mut pattern, [900]), Some((100, MOST_OF_SMALL)));
-        // Backwards, of another length, without gaps.
+        // Backwards, with another length, without gaps.
         assert_eq!(read(&mut pattern, [100]), None);
         assert_eq!(read(&mut pattern, [200, 300]), Some((100, FIRST_OF_SMALL)));
         pattern.note(400, 11);
@@ -326,9 +326,9 @@ mod tests {
         assert_eq!(read(&mut pattern, [0, 10, 20, 30]), None);
     }
 
-    /// What a window costs a server is its bytes where pieces are large, and its pieces where they are small.
+    /// The cost of a window for a server depends on its bytes if pieces are large, and on its pieces if they are small.
     #[test]
-    fn windows_are_bound_in_bytes_and_in_pieces() {
+    fn windows_are_limited_in_bytes_and_in_pieces() {
         for (len, first, most) in [
             (1, 64, 8192),
             (512, 64 * 512, 4 << 20),
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_another_run_of_the_same_length() {
+    fn a_jump_begins_a_run_of_the_same_length() {
         let mut pattern = Pattern::default();
         read(&mut pattern, [0, 100, 200, 300]);
         assert_eq!(read(&mut pattern, [1000]), Some((100, 40)));
         assert_eq!(read(&mut pattern, [1100]), Some((100, 30)));
         assert_eq!(read(&mut pattern, [1200, 1300]), Some((100, 10)));
         assert_eq!(read(&mut pattern, [2000]), Some((100, 40)));
-        // It was not: nothing is expected until a step is learned again.
+        // The prediction was wrong: no reads are predicted until a new step is learned.
         assert_eq!(read(&mut pattern, [2070]), None);
         assert_eq!(read(&mut pattern, [2140]), Some((70, FIRST_OF_SMALL)));
     }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_its_pieces_only() {
+    fn a_window_contains_only_its_pieces() {
         let window = window(1, 30);
         assert_eq!(window.find(1000, 10), Some(0..10));
         assert_eq!(window.find(1203, 5), Some(23..28));
@@ -383,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn windows_share_a_bound() {
+    fn windows_share_a_limit() {
         let windows = Windows::new(100);
         assert_eq!(windows.take(HandleId(1)).1, 100);
         windows.put(window(1, 60));
         assert_eq!(windows.take(HandleId(2)).1, 50);
         windows.put(window(2, 50));
-        // The oldest had to go.
+        // The oldest was dropped.
         assert_eq!(windows.held.lock().len(), 1);
         assert_eq!(windows.take(HandleId(2)).0.len(), 50);
         windows.put(window(3, 50));

@@ -1,15 +1,15 @@
-//! Reading by batches: a nested strided pattern is one request to each data server that holds something of it.
+//! Batch reads: a nested strided pattern is one request to each data server that holds part of it.
 //!
-//! A batch counts bytes of the object's canonical order. What is newer on this mount is written back first, then the
-//! chunks within the span of the batch are found as for any read, and each server is told the batch and which parts of
-//! which chunks it is to go through; nobody lists pieces. Where lattices lie over other chunks, the bytes of what is newer
-//! are put over those of what is older when both have come.
+//! A batch counts bytes of the object's canonical order. The overlay of this mount is written back first; then the
+//! chunks within the span of the batch are looked up as for any read, and each server gets the batch and the parts of
+//! its chunks to read; no pieces are listed. Where lattices lie over other chunks, later bytes are put over older ones
+//! when both have arrived.
 //!
-//! A batch is not one read: what others write meanwhile may be seen in part.
+//! A batch is not one atomic read: it may see part of a concurrent write.
 
 use std::ops::Range;
 
-use slabfs_mdserver::api::RightMode;
+use slabfs_mdserver::api::{MAX_RIGHT_BOXES, RightMode};
 use slabfs_model::batch::{BatchError, Parts, Plan, Rows};
 use slabfs_model::layout::{Grid, boxes_of_run};
 use slabfs_model::{Coords, Hyperslab, Region, intersect};
@@ -22,34 +22,34 @@ use super::flush::Scope;
 use super::geometry::{Geometry, moved};
 use super::handle::Handle;
 use super::object::Object;
-use super::rights::{Cells, Op};
+use super::rights::{BoxSet, Op};
 use super::{Client, FORM_TRIES};
 
-/// Pieces that are looked at one by one, at most.
+/// The maximum number of pieces that are examined one by one.
 const FEW: usize = 1024;
-/// Bytes of the object between pieces beyond which they are far apart, where chunks have no fixed size.
+/// Bytes of the object between pieces beyond which they count as far apart, if chunks have no fixed size.
 const FAR: u64 = 16 << 20;
 
-/// Pairs of lattices that are looked at, at most, to find which of them overlap.
+/// The maximum number of pairs of lattices that are compared to find those that overlap.
 const MOST_LOOKS: u64 = 1 << 24;
 
-/// A request that is being done.
+/// A request in progress.
 struct Request<'a> {
     plan: &'a Plan,
     packed: Range<u64>,
-    /// From the first to behind the last byte of the object.
+    /// The start and the end of its bytes in the object.
     span: (u64, u64),
     out: &'a mut [u8],
-    /// Where `out` begins in the buffer that the plan names.
+    /// The position of `out` in the buffer that the plan refers to.
     base: u64,
 }
 
 impl Request<'_> {
-    fn needs(&self, geometry: &Geometry, size: u64) -> Cells {
+    fn needs(&self, geometry: &Geometry, size: u64) -> BoxSet {
         if self.span.1 > size {
-            return Cells::All;
+            return BoxSet::All;
         }
-        Cells::of(self.boxes(geometry, size))
+        BoxSet::of(self.boxes(geometry, size)).bounded(MAX_RIGHT_BOXES)
     }
 
     fn boxes(&self, geometry: &Geometry, size: u64) -> Vec<Region> {
@@ -57,7 +57,7 @@ impl Request<'_> {
     }
 }
 
-/// The boxes in which the bytes of a batch lie. Where they are few and far apart, those around each: what lies between
+/// Boxes that contain the bytes of a batch. If there are few pieces and they are far apart, a box around each: the gaps
 /// may be any number of chunks.
 pub(super) fn stretches(
     plan: &Plan,
@@ -75,12 +75,13 @@ pub(super) fn stretches(
 }
 
 impl Handle {
-    /// Reads what lies of a batch within a range of its packed bytes. `out` is the buffer from its start; if the
-    /// buffer is the packed bytes themselves, it is just that range of them.
+    /// Reads the part of a batch within a range of its packed bytes. `out` is the buffer from its start; if the buffer
+    /// is the packed bytes themselves, it is just that range of them.
     ///
     /// # Errors
     /// `Invalid` for a handle on a selection, pieces that overlap in the buffer, a buffer that is too small, and a
-    /// batch that reaches beyond the end of the object; errors of the servers. What `out` has is unspecified then.
+    /// batch that reaches beyond the end of the object; errors of the servers. The content of `out` is unspecified
+    /// then.
     pub fn read_batch(
         &self,
         plan: &Plan,
@@ -89,7 +90,8 @@ impl Handle {
     ) -> Result<(), FsError> {
         if self.selected.is_some() {
             return Err(FsError::Invalid(
-                "a batch counts bytes of a whole object, and this handle shows a selection".into(),
+                "a batch counts bytes of an entire object, and this handle shows a selection"
+                    .into(),
             ));
         }
         plan.check_targets().map_err(invalid_batch)?;
@@ -124,12 +126,12 @@ impl Handle {
         }
     }
 
-    /// Reads in an operation that has begun; false if it has to begin anew.
+    /// Reads within an operation that has begun; false if it has to restart.
     fn read_batch_in(&self, op: &Op, request: &mut Request<'_>) -> Result<bool, FsError> {
         let mut last = None;
         for _ in 0..FORM_TRIES {
             match self.read_batch_shaped(op, request) {
-                // A chunk that was there when the tiling was read has been replaced since.
+                // A chunk of the tiling that was read has been replaced since.
                 Err(FsError::Store(StoreError::Missing(name))) => {
                     if last.as_ref() == Some(&name) {
                         return Err(FsError::Store(StoreError::Missing(name)));
@@ -181,21 +183,21 @@ impl Handle {
     }
 }
 
-/// A batch, or some packed bytes of it, that is to be read, and where these are.
+/// A batch, or a range of its packed bytes, to be read, and the location of its bytes.
 pub(super) struct Wanted<'a> {
     pub(super) plan: &'a Plan,
     pub(super) packed: Range<u64>,
-    /// Where the memory that is read into begins in the buffer that the plan names.
+    /// The position of the destination memory in the buffer that the plan refers to.
     pub(super) base: u64,
     /// The object's dims, the last in bytes.
     pub(super) cells: Coords,
     pub(super) geometry: &'a Geometry,
-    /// The pieces of one do not overlap, and are older than those of the next that they overlap.
+    /// The pieces of one stage do not overlap, and are older than those of later stages that they overlap.
     pub(super) stages: Vec<Vec<Piece>>,
 }
 
 impl Object {
-    /// Whether something of these bytes may be here that the servers have not got.
+    /// Whether there may be an overlay on these bytes that the servers do not have.
     pub(super) fn has_overlay(&self, (from, to): (u64, u64)) -> bool {
         let state = self.state.lock();
         let taken = state.taken.as_ref();
@@ -206,7 +208,7 @@ impl Object {
 }
 
 impl Client {
-    /// Finds where the bytes of a batch are, all of which lie in `boxes`, and paints those that nothing is stored for.
+    /// Finds the chunks of a batch whose bytes all lie in `boxes`, and fills the parts without stored data.
     pub(super) fn find_batch(
         &self,
         object: &Object,
@@ -238,10 +240,10 @@ impl Client {
         Ok(())
     }
 
-    /// Reads several batches, one message a server; says which of them failed by themselves.
+    /// Reads several batches, one message a server; returns the batches that failed individually.
     ///
     /// # Errors
-    /// Of the messages: of no batch anything is known then.
+    /// Of the messages: the state of all batches is unknown then.
     pub(super) fn read_wanted(
         &self,
         all: &mut [(&Wanted<'_>, &mut [u8])],
@@ -282,7 +284,7 @@ impl Client {
         Ok(failed)
     }
 
-    /// Paints pieces whose chunks are not there, if that may be.
+    /// Fills pieces whose chunks do not exist, if they may be missing.
     fn settle_missing(
         &self,
         wanted: &Wanted<'_>,
@@ -294,8 +296,8 @@ impl Client {
         }
         let pieces: Vec<&Piece> = wanted.stages.iter().flatten().collect();
         for piece in missing.iter().map(|&at| pieces[at]) {
-            // A place of a grid that nobody wrote is fill, and nothing lies over it. A chunk that the tiling names has to be
-            // there.
+            // A grid chunk that was never written reads as fill, and no later piece lies over it. A chunk in the tiling
+            // must exist.
             if matches!(piece.name, ChunkName::Free(_)) {
                 return Err(StoreError::Missing(piece.name.clone()).into());
             }
@@ -323,7 +325,7 @@ impl Piece {
     }
 }
 
-/// Pieces, oldest first, in as few stages as need be: those of one do not overlap.
+/// Distributes pieces, oldest first, over as few stages as necessary: the pieces of one stage do not overlap.
 fn stages(pieces: Vec<Piece>) -> Result<Vec<Vec<Piece>>, FsError> {
     let mut stages: Vec<Vec<Piece>> = Vec::new();
     let mut pairs = Vec::new();
@@ -335,7 +337,7 @@ fn stages(pieces: Vec<Piece>) -> Result<Vec<Vec<Piece>>, FsError> {
         !pairs.is_empty()
     };
     for piece in pieces {
-        // Solid ones do not overlap, and what is newer than a lattice is cut out of it.
+        // Solid pieces do not overlap, and later chunks are cut out of a lattice.
         let above = match piece.over {
             true => stages
                 .iter()
@@ -361,7 +363,7 @@ impl Wanted<'_> {
         stages.flat_map(|(stage, pieces)| pieces.iter().map(move |piece| piece.asked(stage)))
     }
 
-    /// Paints what the batch names of `slab` with fill.
+    /// Fills the parts of `slab` that the batch names.
     fn paint(&self, slab: &Hyperslab, out: &mut [u8]) -> Result<(), FsError> {
         let fill = &self.geometry.info.fill;
         let cells = &self.cells;
@@ -386,7 +388,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What a batch that cannot be is to the caller.
+/// The error for an invalid batch.
 pub(crate) fn invalid_batch(error: BatchError) -> FsError {
     FsError::Batch {
         error,

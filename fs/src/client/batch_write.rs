@@ -1,14 +1,14 @@
-//! Writing by batches.
+//! Batch writes.
 //!
-//! - A grid takes a batch in place: one message to each data server that has something of it, which writes the pieces
-//!   of a chunk under the chunk's lock.
-//! - An `aligned` object takes one of few pieces as dirty runs, of which a flush makes boxes and lattices: of two places of
-//!   the buffer that go to the same byte the later one is there. One of many pieces would cost much memory and much time
-//!   under the lock that all who use the object need; it goes straight to the servers, as a transfer does
+//! - A grid takes a batch in place: one message to each data server that holds part of it, which writes the pieces of a
+//!   chunk under the chunk's lock.
+//! - In an `aligned` object, a batch of few pieces becomes dirty runs, which a flush combines into boxes and lattices;
+//!   if two places of the buffer go to the same byte, the later one is stored. A batch of many pieces would cost much
+//!   memory and much time under the object's lock; it goes directly to the servers, as a transfer does
 //!   (`transfer/put_batch.rs`).
 //!
-//! A batch is not one write: what others read meanwhile may show it in part. If it fails, part of it may be written.
-//! Nothing is written of one that reaches beyond what the object may hold.
+//! A batch is not one atomic write: concurrent reads may see part of it. If it fails, part of it may be written. A
+//! batch that reaches beyond the object's maximum size writes nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,33 +31,33 @@ use super::rights::Span;
 use super::transfer::scope;
 use super::write::too_big;
 
-/// Pieces of an `aligned` object that enter memory; more go to the servers.
+/// The maximum number of pieces of an `aligned` object that become dirty runs.
 const FEW_PIECES: u64 = 1024;
 
-/// A request that is being done.
+/// A request in progress.
 struct Request<'a> {
     plan: &'a Plan,
     packed: Range<u64>,
     span: (u64, u64),
     from: &'a [u8],
-    /// Where `from` begins in the buffer that the plan names.
+    /// The position of `from` in the buffer that the plan refers to.
     base: u64,
 }
 
-/// What a step of a request came to.
+/// The result of a step of a request.
 enum Step {
     Done(Written),
-    /// The operation has to begin anew.
-    Anew,
+    /// The operation has to restart.
+    Restart,
 }
 
 impl Handle {
-    /// Writes what lies of a batch within a range of its packed bytes. `from` is the buffer from its start; if the
+    /// Writes the part of a batch within a range of its packed bytes. `from` is the buffer from its start; if the
     /// buffer is the packed bytes themselves, it is just that range of them.
     ///
     /// # Errors
-    /// `Invalid` for a handle on a selection or one that appends, and a buffer that is too small; `TooBig` for a batch
-    /// that reaches beyond what the object may hold; errors of the servers.
+    /// `Invalid` for a handle on a selection or an appending one, and a buffer that is too small; `TooBig` for a batch
+    /// that reaches beyond the object's maximum size; errors of the servers.
     pub fn write_batch(
         self: &Arc<Self>,
         plan: &Plan,
@@ -67,7 +67,7 @@ impl Handle {
         self.check()?;
         if self.selected.is_some() || self.append {
             return Err(FsError::Invalid(
-                "a batch counts bytes of a whole object; this handle shows a selection, or appends"
+                "a batch counts bytes of an entire object; this handle shows a selection, or appends"
                     .into(),
             ));
         }
@@ -126,7 +126,7 @@ impl Handle {
         }
     }
 
-    /// The same by a transfer that is waited for.
+    /// The same, by a transfer and a wait for it.
     fn write_batch_through(
         self: &Arc<Self>,
         plan: &Plan,
@@ -155,14 +155,14 @@ impl Handle {
             let result = {
                 let geometry = self.object.geometry.read();
                 if !covers(&geometry) {
-                    return Ok(Step::Anew);
+                    return Ok(Step::Restart);
                 }
                 self.waiting.check_locks()?;
                 self.write_batch_shaped(&geometry, request)
             };
             match result {
                 Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
-                // Another mount may have made it longer since.
+                // Another mount may have extended it since.
                 Err(FsError::TooBig(_)) if !asked => {
                     asked = true;
                     self.client.refresh(&self.object)?;
@@ -193,7 +193,7 @@ impl Handle {
         Ok(Step::Done(written))
     }
 
-    /// Into memory, piece by piece: they are few.
+    /// Writes into memory, piece by piece: there are few.
     fn remember_batch(&self, geometry: &Geometry, request: &Request<'_>) {
         let all = 0..i64::MAX as u64;
         let mut state = self.object.state.lock();
@@ -212,7 +212,7 @@ impl Handle {
         self.client.account(&mut state);
     }
 
-    /// Straight into the chunks of a grid.
+    /// Writes directly into the chunks of a grid.
     fn write_batch_in_place(
         &self,
         geometry: &Geometry,
@@ -222,7 +222,7 @@ impl Handle {
     ) -> Result<(), FsError> {
         let (client, object) = (&self.client, &*self.object);
         let (from, to) = request.span;
-        let reach = size.max(geometry.whole_rows(to));
+        let reach = size.max(geometry.full_rows(to));
         let cells = geometry.cells_at(reach);
         let boxes = stretches(request.plan, &request.packed, geometry, &cells);
         let _shared = object.flushing.read();
@@ -273,7 +273,7 @@ impl Handle {
         object.touched.store(true, Ordering::Release);
         object.grow(geometry, to);
         object.epoch.fetch_add(1, Ordering::AcqRel);
-        let wants: Vec<Want> = boxes.into_iter().map(Want::whole).collect();
+        let wants: Vec<Want> = boxes.into_iter().map(Want::all).collect();
         client.cache().forget_slabs(object, geometry, reach, &wants);
         let mut state = object.state.lock();
         let held = !state.runs.is_empty();
@@ -294,7 +294,7 @@ impl Handle {
     }
 }
 
-/// Whether these bytes of a batch are more pieces than are taken into memory.
+/// Whether these bytes of a batch have more pieces than may become dirty runs.
 fn has_many_pieces(plan: &Plan, packed: &Range<u64>) -> bool {
     let mut pieces = 0u64;
     let mut runs = plan.runs_within(0..i64::MAX as u64, packed.clone());

@@ -1,14 +1,13 @@
-//! Blocks of committed bytes, for small reads: of objects whose chunks are far or coded, and of others
-//! where they are read again and again.
+//! Block cache: committed bytes for small reads, of objects with remote or encoded chunks, and of others that are read
+//! repeatedly.
 //!
-//! A block is up to 64 KiB of an object's canonical bytes, as the servers have them; dirty bytes are never
-//! in it. Whoever changes committed bytes first moves the object's epoch and then forgets the blocks; a
-//! fill that began under an older epoch is not kept. Sharded; each shard forgets what it has not used for
-//! longest (second chance, by a clock hand).
+//! A block is up to 64 KiB of an object's canonical bytes, as the servers have them; it never holds dirty bytes. A
+//! change of committed bytes first advances the object's epoch and then drops the blocks; a fill that began at an older
+//! epoch is not inserted. Sharded; each shard evicts the least recently used blocks (second chance, by a clock hand).
 //!
-//! Blocks belong to an [`Object`], that is to the time from the first opening of an inode on this mount to the
-//! last close, and not to the inode: whoever opens it anew while the last close is still at work, or a read
-//! that began before, must not find or leave there what the servers had then.
+//! Blocks belong to an [`Object`], which lasts from the first open of an inode on this mount to the last close, and not
+//! to the inode: an open during the last close, or during a read that began before it, must neither find nor leave
+//! there the data that the servers had earlier.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,22 +25,21 @@ pub(super) const BLOCK: u64 = 64 << 10;
 
 const SHARDS: usize = 16;
 
-/// Places for marks of blocks that were asked for. Few, so that where far more is read than the cache
-/// holds a mark is gone before the block comes again: there a block of 64 KiB for each 4 KiB would cost
-/// more than the cache gives.
+/// Slots for marks of requested blocks. Few, so that if far more is read than the cache holds, a mark is gone before
+/// its block is requested again: reading a block of 64 KiB for each 4 KiB would cost more than the cache gains.
 const ASKED: usize = 256;
 
-/// The cache; see the module's head.
+/// The cache; see the top of the module.
 #[derive(Debug)]
 pub(super) struct BlockCache {
     shards: Vec<Mutex<Shard>>,
-    /// Blocks a shard may hold.
+    /// Maximum number of blocks in a shard.
     limit: usize,
-    /// Marks of blocks that were asked for and are not here; two may share a place.
+    /// Marks of blocks that were requested and are not cached; two may share a slot.
     asked: Vec<AtomicU32>,
 }
 
-/// The number of an object, and where the block begins.
+/// The number of an object, and the start of the block.
 type Key = (u64, u64);
 
 #[derive(Debug, Default)]
@@ -69,14 +67,14 @@ impl BlockCache {
         }
     }
 
-    /// Whether the block at `offset` is here, or was asked for once before.
+    /// Whether the block at `offset` is cached, or was requested once before.
     pub(super) fn is_wanted(&self, object: &Object, offset: u64) -> bool {
         let start = offset / BLOCK * BLOCK;
         let key = (object.number, start);
         if self.shard(key).lock().blocks.contains_key(&key) {
             return true;
         }
-        // Of the inode: it may be opened anew for each read.
+        // By inode, because it may be opened again for each read.
         let ino = object.ino;
         let mixed = (ino.0.rotate_left(32) ^ (start / BLOCK)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mark = mixed as u32 | 1;
@@ -89,7 +87,7 @@ impl BlockCache {
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
-    /// Copies `out.len()` bytes at `offset` out of the one block they lie in; false if it is not here.
+    /// Copies `out.len()` bytes at `offset` out of the block that contains them; false if it is not cached.
     pub(super) fn copy(&self, object: &Object, offset: u64, out: &mut [u8]) -> bool {
         let start = offset / BLOCK * BLOCK;
         let key = (object.number, start);
@@ -109,7 +107,7 @@ impl BlockCache {
         }
     }
 
-    /// Whether all of `[from, to)` is here.
+    /// Whether all of `[from, to)` is cached.
     pub(super) fn holds(&self, object: &Object, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
@@ -126,7 +124,7 @@ impl BlockCache {
         true
     }
 
-    /// Keeps a block that was read while the object was at `epoch`.
+    /// Inserts a block that was read while the object was at `epoch`.
     pub(super) fn insert(&self, object: &Object, start: u64, bytes: Vec<u8>, epoch: u64) {
         let key = (object.number, start);
         let mut shard = self.shard(key).lock();
@@ -159,7 +157,7 @@ impl BlockCache {
     }
 
     fn forget_range(&self, number: u64, from: u64, to: u64) {
-        // A range of more blocks than there are: look at what is here instead.
+        // The range has more blocks than the cache: look at the cached ones instead.
         if (to - from) / BLOCK > (self.limit * SHARDS) as u64 {
             self.forget_where(|key| key.0 == number && key.1 + BLOCK > from && key.1 < to);
             return;
@@ -181,7 +179,7 @@ impl BlockCache {
         }
     }
 
-    /// Forgets what lies under these parts of an object that has `size` bytes.
+    /// Drops the blocks that overlap these parts of an object of `size` bytes.
     pub(super) fn forget_slabs(
         &self,
         object: &Object,
@@ -200,7 +198,7 @@ impl BlockCache {
         }
     }
 
-    /// Forgets what lies under these runs.
+    /// Drops the blocks that overlap these runs.
     pub(super) fn forget_runs(&self, object: &Object, runs: &Runs) {
         if self.is_empty() {
             return;
@@ -210,7 +208,7 @@ impl BlockCache {
         }
     }
 
-    /// Forgets all blocks of an object.
+    /// Drops all blocks of an object.
     pub(super) fn forget_object(&self, object: &Object) {
         self.forget_where(|key| key.0 == object.number);
     }
@@ -228,10 +226,9 @@ mod tests {
     use super::super::rights::model::entry;
     use super::*;
 
-    /// The last close of an inode on a mount may still be at work when it is opened anew, and so may a read
-    /// through a handle that is closed.
+    /// An inode may be opened again while its last close, or a read through a closed handle, is still in progress.
     #[test]
-    fn who_opens_anew_finds_no_blocks_of_before() {
+    fn a_reopened_inode_finds_no_earlier_blocks() {
         let rights = Rights::new(None);
         let entry = entry(1, 7);
         let open = || {

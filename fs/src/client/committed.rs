@@ -1,4 +1,5 @@
-//! What is committed of a slab: which chunks hold it, and their bytes, one message a server. Holes are fill.
+//! The committed data of a slab: finds the chunks that hold it and reads their bytes, one message a server. Holes read
+//! as the fill value.
 
 use slabfs_mdserver::api::Stored;
 use slabfs_model::layout::{Grid, GridPart};
@@ -15,34 +16,34 @@ use super::tilings::Need;
 /// One part of a request in one chunk.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// Where in the request's packed box the cells go.
+    /// The place of the cells in the request's packed box.
     pub(super) want: Hyperslab,
-    /// Which cells of the chunk.
+    /// The cells of the chunk.
     pub(super) chunk: Hyperslab,
-    /// The chunk is a lattice with gaps: what lies under it is not cut, it is painted over it.
+    /// The chunk is a lattice with gaps: the data under it is not cut out, and the chunk is painted over it.
     pub(super) over: bool,
-    /// The chunk is a lattice, whichever part of it this is: what is read of it piece by piece is better fetched at once.
+    /// The chunk is a lattice, whichever part of it this is: small reads of it are better fetched together.
     pub(super) lattice: bool,
     pub(super) server: ServerId,
     pub(super) name: ChunkName,
     pub(super) form: ChunkForm,
 }
 
-/// What a request finds of the committed object.
+/// The parts of a request in the committed object.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
     /// Oldest first.
     pub(super) pieces: Vec<Piece>,
-    /// Packed boxes nothing is stored for.
+    /// Packed boxes without stored data.
     pub(super) holes: Vec<Region>,
 }
 
-/// Where the pieces of a plan are read to.
+/// The destinations of the pieces of a plan.
 #[derive(Debug)]
 pub(super) struct Laid {
-    /// Where they lie together in the packed bytes: first byte, length, piece; in this order.
+    /// Pieces that are contiguous in the packed bytes: first byte, length, piece; sorted.
     direct: Vec<(usize, usize, usize)>,
-    /// Others, by way of their own bytes.
+    /// Other pieces, read into a buffer of their own.
     detours: Vec<(usize, Vec<u8>)>,
 }
 
@@ -50,7 +51,7 @@ impl Client {
     /// Finds the chunks of `slab`.
     ///
     /// # Errors
-    /// Also when these are too many parts for one request.
+    /// Fails also if the slab lies in too many parts for one request.
     pub(super) fn plan(
         &self,
         object: &Object,
@@ -64,7 +65,8 @@ impl Client {
         }
     }
 
-    /// The same; false, and nothing planned, where it takes several requests ([`Client::read_committed`]).
+    /// As [`Client::plan`]; returns false, with nothing planned, if it takes several requests
+    /// ([`Client::read_committed`]).
     pub(super) fn plan_if_few(
         &self,
         object: &Object,
@@ -80,8 +82,8 @@ impl Client {
             return Ok(true);
         }
         let bounds = slab.bounds();
-        // Nothing is looked up for an empty slab, wherever it is.
-        let nothing = Region::whole(&[]);
+        // For an empty slab no record is looked up, wherever it is.
+        let nothing = Region::all(&[]);
         let need = Need::Within(bounds.as_ref().unwrap_or(&nothing));
         self.with_tiling(object, geometry, need, |tiling| {
             let mut parts = Vec::new();
@@ -117,8 +119,8 @@ impl Client {
         plan: &mut Committed,
     ) -> Result<(), FsError> {
         if geometry.info.stripe.is_empty() {
-            // No server was ever there to take data.
-            plan.holes.push(Region::whole(&slab.packed_shape()));
+            // No server has ever been assigned, so no data is stored.
+            plan.holes.push(Region::all(&slab.packed_shape()));
             return Ok(());
         }
         for part in grid_parts(grid, slab)? {
@@ -136,7 +138,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what is committed of `slab`, packed, into `out`: in as many requests as it takes.
+    /// Reads the committed data of `slab`, packed, into `out`, in as many requests as necessary.
     pub(super) fn read_committed(
         &self,
         object: &Object,
@@ -163,7 +165,7 @@ impl Client {
         self.settle_read(geometry, &plan, slab, laid, &found, out)
     }
 
-    /// Reads the two halves of what lies in too many parts. They are one behind the other when they are packed.
+    /// Reads the two halves of a slab that lies in too many parts. Packed, they are consecutive.
     fn read_halves(
         &self,
         object: &Object,
@@ -177,7 +179,7 @@ impl Client {
         };
         let half = shape[axis] / 2;
         for (from, len) in [(0, half), (half, shape[axis] - half)] {
-            let mut region = Region::whole(&shape);
+            let mut region = Region::all(&shape);
             region.offset[axis] = from;
             region.shape[axis] = len;
             for (packed, cells) in slab.parts(&region) {
@@ -189,8 +191,8 @@ impl Client {
         Ok(())
     }
 
-    /// A chunk of a grid that is not on a server which is being emptied may be elsewhere by now: then the
-    /// error says so, and the object is looked at anew.
+    /// If the object's stripe has changed, a grid chunk that is missing on a draining server may have moved: the
+    /// returned error makes the caller refresh the object.
     pub(super) fn unless_moved(&self, geometry: &Geometry, piece: &Piece) -> Result<(), FsError> {
         let entry = self.md().getattr(geometry.attr.ino)?;
         let same = entry
@@ -202,7 +204,7 @@ impl Client {
         Err(StoreError::Missing(piece.name.clone()).into())
     }
 
-    /// Takes over what was read of a plan: `found` tells of its requests whether there was such a chunk.
+    /// Completes the read of a plan: `found` holds, for each request, whether the chunk exists.
     pub(super) fn settle_read(
         &self,
         geometry: &Geometry,
@@ -219,7 +221,7 @@ impl Client {
             .filter(|(_, found)| !**found)
             .map(|(index, _)| index)
             .collect();
-        // A place of a grid that nobody wrote is fill; a chunk that the tiling names has to be there.
+        // A grid chunk that was never written reads as fill; a chunk in the tiling must exist.
         if let Some(index) = missing
             .iter()
             .find(|index| matches!(pieces[**index].name, ChunkName::Free(_)))
@@ -275,17 +277,17 @@ impl Client {
     }
 }
 
-/// The parts of chunks that a request may have: what it plans, and sends, is bounded by them.
+/// The maximum number of parts of chunks in a request: it bounds what is planned and sent.
 pub(super) const MOST_PARTS: usize = 1 << 20;
 
 pub(super) fn too_many() -> FsError {
     FsError::Invalid(format!(
-        "what is asked for lies in more than {MOST_PARTS} parts of chunks; ask for less at once: smaller selections, \
+        "the request lies in more than {MOST_PARTS} parts of chunks; ask for less at once: smaller selections, \
          or several batches. Where writes over each other made so many, a copy of the object has fewer"
     ))
 }
 
-/// The parts of a grid's chunks that are together `slab`.
+/// The parts of a grid's chunks that together are `slab`.
 pub(super) fn grid_parts(grid: &Grid, slab: &Hyperslab) -> Result<Vec<GridPart>, FsError> {
     let mut parts = Vec::new();
     if has_many_parts(grid, slab) {
@@ -308,12 +310,12 @@ fn has_many_parts(grid: &Grid, slab: &Hyperslab) -> bool {
 }
 
 impl Committed {
-    /// Where the pieces of `slab` are read to: those that land together in the packed bytes go there, others take
-    /// a detour.
+    /// The destinations of the pieces of `slab`: pieces that are contiguous in the packed bytes are read directly,
+    /// others through a buffer of their own.
     pub(super) fn lay(&self, slab: &Hyperslab) -> Laid {
         let shape = slab.packed_shape();
-        // Solid parts are disjoint and may be read in any order. As soon as a lattice with gaps is among
-        // them, parts may overlap and are painted in theirs.
+        // Solid parts are disjoint and may be read in any order. With a lattice with gaps among them, parts may overlap
+        // and are painted in plan order.
         let disjoint = !self.pieces.iter().any(|piece| piece.over);
         let mut laid = Laid {
             direct: Vec::new(),
@@ -332,7 +334,7 @@ impl Committed {
         laid
     }
 
-    /// Fills what nothing is stored for.
+    /// Fills the parts without stored data.
     pub(super) fn fill_holes(&self, geometry: &Geometry, slab: &Hyperslab, out: &mut [u8]) {
         if self.holes.is_empty() {
             return;
@@ -351,12 +353,12 @@ impl Committed {
         requests: &mut Vec<ReadPiece<'a>>,
     ) {
         let mut rest = out;
-        let mut passed = 0;
+        let mut consumed = 0;
         for (at, len, index) in &laid.direct {
-            let (_, tail) = std::mem::take(&mut rest).split_at_mut(at - passed);
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(at - consumed);
             let (part, tail) = tail.split_at_mut(*len);
             rest = tail;
-            passed = at + len;
+            consumed = at + len;
             requests.push(request(&self.pieces[*index], part));
         }
         for (index, bytes) in &mut laid.detours {
@@ -366,15 +368,15 @@ impl Committed {
 }
 
 impl Laid {
-    /// The pieces, in the order in which they are asked for.
+    /// The pieces, in the order of their requests.
     fn order(&self) -> impl Iterator<Item = usize> {
         let direct = self.direct.iter().map(|(_, _, index)| *index);
         direct.chain(self.detours.iter().map(|(index, _)| *index))
     }
 }
 
-/// The packed shape of a slab, and the cell its last axis begins with: inside an element only where a selection
-/// is cut there.
+/// The packed shape of a slab, and the first cell of its last axis: it is inside an element only if a selection is cut
+/// there.
 fn packed_form(slab: &Hyperslab) -> (Coords, u64) {
     let first = slab.axes.last().map_or(0, |axis| axis.start);
     (slab.packed_shape(), first)
@@ -391,16 +393,16 @@ fn request<'a>(piece: &'a Piece, out: &'a mut [u8]) -> ReadPiece<'a> {
     }
 }
 
-/// Where `slab` lies in a dense buffer of `shape`, if its bytes lie together there.
+/// The first byte and the length of `slab` in a dense buffer of `shape`, if it is contiguous there.
 pub(super) fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usize)> {
     let region = slab.as_region()?;
     let mut at = 0u64;
-    let mut whole = true;
+    let mut full = true;
     for axis in (0..shape.len()).rev() {
-        if !whole && region.shape[axis] != 1 {
+        if !full && region.shape[axis] != 1 {
             return None;
         }
-        whole &= region.shape[axis] == shape[axis];
+        full &= region.shape[axis] == shape[axis];
     }
     for (dim, offset) in shape.iter().zip(&region.offset) {
         at = at * dim + offset;
@@ -408,7 +410,7 @@ pub(super) fn dense_range(shape: &[u64], slab: &Hyperslab) -> Option<(usize, usi
     Some((at as usize, region.volume() as usize))
 }
 
-/// A punched part: every cell of it reads as fill.
+/// A punched part: all its cells read as fill.
 fn push_holes(want: &Hyperslab, holes: &mut Vec<Region>) {
     if let Some(region) = want.as_region() {
         holes.push(region);

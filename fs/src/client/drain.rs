@@ -1,13 +1,13 @@
-//! Moving everything off a data server, a slice at a time.
+//! Draining a data server: moves all its chunks to other servers, a slice at a time.
 //!
-//! Whoever drains calls [`Client::drain_slice`] again and again; nothing is kept between two calls but
-//! the mark at the metadata service, so a drain that was interrupted goes on where it is begun again.
+//! The caller calls [`Client::drain_slice`] again and again; between two calls the only state is the mark at the
+//! metadata service, so a drain that was interrupted can simply be started again.
 //!
-//! A chunk of an `aligned` object is copied under a new id, brought to the disk, and takes the place of
-//! the old one if that is still there. The chunks of a grid are copied under an exclusive pass, under
-//! their names, and then the object's stripe names another server. Writers wait for the latter and
-//! never for the former; readers wait for neither. Of a grid chunk only the pages that are not fill are
-//! copied, and nothing behind the last of them: the copy is as sparse as the chunk, and no longer.
+//! A chunk of an `aligned` object is copied under a new id, synced, and replaces the old one if that still exists.
+//! Grid chunks are copied under an exclusive permit, under their names, and then the object's stripe names another
+//! server. Writers wait for the latter and never for the former; readers wait for neither. Of a grid chunk only the
+//! pages that are not fill are copied, and no fill after the last of them: the copy is as sparse as the chunk, and no
+//! longer.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -28,17 +28,17 @@ use super::grid_io::GridChunk;
 use super::object::Object;
 use super::tilings::Need;
 
-/// A slice ends after so long, with what is under way.
+/// Duration of a slice; the chunks being copied are finished.
 const SLICE: Duration = Duration::from_millis(700);
-/// Bytes copied before the records are told, and at a time.
+/// Bytes copied before the records are committed, and bytes in one step.
 const BATCH_BYTES: u64 = 64 << 20;
 const STEP: u64 = 8 << 20;
-/// Chunks copied before the records are told.
+/// Chunks copied before the records are committed.
 const BATCH_CHUNKS: usize = 1000;
 /// Pages of a grid chunk that are all fill are not copied.
 const PAGE: usize = 4096;
 
-/// A chunk that was copied: its record, what it was, what it is to be, and its bytes.
+/// A copied chunk: its record, its old id, its copy, and its bytes.
 struct Copied {
     order: u64,
     old: ChunkId,
@@ -46,31 +46,31 @@ struct Copied {
     bytes: u64,
 }
 
-/// What a slice of a drain came to.
+/// The result of a slice of a drain.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Drained {
     /// Chunks moved.
     pub chunks: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Objects that have to be looked at again: somebody writes to them, or not every mount has heard yet.
+    /// Objects that have to be visited again: they are being written to, or not every mount knows the mark yet.
     pub busy: u64,
-    /// Objects of which something could not be moved, and why the last of them was not.
+    /// Objects of which some chunk could not be moved.
     pub failed: u64,
-    /// The reason.
+    /// The error of the last of them.
     pub error: Option<String>,
-    /// Where the next slice begins; none when all objects were looked at.
+    /// Where the next slice begins; none when all objects were visited.
     pub next: Option<u64>,
-    /// From the first object to where the next slice begins, nothing had anything on the server.
+    /// From the first object to where the next slice begins, no object had a chunk on the server.
     pub clean: bool,
-    /// Nothing is left on the server.
+    /// The server holds no chunk.
     pub empty: bool,
-    /// The server is not there to be asked; it is empty by what the metadata know.
+    /// The server is offline; it is empty according to the metadata.
     pub away: bool,
 }
 
 impl Client {
-    /// Marks a server as being emptied, so that it gets no new chunks, or takes the mark off.
+    /// Marks a server as being drained, so that it gets no new chunks, or removes the mark.
     ///
     /// # Errors
     /// There is no such server, or none that could take its chunks.
@@ -80,23 +80,23 @@ impl Client {
         Ok(())
     }
 
-    /// Moves chunks off a server that is marked, beginning behind object `after` (0 for all); `clean` is
-    /// what the slice before said of the objects up to there. A server is empty when a whole round has
-    /// found nothing, however many pages of objects that is.
+    /// Moves chunks off a marked server, beginning after object `after` (0 for all); `clean` is the value that the
+    /// previous slice returned. A server is empty when a complete round has found no chunk, over all pages of
+    /// objects.
     ///
     /// # Errors
-    /// When the metadata service or the server is away, or the server is not marked (any more); what is
-    /// wrong with one object is told in the result.
+    /// When the metadata service or the server is unreachable, or the server is not marked (any more); an error of a
+    /// single object is reported in the result.
     pub fn drain_slice(
         self: &Arc<Self>,
         server: ServerId,
         after: u64,
         clean: bool,
     ) -> Result<Drained, FsError> {
-        // Also so that no copy goes by a list from before the mark.
+        // Also so that no copy uses a list from before the mark.
         if !self.ask_servers()?.draining.contains(&server) {
             return Err(FsError::Invalid(format!(
-                "data server {server} is not marked as being emptied; the mark may just have been taken off"
+                "data server {server} is not marked as being emptied; the mark may just have been removed"
             )));
         }
         let until = Instant::now() + SLICE;
@@ -116,7 +116,7 @@ impl Client {
             done.away = servers
                 .iter()
                 .any(|known| known.id == server && !known.online);
-            // What it may still have is nobody's: it is told to delete that when it comes back.
+            // Chunks it may still store are garbage: it has to delete them when it returns.
             done.empty = done.away || {
                 self.ensure_known(server)?;
                 self.servers().list(server, None, 1)?.is_empty()
@@ -125,8 +125,8 @@ impl Client {
         Ok(done)
     }
 
-    /// Moves what the objects of one page have on a server; where the next page begins, if there is one and
-    /// time is left. (When it is up in the middle of the page, `done` says where to go on.)
+    /// Moves the chunks of one page of objects off a server; returns where the next page begins, if there is one and
+    /// time is left. (When time is up within the page, `done` has where to continue.)
     fn drain_page(
         self: &Arc<Self>,
         server: ServerId,
@@ -136,7 +136,7 @@ impl Client {
         clean: &mut bool,
     ) -> Result<Option<Ino>, FsError> {
         let page = self.md().holdings(server, after)?;
-        // Until every mount knows the mark, an object behind may still get something.
+        // Until every mount knows the mark, an object that was visited may still get a chunk there.
         *clean &= page.ready && page.objects.is_empty();
         for ino in &page.objects {
             let left = match self.drain_object(*ino, server, page.ready, until, done) {
@@ -154,7 +154,7 @@ impl Client {
                 }
             };
             if left {
-                // Time is up in the middle of it.
+                // Time is up within the object.
                 done.next = Some(ino.0 - 1);
                 return Ok(None);
             }
@@ -166,7 +166,7 @@ impl Client {
         Ok(page.next)
     }
 
-    /// Moves what an object has on a server; true when time was up before the end.
+    /// Moves an object's chunks off a server; true when time was up before the end.
     fn drain_object(
         self: &Arc<Self>,
         ino: Ino,
@@ -175,7 +175,7 @@ impl Client {
         until: Instant,
         done: &mut Drained,
     ) -> Result<bool, FsError> {
-        // Copies go by a write permit, which ends with the session.
+        // Copies need a write permit, which ends with the session.
         let _attached = self.attached.read_recursive();
         let object = self.borrow(ino)?;
         self.refresh(&object)?;
@@ -204,8 +204,8 @@ impl Client {
         let again;
         let mut geometry = geometry;
         if geometry.info.stripe.contains(&server) {
-            // The stripe first: copies go where the placement says now.
-            self.tell_moves(object, geometry, Vec::new(), done)?;
+            // The stripe first: copies follow the new placement.
+            self.commit_moves(object, geometry, Vec::new(), done)?;
             again = object.geometry.read().clone();
             geometry = &again;
             if geometry.grid.is_some() {
@@ -229,15 +229,15 @@ impl Client {
                         moves.push(copied);
                     }
                     Ok(None) => {}
-                    // Written over since.
+                    // Overwritten since.
                     Err(FsError::Store(StoreError::Missing(_))) => {}
                     Err(error) => {
-                        self.tell_moves(object, geometry, moves, done)?;
+                        self.commit_moves(object, geometry, moves, done)?;
                         return Err(error);
                     }
                 }
             }
-            self.tell_moves(object, geometry, moves, done)?;
+            self.commit_moves(object, geometry, moves, done)?;
             if records.peek().is_none() {
                 return Ok(false);
             }
@@ -259,9 +259,9 @@ impl Client {
         };
         let form = old.form(&record.slab, &geometry.info);
         let mut data = vec![0; record.slab.volume() as usize];
-        let whole = Hyperslab::whole(&form.shape);
+        let slab = Hyperslab::all(&form.shape);
         self.ensure_known(old.server)?;
-        self.read_one(old.server, &old.name(), &form, &whole, &mut data)?;
+        self.read_one(old.server, &old.name(), &form, &slab, &mut data)?;
         loop {
             let Some(bounds) = record.slab.bounds() else {
                 return Ok(None);
@@ -293,8 +293,8 @@ impl Client {
         }
     }
 
-    /// Brings copies to the disk and has them take the places of what was copied.
-    fn tell_moves(
+    /// Syncs copies and commits that they replace the chunks they were copied from.
+    fn commit_moves(
         &self,
         object: &Object,
         geometry: &Geometry,
@@ -312,10 +312,10 @@ impl Client {
             .iter()
             .map(|moved| (moved.order, moved.old, moved.copy.clone()))
             .collect();
-        let told = self
+        let reply = self
             .md()
             .relocate(object.ino, geometry.info.generation, changes);
-        let relocated = match told {
+        let relocated = match reply {
             Ok(relocated) => relocated,
             Err(error) => {
                 self.discard_chunks(&names);
@@ -341,7 +341,7 @@ impl Client {
         self.take_moved(object, &relocated.entry)
     }
 
-    /// Takes over the form of an object whose chunks lie elsewhere now.
+    /// Adopts the form of an object whose chunks have moved.
     fn take_moved(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
         object.tiling.outdate();
@@ -349,7 +349,7 @@ impl Client {
         Ok(())
     }
 
-    /// Moves the chunks of a grid that lie on a server to another one.
+    /// Moves the grid chunks of an object off a server to another one.
     fn drain_grid(
         &self,
         object: &Object,
@@ -362,7 +362,7 @@ impl Client {
             done.busy += 1;
             return Ok(());
         };
-        // Nobody writes now: this is the form that counts.
+        // No write is running now: this is the form that counts.
         let now = Geometry::new(&permitted.entry)?;
         let Some(grid) = now.grid.clone() else {
             return Err(FsError::Md(MdError::Stale));
@@ -395,7 +395,7 @@ impl Client {
         self.take_moved(object, &entry)
     }
 
-    /// A server for what another one is to give up: one without chunks of the object, if there is one.
+    /// A server to replace another one: one without chunks of the object, if there is one.
     fn other_server(&self, stripe: &[ServerId], from: ServerId) -> Result<ServerId, FsError> {
         let known = self.takers()?;
         let others = known.takers.iter().copied().filter(|id| *id != from);
@@ -439,7 +439,7 @@ impl Client {
         }
     }
 
-    /// Copies one grid chunk of which nobody wrote anything behind `total`; says how many bytes that were.
+    /// Copies one grid chunk that has no data after `total`; returns the number of bytes copied.
     fn copy_grid_chunk(
         &self,
         object: &Object,
@@ -452,7 +452,7 @@ impl Client {
             return Err(FsError::Md(MdError::Stale));
         };
         let chunk = self.grid_chunk(object, geometry, grid, at.clone())?;
-        // What an earlier try left there must not show through.
+        // Data left there by an earlier attempt must not show through.
         self.servers().delete(&[(to, chunk.name.clone())])?;
         let (mut offset, mut copied) = (0, 0);
         let mut data = Vec::new();
@@ -477,7 +477,7 @@ impl Client {
         Ok(copied)
     }
 
-    /// Writes bytes of a grid chunk from `offset` on, to a server that is not its own yet.
+    /// Writes bytes of a grid chunk from `offset` on, to a server that is not yet the chunk's own.
     fn put_run(
         &self,
         chunk: &GridChunk,
@@ -508,8 +508,8 @@ impl Client {
     }
 }
 
-/// The runs of pages of `data`, which lies at `offset` of a chunk, that are not all fill; what is fill at
-/// the end of a run is not of it.
+/// The runs of pages of `data`, which lies at `offset` of a chunk, that are not all fill; trailing fill is not part
+/// of a run.
 fn written(data: &[u8], offset: u64, fill: &Fill) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut blank = [0; PAGE];
@@ -528,7 +528,7 @@ fn written(data: &[u8], offset: u64, fill: &Fill) -> Vec<Range<usize>> {
         };
         let end = at + last + 1;
         match runs.last_mut() {
-            // The end of the run before is made up of fill.
+            // The rest of the previous run's last page is fill.
             Some(run) if run.end > at.saturating_sub(PAGE) => run.end = end,
             _ => runs.push(at..end),
         }
@@ -536,20 +536,20 @@ fn written(data: &[u8], offset: u64, fill: &Fill) -> Vec<Range<usize>> {
     runs
 }
 
-/// Bytes of a grid chunk that somebody may have written: all of it, but of a file, and of a very long one,
-/// only as far as the object reaches.
+/// Bytes of a grid chunk that may have been written: all of it, except for a file, or a very long chunk, only as far
+/// as the object reaches.
 fn extent_of(geometry: &Geometry, grid: &Grid, at: &Coords, reach: u64) -> u64 {
     let mut shape = grid.chunk.iter();
-    let whole = shape.try_fold(1u64, |all, &n| all.checked_mul(n));
+    let volume = shape.try_fold(1u64, |all, &n| all.checked_mul(n));
     if let [all] = grid.chunk[..] {
         let start = grid.chunk_region(at).offset[0];
         return all.min(reach.saturating_sub(start));
     }
-    if let Some(whole) = whole.filter(|&whole| whole <= 1 << 30) {
-        return whole;
+    if let Some(volume) = volume.filter(|&volume| volume <= 1 << 30) {
+        return volume;
     }
     // One chunk holds all rows, or elements.
     let row: u64 = geometry.cells.iter().skip(1).product();
     let start = grid.chunk_region(at).offset[0].saturating_mul(row);
-    geometry.whole_rows(reach.saturating_sub(start))
+    geometry.full_rows(reach.saturating_sub(start))
 }

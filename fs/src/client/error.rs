@@ -1,4 +1,4 @@
-//! What can go wrong between a program's request and the two services, by kind.
+//! The errors of the client library, by kind.
 //!
 //! Errors travel as kinds and become an errno at one border, in `mount/errno.rs`.
 
@@ -19,19 +19,19 @@ pub enum FsError {
     /// A data server refused, is away, or holds damaged data.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The request makes no sense for this object; the text says why and what would.
+    /// The request makes no sense for this object; the text gives the reason and an alternative.
     #[error("{0}")]
     Invalid(String),
-    /// A batch that cannot be.
+    /// An invalid batch.
     #[error("{error}{}", named(elements))]
     Batch {
-        /// Why; elements are numbers there.
+        /// The reason, with elements by number.
         error: BatchError,
         /// The paths of the elements that it names: index in the top vector, then in the vector below, and so on. Empty
-        /// where just the plan was given, which has no vectors any more.
+        /// if only the plan was given, which has no vectors.
         elements: Vec<Vec<u32>>,
     },
-    /// The request reaches beyond what the object may hold.
+    /// The request reaches beyond the object's maximum size.
     #[error("{0}")]
     TooBig(String),
     /// No data server is known that could take data.
@@ -40,13 +40,13 @@ pub enum FsError {
     /// The client is read-only, or the handle is not open for this.
     #[error("{0}")]
     ReadOnly(String),
-    /// Something this filesystem does not do.
+    /// An operation that this filesystem does not support.
     #[error("{0}")]
     NotSupported(String),
-    /// No data, or no hole, behind the place a seek asked for.
+    /// No data, or no hole, at or after the offset of a seek.
     #[error("nothing of that kind at or behind the offset")]
     NoSuchExtent,
-    /// The session is over, and what was not flushed in it is lost.
+    /// The session is over, and its dirty data is lost.
     #[error(
         "the metadata service gave up the session of this mount or program; what was not flushed is lost"
     )]
@@ -54,16 +54,16 @@ pub enum FsError {
     /// A lock that was taken through the handle is lost with its session.
     #[error(
         "a lock that this program holds was lost with the mount's session, and others may have written since; take \
-         it again and read anew what it is for"
+         it again and read again what it is for"
     )]
     Unlocked,
-    /// The metadata service has not answered, so that others may have what this mount had.
+    /// The metadata service has not replied, so that other mounts may have got this mount's rights.
     #[error("the metadata service has not answered; waited for {0:?}")]
     Lapsed(Duration),
-    /// Another mount kept what the request needs.
+    /// Another mount withheld a right that the request needs.
     #[error("another mount keeps what this needs, or does not answer; waited for {0:?}")]
     Withheld(Duration),
-    /// The object was removed while this mount's session was over.
+    /// The object was removed while this mount had no session.
     #[error("the object was removed while the session of this mount or program was over")]
     Gone,
     /// The client was stopped: its session was closed, or its mount is ending.
@@ -72,25 +72,25 @@ pub enum FsError {
     /// The handle was closed before the transfer was started.
     #[error("the object was closed before the transfer was started")]
     Released,
-    /// The transfer was cancelled before anything of it was done.
+    /// The transfer was cancelled before it had any effect.
     #[error("the transfer was cancelled")]
     Cancelled,
-    /// An element of a transfer has no counterpart in the type it was to become.
-    #[error("element {index} of the selection is {value}, which dtype {dtype} has not got")]
+    /// The target dtype of a transfer cannot represent an element.
+    #[error("element {index} of the selection is {value}, which dtype {dtype} cannot represent")]
     NotRepresentable {
-        /// Which element, counted in row-major order of the selection.
+        /// The element, counted in row-major order of the selection.
         index: u64,
         /// Its value.
         value: String,
-        /// The type it was to become.
+        /// The target dtype.
         dtype: DType,
     },
-    /// The object changed its form again and again while a request tried to follow.
+    /// The object's form changed repeatedly while a request retried.
     #[error("the object keeps changing its form: {0}")]
     Unsettled(String),
 }
 
-/// Paths as a text, behind the error: ` (that is [0][2])`.
+/// Paths as text, appended to the error: ` (that is [0][2])`.
 fn named(elements: &[Vec<u32>]) -> String {
     let one = |path: &Vec<u32>| path.iter().map(|index| format!("[{index}]")).collect();
     let all: Vec<String> = elements.iter().map(one).collect();
@@ -101,7 +101,7 @@ fn named(elements: &[Vec<u32>]) -> String {
 }
 
 impl FsError {
-    /// With the paths of the elements that it names, if it is of this batch.
+    /// Adds the paths of the elements that it names, if it concerns this batch.
     pub(crate) fn of_batch(self, batches: &[Batch]) -> FsError {
         match self {
             FsError::Batch { error, .. } => {
@@ -116,7 +116,7 @@ impl FsError {
         }
     }
 
-    /// Whether the metadata service was waited for in vain.
+    /// Whether a wait for the metadata service timed out.
     pub(super) fn is_in_vain(&self) -> bool {
         matches!(
             self,
@@ -124,7 +124,7 @@ impl FsError {
         )
     }
 
-    /// Whether the object's form changed on the server, so that the request should look again.
+    /// Whether the object's form changed on the server, so that the request should refresh and retry.
     pub(super) fn is_stale(&self) -> bool {
         matches!(self, FsError::Md(MdError::Stale))
     }

@@ -1,4 +1,4 @@
-//! Searching: pages of the metadata service put together, and in order if one is wanted.
+//! Searches: merges pages of the metadata service's results, and sorts them if requested.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,40 +10,40 @@ use slabfs_model::{MAX_RANK, Value, bare_key, check_tag_key};
 use super::Client;
 use super::error::FsError;
 
-/// Most hits that are put in order without a limit, and the greatest limit beside an order.
+/// The maximum number of hits that are sorted without a limit, and the maximum limit of a sorted search.
 pub const MAX_SORTED: usize = 1_000_000;
 
-/// By what hits are put in order, least first.
+/// The sort key of hits, ascending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sort {
     /// Their paths.
     Path,
     /// The last parts of their paths.
     Name,
-    /// What they are.
+    /// Their kinds.
     Kind,
-    /// The texts of their dtypes; those without one last.
+    /// Their dtypes as text; hits without one last.
     DType,
-    /// Their numbers of axes; those without axes to speak of last.
+    /// Their numbers of axes; hits without dims last.
     Rank,
-    /// The lengths of this axis; those that do not have it last.
+    /// The lengths of this axis; hits without it last.
     Dim(usize),
     /// Their sizes.
     Size,
     /// Their times of modification.
     Mtime,
-    /// The numbers of their owners.
+    /// The numeric ids of their owners.
     Owner,
-    /// The least value of a tag: numbers, then texts, then bytes; those without it last.
+    /// The least value of a tag: numbers, then texts, then bytes; hits without the tag last.
     Tag(String),
 }
 
 impl Sort {
-    /// What a user calls it, in the words of the query language: something built in, or the key of a tag,
-    /// in quotes if it is a word of the language.
+    /// Parses a sort key in the syntax of the query language: a built-in name, or the key of a tag, in quotes if it is
+    /// a word of the language.
     ///
     /// # Errors
-    /// It names nothing; the text says what would.
+    /// It names nothing; the text lists the possible names.
     pub fn named(name: &str) -> Result<Self, String> {
         let quoted = name
             .strip_prefix('"')
@@ -85,14 +85,14 @@ impl Sort {
         matches!(self, Self::DType | Self::Rank | Self::Dim(_) | Self::Owner)
     }
 
-    /// How two hits stand to each other in this order.
+    /// Compares two hits in this order.
     pub fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
         let by = self.by(a, b).unwrap_or_else(|presence| presence);
         by.then_with(|| a.path.cmp(&b.path))
     }
 
-    /// The same with the greatest first; those without the key are still last, and equal ones in the order
-    /// of their paths.
+    /// Compares in descending order; hits without the key are still last, and equal ones are in ascending order of
+    /// their paths.
     pub fn compare_descending(&self, a: &Hit, b: &Hit) -> Ordering {
         let by = match (self, self.by(a, b)) {
             (Self::Path, _) => b.path.cmp(&a.path),
@@ -102,7 +102,7 @@ impl Sort {
         by.then_with(|| a.path.cmp(&b.path))
     }
 
-    /// By the key alone; where one of them has not got it, the other is first.
+    /// Compares by the key alone; if only one of them has it, that one is first.
     fn by(&self, a: &Hit, b: &Hit) -> Result<Ordering, Ordering> {
         let array = |hit: &Hit| hit.form.as_ref().and_then(|form| form.array.clone());
         let name = |hit: &Hit| {
@@ -176,24 +176,24 @@ fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
     }
 }
 
-/// What is searched.
+/// The parameters of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     /// In the language of `docs/search.md`.
     pub query: String,
     /// Only below this container.
     pub under: Option<Ino>,
-    /// Who asks; `None` finds everything.
+    /// The caller, for permissions; `None` finds everything.
     pub who: Option<Caller>,
     /// Only share `.0` of `.1`.
     pub part: Option<(u32, u32)>,
-    /// Hits with all their tags.
+    /// Return all tags of the hits.
     pub with_tags: bool,
-    /// Hits with their form.
+    /// Return the form of the hits.
     pub with_form: bool,
-    /// At most so many.
+    /// The maximum number of hits.
     pub limit: Option<u64>,
-    /// In which order.
+    /// The sort key.
     pub sort: Option<Sort>,
 }
 
@@ -220,12 +220,12 @@ impl Search {
 }
 
 impl Client {
-    /// Calls `each` for the hits of a search until it says `false`. Without an order memory is that of
-    /// a page, with one that of the hits that are told, at most [`MAX_SORTED`].
+    /// Calls `each` for the hits of a search until it returns `false`. An unsorted search needs memory for a page, a
+    /// sorted one for the hits that are returned, at most [`MAX_SORTED`].
     ///
     /// # Errors
-    /// The query cannot be read (the text points at the place), too much to put in order, or as the
-    /// metadata service says.
+    /// The query cannot be parsed (the text points at the place), too many hits to sort, or errors of the metadata
+    /// service.
     pub fn search(
         &self,
         search: &Search,
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    /// How many a search finds.
+    /// The number of hits of a search.
     ///
     /// # Errors
     /// As [`Client::search`].
@@ -266,7 +266,7 @@ impl Client {
         }
     }
 
-    /// A page of hits behind `after`, at most `limit` of them, in no order; and where to go on.
+    /// A page of at most `limit` unsorted hits after the position `after`; and the position of the next page.
     ///
     /// # Errors
     /// As [`Client::search`].
@@ -308,14 +308,14 @@ impl Client {
         Ok(())
     }
 
-    /// The least hits of a search, in order; only so many are kept as are wanted.
+    /// The least hits of a search, sorted; only as many are held as are requested.
     fn sorted(&self, search: &Search, sort: &Sort) -> Result<Vec<Hit>, FsError> {
         let limit = search.limit.map_or(MAX_SORTED, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX)
         });
         if limit > MAX_SORTED {
             return Err(FsError::Invalid(format!(
-                "at most {MAX_SORTED} hits are put in order"
+                "at most {MAX_SORTED} hits are sorted"
             )));
         }
         let mut heap = BinaryHeap::with_capacity(limit.min(4096) + 1);
@@ -327,8 +327,8 @@ impl Client {
                 if heap.len() > limit {
                     if search.limit.is_none() {
                         return Err(FsError::Invalid(format!(
-                            "more than {MAX_SORTED} hits cannot be put in order: say how many of \
-                             the first are wanted (--limit), or ask for no order"
+                            "more than {MAX_SORTED} hits cannot be sorted: give a limit on their number (--limit), \
+                             or leave out the order"
                         )));
                     }
                     heap.pop();
@@ -344,7 +344,7 @@ impl Client {
     }
 }
 
-/// A hit in its order.
+/// A hit with its sort key.
 struct Ordered<'a> {
     hit: Hit,
     sort: &'a Sort,

@@ -1,12 +1,12 @@
-//! Flushing: dirty runs become boxes (`slabs`), boxes become chunks, chunks become part of the object.
+//! Flushes: write dirty runs back as boxes (`slabs`), store the boxes as chunks, and commit the chunks to the object.
 //!
-//! **Data first, receipt, then commit.** A flush takes runs out of the dirty map (reads still see them),
-//! seals the streams it must, sends all data to the servers, one message a server, and commits once. Only
-//! then do the taken runs go. When anything fails they go back under what was written meanwhile, and the
+//! **Data first, receipt, then commit.** A flush takes runs out of the dirty map (reads still see them), seals the
+//! streams in its scope, sends all data to the servers, one message a server, and commits once. Only then are the
+//! taken runs dropped. If a step fails, the runs go back into the dirty map, below data written meanwhile, and the
 //! next flush tries again.
 //!
-//! What is on the servers but not on their disks is remembered in `unsynced`; `fsync` syncs that, then the
-//! metadata journal, then settles, which lets the servers delete what was replaced.
+//! Chunks that the servers have, but not yet on disk, are listed in `unsynced`. `fsync` syncs them, then the metadata
+//! journal, then settles the object, which lets the servers delete replaced chunks.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -29,22 +29,22 @@ use super::stream::Stream;
 use super::writer::HandleId;
 use super::{Client, FORM_TRIES};
 
-/// What a flush is to writes back.
+/// The data a flush writes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// What one handle wrote.
+    /// The dirty data of one handle.
     Handle(HandleId),
     /// Everything.
     All,
-    /// Everything but a last row that is not complete yet: memory is short, and the writer goes on.
+    /// Everything but an incomplete last row: memory is short, and the writer continues.
     Pressure,
     /// Only the open streams.
     Streams,
 }
 
-/// A slab that is to become a chunk.
+/// A slab that becomes a chunk.
 pub(super) struct NewChunk<'a> {
-    /// The box around it.
+    /// The bounding box of the slab.
     region: Region,
     pub(super) slab: Hyperslab,
     pub(super) stored: StoredChunk,
@@ -54,7 +54,7 @@ pub(super) struct NewChunk<'a> {
 }
 
 impl Handle {
-    /// writes back what this handle wrote, as `close(2)` does, and tells an error that waited.
+    /// Writes back this handle's dirty data, as `close(2)` does, and returns a deferred error.
     ///
     /// # Errors
     /// Of this flush, or of one in the background since the last call.
@@ -72,24 +72,24 @@ impl Handle {
             false => Ok(()),
         };
         self.clear_up(&flushed);
-        // A descriptor may have copies, in this process and in others: a `close` of one tells the error, and
-        // leaves it to the `fsync` of another. The child that ends would use it up unseen.
+        // Descriptors are shared by `dup` and `fork`, and every `close` flushes. `close` returns the error but does not
+        // clear it: a child that exits must not consume the error that the parent's `fsync` has to return.
         flushed.and(self.waiting.look())
     }
 
-    /// What is lost is told to all handles when that is cleared up; this one is told now.
+    /// After a lost session, waits for the recovery that reports the loss to all handles; this call returns it now.
     fn clear_up(&self, flushed: &Result<(), FsError>) {
         if flushed.as_ref().is_err_and(FsError::is_loss) {
             self.client.suspect();
             if let Err(error) = self.client.wait_alive() {
-                tracing::debug!(object = %self.object.ino, %error, "not cleared up yet");
+                tracing::debug!(object = %self.object.ino, %error, "the session has not recovered yet");
             }
         }
     }
 
-    /// writes back everything of the object, and returns when it is on the servers' disks and in the
-    /// metadata service's journal. Where the mount is not strict it looks at the object anew as well, so that
-    /// reads from here on have what other mounts written back before.
+    /// Writes back everything of the object, and returns when it is on the servers' disks and in the metadata
+    /// service's journal. If the mount is not strict, also refreshes the object's form, so that later reads see what
+    /// other mounts wrote back before.
     ///
     /// # Errors
     /// Of this flush, or of one in the background since the last call.
@@ -100,7 +100,7 @@ impl Handle {
             .and_then(|_| self.client.sync_object(&self.object))
             .and_then(|()| match self.client.strict() {
                 true => Ok(()),
-                // The second sync of sync-barrier-sync: what another mount synced before shows from here on.
+                // The second sync of sync-barrier-sync: from here on, data that another mount synced before is visible.
                 false => self.client.refresh(&self.object),
             });
         self.clear_up(&synced);
@@ -108,7 +108,7 @@ impl Handle {
         synced.and(waited)
     }
 
-    /// Whether `flush` would have anything to do, or to wait for.
+    /// Whether `flush` would have data to write back or would have to wait.
     pub fn has_dirty(&self) -> bool {
         if self.object.flushing.is_locked_exclusive() || self.object.geometry.try_read().is_none() {
             return true;
@@ -122,7 +122,7 @@ impl Handle {
 }
 
 impl Client {
-    /// Flushes, looking at the object's form anew if it changed on the server.
+    /// Flushes; refreshes the object's form and retries if the form has changed on the server.
     pub(super) fn flush_object(&self, object: &Object, scope: Scope) -> Result<(), FsError> {
         for _ in 0..FORM_TRIES {
             let result = {
@@ -137,24 +137,24 @@ impl Client {
             }
         }
         Err(FsError::Unsettled(
-            "a flush gave up; the data is kept for the next".into(),
+            "a flush gave up; the data is retained for the next".into(),
         ))
     }
 
-    /// Takes over what a commit answered.
+    /// Adopts the reply to a commit.
     pub(super) fn take_reply(&self, object: &Object, reply: &CommitReply) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
         self.adopt_reply(object, &mut geometry, reply)
     }
 
-    /// The same under a lock that is held already.
+    /// As `take_reply`, under a geometry lock that the caller holds.
     pub(super) fn adopt_reply(
         &self,
         object: &Object,
         geometry: &mut Geometry,
         reply: &CommitReply,
     ) -> Result<(), FsError> {
-        let written = Region::whole(&geometry.cells_at(object.size(geometry)));
+        let written = Region::all(&geometry.cells_at(object.size(geometry)));
         self.adopt(
             object,
             geometry,
@@ -164,16 +164,16 @@ impl Client {
             },
         )?;
         self.cut_outside(object, geometry, &written)?;
-        // Growth that is committed need not be remembered. What a write in place grew after the flush had
-        // looked stays: the lock is held alone here, so it is either all there or not begun.
+        // Committed growth need not be remembered. Growth by a write in place after the flush looked at the size
+        // stays: this lock is exclusive here, so such a write is either complete or not begun.
         if object.grown.load(Ordering::Acquire) <= geometry.size() {
             object.grown.store(0, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Another mount may have made a grid object smaller while this one wrote to its chunks: what lies
-    /// outside now must not show when it grows again.
+    /// Another mount may have shrunk a grid object while this one wrote to its chunks: data that is outside now
+    /// must not reappear when the object grows again.
     fn cut_outside(
         &self,
         object: &Object,
@@ -187,20 +187,20 @@ impl Client {
         if written.rank() != keep.len() {
             return Ok(());
         }
-        // Not behind the last row: the other mount may be writing there, and has not said so yet.
+        // Not after the last row: another mount may have data there that it has not committed yet.
         keep[0] = keep[0].max(written.end(0));
-        if Region::whole(&keep).contains(written) {
+        if Region::all(&keep).contains(written) {
             return Ok(());
         }
         let mut outside = Vec::new();
-        written.subtract(&Region::whole(&keep), &mut outside);
+        written.subtract(&Region::all(&keep), &mut outside);
         for gone in outside {
             self.cut_chunks(object, geometry, grid, &gone, &keep)?;
         }
         Ok(())
     }
 
-    /// Flushes under a geometry lock the caller holds; returns what the commit answered, if one was due.
+    /// Flushes under a geometry lock that the caller holds; returns the reply to the commit, if there was one.
     pub(super) fn flush_shaped(
         &self,
         object: &Object,
@@ -214,9 +214,9 @@ impl Client {
         let mut state = object.state.lock();
         state.taken = None;
         match &result {
-            Ok(brought) => {
+            Ok(committed) => {
                 object.stuck.store(false, Ordering::Release);
-                if brought.is_some() {
+                if committed.is_some() {
                     self.flushes.fetch_add(1, Ordering::Relaxed);
                 }
                 let done: Vec<*const Stream> = streams.iter().map(Arc::as_ptr).collect();
@@ -225,7 +225,7 @@ impl Client {
                     self.charge(-(stream.progress.lock().tail.len() as i64));
                 }
             }
-            // It was closed meanwhile: nobody is there who could try again.
+            // The object was closed meanwhile: no handle is left to try again.
             Err(_) if state.opens == 0 => {
                 if !taken.is_empty() || !streams.is_empty() {
                     object.give_up();
@@ -233,10 +233,10 @@ impl Client {
             }
             Err(error) => {
                 object.stuck.store(true, Ordering::Release);
-                tracing::warn!(object = %object.ino, %error, "a flush failed; the data is kept while the file is open");
+                tracing::warn!(object = %object.ino, %error, "flush failed; data is retained while the file is open");
                 match Arc::try_unwrap(taken) {
                     Ok(taken) => state.runs.put_back(taken),
-                    // A read still looks at the runs: put back a copy.
+                    // A read still uses the runs: put back a copy.
                     Err(shared) => {
                         let mut copy = Runs::default();
                         shared.copy_into(&mut copy);
@@ -254,12 +254,12 @@ impl Client {
         let (writer, below) = match scope {
             Scope::Handle(id) => (Some(id), u64::MAX),
             Scope::All => (None, u64::MAX),
-            // Streams end with whole rows; what was behind them is a run now and may wait.
+            // Streams end with complete rows; bytes after the last one are a dirty run now and may wait.
             Scope::Streams => (None, 0),
             Scope::Pressure => {
                 let end = state.runs.end().unwrap_or(0);
-                let whole = end - end % geometry.row.max(1);
-                (None, if whole == 0 { u64::MAX } else { whole })
+                let rows_end = end - end % geometry.row.max(1);
+                (None, if rows_end == 0 { u64::MAX } else { rows_end })
             }
         };
         let taken = if below == 0 {
@@ -272,7 +272,7 @@ impl Client {
         taken
     }
 
-    /// Sends streams' ends and boxes of runs, and commits.
+    /// Seals streams, sends boxes of runs, and commits.
     fn write_back(
         &self,
         object: &Object,
@@ -320,7 +320,7 @@ impl Client {
         object.state.lock().unsynced.extend(written);
         let touched = object.touched.swap(false, Ordering::AcqRel);
         let placed = std::mem::take(&mut *object.placed.lock());
-        // Only what this mount grew itself: what it knows besides may be out of date.
+        // Only growth by this mount: other sizes it knows of may be out of date.
         let grown = object.grown.load(Ordering::Acquire);
         if !(wrote || touched || grown > geometry.size()) {
             return Ok(None);
@@ -362,8 +362,8 @@ impl Client {
         }
     }
 
-    /// Another mount may have made a grid object smaller meanwhile: what was just written outside, or in
-    /// place as far as `placed`, becomes fill again, so that it does not show when the object grows.
+    /// Another mount may have shrunk a grid object meanwhile. Boxes just written outside of it, and writes in place
+    /// up to `placed`, are reset to the fill value, so that they do not reappear when the object grows.
     fn take_back(
         &self,
         object: &Object,
@@ -383,15 +383,15 @@ impl Client {
         }
         if placed.len() == now.len() {
             if geometry.grows() {
-                // Not behind the last row: another mount may be writing there, and has not said so yet.
+                // Not after the last row: another mount may have data there that it has not committed yet.
                 placed[0] = placed[0].min(now[0]);
             }
-            boxes.push(Region::whole(&placed));
+            boxes.push(Region::all(&placed));
         }
-        let whole = Region::whole(&now);
+        let object_box = Region::all(&now);
         let mut outside = Vec::new();
-        for region in boxes.iter().filter(|region| !whole.contains(region)) {
-            region.subtract(&whole, &mut outside);
+        for region in boxes.iter().filter(|region| !object_box.contains(region)) {
+            region.subtract(&object_box, &mut outside);
         }
         for region in &outside {
             self.punch_grid(object, geometry, grid, region)?;
@@ -407,8 +407,8 @@ impl Client {
         boxes
     }
 
-    /// Each slab of an `aligned` object becomes a chunk; the servers get theirs at the same time. What a
-    /// full server refuses goes to another one.
+    /// Stores each slab of an `aligned` object as a chunk; all servers get their chunks concurrently. Chunks that a
+    /// full server refuses go to another one.
     fn put_slabs(
         &self,
         object: &Object,
@@ -432,7 +432,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends chunks to where they were placed, or elsewhere where there is no room. On an error none is kept.
+    /// Sends chunks to the servers they were placed on, or to others where there is no room. After an error none is
+    /// retained.
     pub(super) fn send_chunks(
         &self,
         geometry: &Geometry,
@@ -440,7 +441,7 @@ impl Client {
     ) -> Result<(), FsError> {
         let mut sent = self.put_chunks(chunks);
         while let Err(StoreError::NoSpace) = sent {
-            // Each round finds one server or more full; with the last of them it ends.
+            // Each round finds at least one more full server, so the loop ends.
             if let Err(error) = self.put_elsewhere(geometry, chunks) {
                 self.discard_new(chunks);
                 return Err(error);
@@ -462,7 +463,7 @@ impl Client {
     ) -> Result<NewChunk<'a>, FsError> {
         let region = slab
             .bounds()
-            .unwrap_or_else(|| Region::whole(&slab.packed_shape()));
+            .unwrap_or_else(|| Region::all(&slab.packed_shape()));
         let (chunk, server) = self.place(geometry, &region, slab.volume())?;
         let stored = StoredChunk {
             chunk,
@@ -479,7 +480,7 @@ impl Client {
         })
     }
 
-    /// Sends chunks. Sent again, those that are there already stay as they are.
+    /// Sends chunks. Resending a chunk that is already stored changes nothing.
     fn put_chunks(&self, chunks: &[NewChunk<'_>]) -> Result<(), StoreError> {
         let slices: Vec<Vec<IoSlice<'_>>> = chunks.iter().map(|chunk| chunk.data.io()).collect();
         let pieces: Vec<WritePiece<'_>> = chunks
@@ -496,7 +497,7 @@ impl Client {
         self.servers().write(&pieces)
     }
 
-    /// Finds out which servers are full, and places anew what they were to take.
+    /// Finds the full servers, and places their chunks on other ones.
     fn put_elsewhere(
         &self,
         geometry: &Geometry,
@@ -539,8 +540,8 @@ impl Client {
         self.discard_new_but(chunks, |_| false);
     }
 
-    /// The same, but for those on servers that are away: to tell them would be to wait for them once more. What they
-    /// have goes when this session ends.
+    /// As `discard_new`, except for chunks on servers that are away: a request would wait for them once more. Their
+    /// chunks are deleted when this session ends.
     pub(super) fn discard_new_but(
         &self,
         chunks: &[NewChunk<'_>],
@@ -556,7 +557,7 @@ impl Client {
         }
     }
 
-    /// Puts the records of an own commit into the tiling this mount knows.
+    /// Inserts the records of this mount's own commit into its cached tiling.
     pub(super) fn insert_records(
         &self,
         object: &Object,
@@ -567,7 +568,7 @@ impl Client {
         let mut chunks = object.tiling.write();
         let same_form = geometry.dims_at(reply.attr.size) == reply.info.dims;
         if chunks.version != Some(reply.before) || !same_form {
-            // Somebody else committed or resized in between: fetched anew at the next read.
+            // Another mount committed or resized in between: the next read fetches the tiling.
             chunks.version = None;
             return;
         }
@@ -579,7 +580,7 @@ impl Client {
                 value,
             };
             if let Err(error) = chunks.tiling.insert(record) {
-                tracing::error!(object = %object.ino, %error, "fetching the tiling anew");
+                tracing::error!(object = %object.ino, %error, "a record does not fit; the tiling is fetched again");
                 chunks.version = None;
                 return;
             }
@@ -596,27 +597,27 @@ impl Client {
         let weight = chunks.weight();
         drop(chunks);
         self.tilings.weigh(object.ino, &object.tiling, weight);
-        // What was replaced before it was synced need not be synced any more.
+        // Chunks that were replaced before a sync need not be synced.
         let mut state = object.state.lock();
         for chunk in gone {
             state.unsynced.remove(&chunk);
         }
     }
 
-    /// Flushes everything of an object and waits for the disks.
+    /// Flushes everything of an object and waits until it is on disk.
     pub(super) fn sync_object(&self, object: &Object) -> Result<(), FsError> {
         self.flush_object(object, Scope::All)?;
         self.sync_written(object)?;
         Ok(self.md().sync()?)
     }
 
-    /// Brings what was sent to the servers to their disks, and settles it. One at a time: who comes second
-    /// must not return, nor settle, before what the first one took is on disk.
+    /// Syncs the sent chunks to the servers' disks, and settles the object. Serialised: a second caller must not
+    /// return, nor settle, before the chunks that the first one took are on disk.
     pub(super) fn sync_written(&self, object: &Object) -> Result<(), FsError> {
         let _one = object.syncing.lock();
         let version = object.version();
         let unsynced = std::mem::take(&mut object.state.lock().unsynced);
-        // What earlier openings of the object left may still be on its way.
+        // Chunks left by earlier opens of the object may still be unsynced.
         let mut items: Vec<(ServerId, ChunkName)> = self
             .settling
             .lock()
@@ -633,14 +634,14 @@ impl Client {
             return Err(error.into());
         }
         match self.md().settle(object.ino, version) {
-            // An object that is gone has nothing to settle.
+            // A removed object has nothing to settle.
             Ok(()) | Err(MdError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Brings chunks to their servers' disks. One that is not there any more was replaced, or its object
-    /// was removed, since it was written: then there is nothing to bring.
+    /// Syncs chunks to their servers' disks. A chunk that is missing was replaced, or its object was removed, since
+    /// it was written: there is nothing to sync.
     pub(super) fn sync_chunks(&self, items: &[(ServerId, ChunkName)]) -> Result<(), StoreError> {
         match self.servers().sync(items) {
             Err(StoreError::Missing(_)) if items.len() > 1 => {
@@ -656,16 +657,16 @@ impl Client {
         }
     }
 
-    /// Tells servers that chunks nobody will commit may go; a failure costs space until the session ends.
+    /// Deletes chunks that will never be committed; a failure costs space until the session ends.
     pub(super) fn discard_chunks(&self, names: &[(ServerId, ChunkName)]) {
         if let Err(error) = self.servers().delete(names) {
-            tracing::warn!(%error, "chunks that were given up stay until this mount's session ends");
+            tracing::warn!(%error, "discarded chunks stay until this mount's session ends");
         }
     }
 }
 
-/// Whether something that reaches as far as one of `ends` lies partly outside the object as a commit left
-/// it: another mount made it smaller meanwhile.
+/// Whether a box that ends at one of `ends` lies partly outside the object as the commit left it, because another
+/// mount shrank it meanwhile.
 pub(super) fn is_cut<'a>(
     reply: &CommitReply,
     ends: impl IntoIterator<Item = &'a Coords>,

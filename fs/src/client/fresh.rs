@@ -1,4 +1,4 @@
-//! How an object's form and its tiling are kept up with what the metadata service has.
+//! Refreshes an object's form and its tiling from the metadata service.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,15 @@ use super::geometry::Geometry;
 use super::object::Object;
 use super::tilings::{Chunks, Need};
 
-/// How old a mount's idea of an object may be while other mounts are attached, if it is not strict.
+/// How long a form may be used unchecked while other mounts are attached, in mode `commit`.
 pub(super) const FRESH_FOR: Duration = Duration::from_secs(1);
 
-/// Questions for one request's tiling before it is looked at anew.
+/// Requests for the tiling of one request before its form is checked again.
 const MOST_ASKS: usize = 16;
 
 impl Client {
-    /// Runs `f` on the tiling of an `aligned` object. What it needs of that is fetched first, if it is not here or is behind.
+    /// Runs `f` on the tiling of an `aligned` object, after fetching the parts that it needs and that are missing or
+    /// old.
     pub(super) fn with_tiling<R>(
         &self,
         object: &Object,
@@ -39,7 +40,8 @@ impl Client {
         }
         let rank = geometry.cells.len();
         let mut chunks = object.tiling.write();
-        // The first answer may bring the version, and the second the place; more only where others commit meanwhile.
+        // The first reply may bring the version, and the second the region; more are needed only if other mounts
+        // commit meanwhile.
         let mut asked = 0;
         while !ready(&chunks) {
             asked += 1;
@@ -65,13 +67,13 @@ impl Client {
         Ok(result)
     }
 
-    /// Forgets the tiling and compares the form with the metadata service's.
+    /// Drops the tiling and refreshes the form.
     pub(super) fn refresh_tiling(&self, object: &Object) -> Result<(), FsError> {
         object.tiling.outdate();
         self.refresh(object)
     }
 
-    /// Compares the form with the metadata service's.
+    /// Fetches the form from the metadata service, and adopts it if it is newer.
     pub(super) fn refresh(&self, object: &Object) -> Result<(), FsError> {
         let entry = self.md().getattr(object.ino)?;
         *object.checked.lock() = Instant::now();

@@ -1,8 +1,8 @@
-//! What a mount knows of an object's form: dims, layout, size; and the arithmetic that follows from it.
+//! The form of an object, as known to this mount: dims, layout, size; and the arithmetic that follows from it.
 //!
-//! A `Geometry` is held behind a lock that writers and readers hold shared for the length of a request,
-//! and that truncation, declaration and news from the metadata service take alone: while a request runs,
-//! the form of its object does not change under it.
+//! A `Geometry` is behind a lock that reads and writes hold shared for the length of a request, and that truncation,
+//! declaration and updates from the metadata service take exclusively: the form of an object does not change during a
+//! request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,30 +16,30 @@ use super::error::FsError;
 /// The number of the next form.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Which form, and at what size: what follows from these two alone need not be found out again while both stay.
+/// Identifies a form and a size: results computed from these two alone are valid while both are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
     number: u64,
     size: u64,
 }
 
-/// The form of an object as the metadata service last told it. It is replaced, never changed.
+/// The form of an object as last received from the metadata service. It is replaced, never changed.
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
-    /// Which one it is of all that this process has had.
+    /// Its number among all forms of this process.
     pub(super) number: u64,
     /// dtype, dims, layout and so on.
     pub(super) info: SharedInfo,
     /// Mode, owner, times and committed size.
     pub(super) attr: Attr,
-    /// Cells: dims with the last axis in bytes, as committed.
+    /// BoxSet: dims with the last axis in bytes, as committed.
     pub(super) cells: Coords,
     /// Bytes of one row of the slowest axis (of one element, if there is only one axis).
     pub(super) row: u64,
     /// The chunk grid, if the layout has one.
     pub(super) grid: Option<Grid>,
-    /// The cut of placement `region`: of a grid as it was when its chunks were begun, of other layouts as
-    /// it is now.
+    /// The cut of placement `region`: for a grid, the cut from when its chunks were begun; for other layouts, the
+    /// current one.
     pub(super) blocks: Option<Blocks>,
 }
 
@@ -80,7 +80,7 @@ impl Geometry {
         })
     }
 
-    /// This one, if the object had `size` bytes.
+    /// This form at `size` bytes.
     pub(super) fn form(&self, size: u64) -> Form {
         Form {
             number: self.number,
@@ -88,12 +88,12 @@ impl Geometry {
         }
     }
 
-    /// Bytes the object has by what is committed.
+    /// The committed size in bytes.
     pub(super) fn size(&self) -> u64 {
         self.cells.iter().product()
     }
 
-    /// Whether a write past the end makes the object longer.
+    /// Whether a write past the end extends the object.
     pub(super) fn grows(&self) -> bool {
         matches!(self.info.max_dims.first(), Some(MaxDim::Unlimited)) && self.row > 0
     }
@@ -101,7 +101,7 @@ impl Geometry {
     /// The most bytes the object may have: dims grow by writing only along an unlimited slowest axis.
     pub(super) fn size_limit(&self) -> u64 {
         if self.grows() {
-            // RangeLocks rows only.
+            // Complete rows only.
             let most = i64::MAX as u64;
             most - most % self.row.max(1)
         } else {
@@ -122,8 +122,8 @@ impl Geometry {
         cells
     }
 
-    /// `end` rounded up to whole rows: the size a write that ends there gives a growing object.
-    pub(super) fn whole_rows(&self, end: u64) -> u64 {
+    /// `end` rounded up to complete rows: the size that a write ending there gives a growing object.
+    pub(super) fn full_rows(&self, end: u64) -> u64 {
         match self.row {
             0 | 1 => end,
             row => end.div_ceil(row).saturating_mul(row),
@@ -140,7 +140,7 @@ impl Geometry {
     }
 }
 
-/// Cells of `part`, which is given in packed coordinates of the box `slab`.
+/// BoxSet of `part`, which is given in packed coordinates of the box `slab`.
 pub(super) fn moved(part: &Hyperslab, slab: &Hyperslab) -> Hyperslab {
     let mut cells = part.clone();
     for (axis, base) in cells.axes.iter_mut().zip(&slab.axes) {

@@ -1,8 +1,8 @@
-//! Reading and writing the chunks of a grid: no records, places are arithmetic.
+//! Reads and writes of grid chunks: a grid has no chunk records; the position of a chunk is computed.
 //!
-//! Before bytes beyond the committed size are written, the metadata service is told how far they may go
-//! (`reserve`): if this mount dies before it commits, whoever lets the object grow next clears that tail
-//! first, so that bytes nobody committed never show.
+//! Before bytes beyond the committed size are written, the metadata service records how far they may reach
+//! (`reserve`). If this mount dies before it commits, the next mount that extends the object clears that tail first,
+//! so that uncommitted bytes never become visible.
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
@@ -20,23 +20,23 @@ use super::geometry::Geometry;
 use super::object::Object;
 use super::payload::{Payload, Slices};
 
-/// A reservation reaches at least this far beyond what is asked for: one question for many writes.
+/// A reservation reaches at least this far beyond the requested end, so that one request serves many writes.
 const RESERVE_STEP: u64 = 256 << 20;
 
-/// The same, in chunks.
+/// Upper bound of that step, in chunks.
 const RESERVE_CHUNKS: u64 = 1024;
 
-/// How often, and after how long, a reservation is asked for anew while another mount clears the tail.
+/// How often a reservation is retried, and after which pause, while another mount clears the tail.
 const RESERVE_TRIES: u32 = 300;
 const RESERVE_PAUSE: Duration = Duration::from_millis(100);
 
-/// A region of more places than this is not walked place by place.
+/// A region of more chunk positions than this is not enumerated; existing chunks are listed instead.
 pub(super) const PLACES_WALKED: u64 = 4096;
 
-/// Names asked for at once.
+/// Names per list request.
 const LIST_PAGE: u32 = 10_000;
 
-/// A grid chunk: its name, its server, its form.
+/// A grid chunk: its name, its server and its form.
 pub(super) struct GridChunk {
     pub(super) name: ChunkName,
     pub(super) server: ServerId,
@@ -77,17 +77,17 @@ impl Client {
         })
     }
 
-    /// An object that was made before any data server was known gets its servers now, as soon as there is
-    /// one. The error says to look at the object anew.
+    /// Assigns servers to an object that was created before any data server was known, once there is one. The
+    /// returned error makes the caller refresh the object.
     fn restripe(&self, object: &Object) -> Result<FsError, FsError> {
         self.takers()?;
-        // Opening an object is when the metadata service gives it servers.
+        // The metadata service assigns servers when an object is opened.
         self.md().open(object.ino)?;
         self.releases.lock().push(object.ino);
         Ok(FsError::Md(MdError::Stale))
     }
 
-    /// Writes the cells of `slab` into the chunks they lie in: one message a server.
+    /// Writes the cells of `slab` into their chunks: one message a server.
     pub(super) fn write_grid(
         &self,
         object: &Object,
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Makes sure that data may be written up to byte `end` of a grid object.
+    /// Reserves space so that data may be written up to byte `end` of a grid object.
     pub(super) fn reserve(
         &self,
         object: &Object,
@@ -159,7 +159,7 @@ impl Client {
         if end <= geometry.size() || end <= object.reserved.load(Ordering::Acquire) {
             return Ok(());
         }
-        // Not so far that clearing it would be a matter of very many chunks.
+        // Bounded, so that clearing the tail never takes very many chunks.
         let chunk: u64 = geometry.grid.as_ref().map_or(0, |grid| {
             grid.chunk
                 .iter()
@@ -172,7 +172,7 @@ impl Client {
         let mut tries = 0;
         loop {
             let reply = match self.md().reserve(object.ino, upto) {
-                // Another mount is clearing what a dead one left.
+                // Another mount is clearing the uncommitted tail of a dead one.
                 Err(MdError::Busy) if tries < RESERVE_TRIES => {
                     tries += 1;
                     self.pause(RESERVE_PAUSE);
@@ -194,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Makes everything from byte `from` to byte `to` of a grid object fill again.
+    /// Resets bytes `from` to `to` of a grid object to the fill value.
     pub(super) fn clear_grid(
         &self,
         object: &Object,
@@ -208,20 +208,20 @@ impl Client {
         if from >= to || geometry.row == 0 {
             return Ok(());
         }
-        // Sizes of grid objects are whole rows, so that the tail is a box.
+        // Sizes of grid objects are complete rows, so the tail is a box.
         let rows = |bytes: u64| match geometry.cells.len() {
             1 => bytes,
             _ => bytes.div_ceil(geometry.row),
         };
         let mut keep = geometry.cells.clone();
         keep[0] = rows(from);
-        let mut tail = Region::whole(&geometry.cells);
+        let mut tail = Region::all(&geometry.cells);
         tail.offset[0] = rows(from);
         tail.shape[0] = rows(to).saturating_sub(rows(from));
         self.cut_chunks(object, geometry, grid, &tail, &keep)
     }
 
-    /// Cuts the chunks that `gone` touches to the cells below `keep`; those with nothing below go.
+    /// Clips the chunks that `gone` touches to the cells below `keep`; chunks with no cells below it are deleted.
     pub(super) fn cut_chunks(
         &self,
         object: &Object,
@@ -233,7 +233,7 @@ impl Client {
         if gone.is_empty() {
             return Ok(());
         }
-        let mut whole = Vec::new();
+        let mut deleted = Vec::new();
         let mut cut = Vec::new();
         for at in self.places(object, geometry, grid, gone)? {
             let region = grid.chunk_region(&at);
@@ -246,7 +246,7 @@ impl Client {
                 })
                 .collect();
             if left.contains(&0) {
-                whole.push((chunk.server, chunk.name));
+                deleted.push((chunk.server, chunk.name));
             } else {
                 cut.push((chunk, left));
             }
@@ -262,11 +262,11 @@ impl Client {
             .collect();
         self.note_unsynced(object, cut.iter().map(|(chunk, _)| chunk));
         self.servers().clip(&pieces)?;
-        self.servers().delete(&whole)?;
+        self.servers().delete(&deleted)?;
         Ok(())
     }
 
-    /// Punches a box of cells out of a grid object; the bytes that this freed.
+    /// Punches a box of cells out of a grid object; returns the number of bytes freed.
     pub(super) fn punch_grid(
         &self,
         object: &Object,
@@ -274,8 +274,8 @@ impl Client {
         grid: &Grid,
         region: &Region,
     ) -> Result<u64, FsError> {
-        // A chunk that is punched as a whole goes: a place nobody wrote is a hole.
-        let mut whole = Vec::new();
+        // A chunk that is punched completely is deleted: a chunk that was never written is a hole.
+        let mut deleted = Vec::new();
         let mut holed = Vec::new();
         for at in self.places(object, geometry, grid, region)? {
             let place = grid.chunk_region(&at);
@@ -287,7 +287,7 @@ impl Client {
             }
             let chunk = self.grid_chunk(object, geometry, grid, at)?;
             if hole.shape == place.shape {
-                whole.push((chunk.server, chunk.name));
+                deleted.push((chunk.server, chunk.name));
             } else {
                 holed.push((chunk, Hyperslab::from_region(&hole)));
             }
@@ -303,7 +303,7 @@ impl Client {
             .collect();
         self.note_unsynced(object, holed.iter().map(|(chunk, _)| chunk));
         let holed = holed.iter().map(|(chunk, _)| (chunk.server, &chunk.name));
-        let touched = whole
+        let touched = deleted
             .iter()
             .map(|(server, name)| (*server, name))
             .chain(holed);
@@ -315,12 +315,12 @@ impl Client {
             Ok(allocated.iter().map(|one| one.bytes).sum())
         };
         let before = bytes()?;
-        self.servers().delete(&whole)?;
+        self.servers().delete(&deleted)?;
         self.servers().punch(&pieces)?;
         Ok(before.saturating_sub(bytes()?))
     }
 
-    /// The places of a grid that a region touches; of a very large region those at which there is a chunk.
+    /// The chunk positions of a grid that a region touches; for a very large region, only those of existing chunks.
     fn places(
         &self,
         object: &Object,
@@ -346,14 +346,14 @@ impl Client {
         Ok(places)
     }
 
-    /// The places at which a grid object has chunks, sorted, by asking the servers.
+    /// The sorted positions of the existing chunks of a grid object, as listed by the servers.
     pub(super) fn existing(
         &self,
         object: &Object,
         geometry: &Geometry,
     ) -> Result<Vec<Coords>, FsError> {
         let (ino, generation) = (object.ino, geometry.info.generation);
-        // What is listed behind them is of others.
+        // Names listed after these belong to other objects.
         let most = geometry.grid.as_ref().map_or(u64::MAX, |grid| {
             let counts = geometry.cells.iter().zip(&grid.chunk);
             counts

@@ -1,8 +1,8 @@
 //! An open file description: a program's view of an object, or of a selection of it.
 //!
-//! A handle has a *space*: for the plain file the object itself, for a selection its packed shape. Offsets
-//! of reads and writes count bytes of that space in row-major order. Errors that a flush met in the
-//! background wait here and are told once, at the next `fsync` or `close`.
+//! A handle has a *space*: for the plain file the object itself, for a selection its packed shape. Offsets of reads
+//! and writes count bytes of that space in row-major order. Errors of flushes in the background are stored in the
+//! handle and returned once, by the next `fsync` or `close`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -21,7 +21,7 @@ use super::same_host::Place;
 use super::stream::Stream;
 use super::writer::{HandleId, Waiting};
 
-/// Where a read's bytes go; called once, with what was read (less than asked for at the end).
+/// The destination of a read; called once, with the bytes read (fewer than requested at the end).
 pub trait ReadSink {
     /// Takes the bytes.
     fn give(&mut self, bytes: &[u8]);
@@ -33,7 +33,7 @@ impl<F: FnMut(&[u8])> ReadSink for F {
     }
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// The object is longer than before.
@@ -49,7 +49,7 @@ pub(super) struct Selected {
     pub(super) shape: Coords,
     /// Its bytes.
     pub(super) bytes: u64,
-    /// Whether a write makes the object as long as it needs, if that may be.
+    /// Whether a write extends the object as needed, if allowed.
     pub(super) extends: bool,
 }
 
@@ -66,11 +66,11 @@ pub struct Handle {
     pub(super) waiting: Arc<Waiting>,
     pub(super) ahead: Ahead,
     pub(super) place: Mutex<Option<Arc<Place>>>,
-    /// Where the last append ended, if that was within a row, and how long the object was with the whole of it.
+    /// Where the last append ended, if that was within a row, and the size of the object including that entire row.
     pub(super) tail: Mutex<Option<(u64, u64)>>,
-    /// Transfers that were started and have not ended.
+    /// Started transfers that have not ended.
     pub(super) transfers: AtomicU64,
-    /// It is at its end: no transfer starts any more.
+    /// It is being released: no transfer starts any more.
     pub(super) released: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Want {
 
 impl Want {
     /// All of a box, wherever its bytes are.
-    pub(super) fn whole(region: Region) -> Want {
+    pub(super) fn all(region: Region) -> Want {
         Want {
             slab: Hyperslab::from_region(&region),
             at: 0,
@@ -182,9 +182,9 @@ impl Handle {
                 for region in boxes {
                     let len = region.volume() as usize;
                     let parts = selected.slab.parts(&region);
-                    let whole = parts.len() == 1;
+                    let complete = parts.len() == 1;
                     for (packed, slab) in parts {
-                        let within = (!whole).then(|| {
+                        let within = (!complete).then(|| {
                             let offset = packed
                                 .offset
                                 .iter()
@@ -231,7 +231,7 @@ impl Selected {
         Selected::of(&slab, geometry)
     }
 
-    /// These elements of an object of this form, in which they lie.
+    /// The given elements of an object of this form, which contains them.
     pub(super) fn of(slab: &Hyperslab, geometry: &Geometry) -> Result<Selected, FsError> {
         let slab = slab
             .to_cells(geometry.info.space().elem)
@@ -245,7 +245,7 @@ impl Selected {
         })
     }
 
-    /// The bytes that the object, of this form and with `size` bytes, has when this is written.
+    /// The size in bytes that the object, of this form and with `size` bytes, has after this selection is written.
     pub(super) fn reach(&self, geometry: &Geometry, size: u64) -> u64 {
         let Some(bounds) = self.slab.bounds().filter(|_| self.extends) else {
             return size;
@@ -253,7 +253,7 @@ impl Selected {
         // In cells the only axis of an array with one axis counts bytes.
         let reach = match geometry.cells.len() {
             0 => 0,
-            1 => geometry.whole_rows(bounds.end(0)),
+            1 => geometry.full_rows(bounds.end(0)),
             _ => bounds.end(0).saturating_mul(geometry.row),
         };
         match geometry.grows() && reach <= geometry.size_limit() {
@@ -273,7 +273,7 @@ impl Selected {
             return Ok(());
         }
         Err(FsError::Invalid(
-            "the object has become smaller than this selection; open it anew".into(),
+            "the object has become smaller than this selection; open it again".into(),
         ))
     }
 }

@@ -1,8 +1,8 @@
-//! `SEEK_DATA` and `SEEK_HOLE`: where an object has data.
+//! `SEEK_DATA` and `SEEK_HOLE`: finds the data of an object.
 //!
-//! Holes are told only where the fill is zero, since tools turn holes into zeros. Of a grid of one axis (byte objects
-//! among them) they are told as the data servers know them, to a page; of other objects only if nothing was ever written.
-//! Everything else counts as data, which is allowed.
+//! Holes are reported only if the fill value is zero, since tools read holes as zeros. For a grid of one axis (byte
+//! objects among them) they are those of the data servers, in pages; for other objects only if nothing was ever
+//! written. Everything else counts as data, which is allowed.
 
 use slabfs_mdserver::api::RightMode;
 use slabfs_model::Coords;
@@ -15,16 +15,16 @@ use super::geometry::Geometry;
 use super::grid_io::PLACES_WALKED;
 use super::handle::Handle;
 use super::object::Object;
-use super::rights::{By, Cells};
+use super::rights::{BoxSet, By};
 
-/// Chunks asked about in one request.
+/// Chunks per request.
 const LOOK_AHEAD: usize = 64;
 
 impl Handle {
     /// The first byte at or after `offset` that is not in a hole.
     ///
     /// # Errors
-    /// `NoSuchExtent` where only holes follow.
+    /// `NoSuchExtent` if only holes follow.
     pub fn seek_data(&self, offset: u64) -> Result<u64, FsError> {
         self.seek(offset, true)?.ok_or(FsError::NoSuchExtent)
     }
@@ -42,7 +42,7 @@ impl Handle {
         let _op =
             self.client
                 .enter(&self.object, By::Program, RightMode::Read, None, &|_, _| {
-                    Cells::All
+                    BoxSet::All
                 })?;
         let size = self.size();
         if offset >= size {
@@ -93,7 +93,8 @@ impl Walk<'_> {
         self.grid.chunk[0]
     }
 
-    /// The places of chunks from the one of byte `from` on: all there may be, or where those are very many, all there are.
+    /// The chunk positions from that of byte `from` on: all possible ones, or, if those are very many, the existing
+    /// ones.
     fn places(&self, from: u64) -> Result<Vec<u64>, FsError> {
         let (first, end) = (from / self.width(), self.size.div_ceil(self.width()));
         if end - first <= PLACES_WALKED {
@@ -104,7 +105,7 @@ impl Walk<'_> {
         Ok(places.filter(|at| (first..end).contains(at)).collect())
     }
 
-    /// The first runs of bytes that take room, of each of these chunks, as bytes of the object from `from` on.
+    /// For each of these chunks, its first allocated run of bytes from byte `from` of the object on.
     fn runs(&self, places: &[u64], from: u64) -> Result<Vec<Option<(u64, u64)>>, FsError> {
         let width = self.width();
         let named = |&at: &u64| {
@@ -123,7 +124,7 @@ impl Walk<'_> {
         Ok(runs.collect())
     }
 
-    /// The first byte from `from` on that takes room.
+    /// The first allocated byte from `from` on.
     fn data(&self, from: u64) -> Result<Option<u64>, FsError> {
         for places in self.places(from)?.chunks(LOOK_AHEAD) {
             let found = self.runs(places, from)?.into_iter().flatten().next();
@@ -134,7 +135,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// The first byte from `from` on that takes none.
+    /// The first unallocated byte from `from` on.
     fn hole(&self, from: u64) -> Result<Option<u64>, FsError> {
         let mut at = from;
         for places in self.places(from)?.chunks(LOOK_AHEAD) {

@@ -1,4 +1,4 @@
-//! How an object is cut into chunks, for people: what `slabfs layout` draws.
+//! The chunks of an object for display: what `slabfs layout` draws.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::Client;
 use super::error::FsError;
 use super::tilings::Need;
 
-/// More chunks of a grid than this are not listed: the grid says where they are.
+/// A grid of more chunks than this is not listed: the positions follow from the grid.
 const GRID_LISTED: u64 = 100_000;
 
 /// An object's chunks.
@@ -24,20 +24,20 @@ pub struct LayoutView {
     pub elem: u64,
     /// Dims in elements.
     pub dims: Vec<u64>,
-    /// Dims with the last axis in bytes: chunks are given in these.
+    /// Dims with the last axis in bytes; chunks are given in these.
     pub cells: Vec<u64>,
     /// The layout's name.
     pub layout: String,
-    /// The chunks, oldest first: where two overlap, the later one shows.
+    /// The chunks, oldest first: where two overlap, the later one is visible.
     pub chunks: Vec<ChunkView>,
-    /// Not all chunks of a very large grid are listed.
+    /// False if the chunks of a very large grid are not listed.
     pub complete: bool,
 }
 
 /// One chunk.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChunkView {
-    /// First cell of the box around it.
+    /// First cell of its bounding box.
     pub offset: Vec<u64>,
     /// Shape of that box, in cells.
     pub shape: Vec<u64>,
@@ -54,7 +54,8 @@ pub struct ChunkView {
 }
 
 impl Client {
-    /// The chunks that an object has, those of a grid by asking its servers; unflushed data of this mount is flushed first, so that it shows.
+    /// The chunks of an object, those of a grid as listed by its servers; dirty data of this mount is flushed first, so
+    /// that it is included.
     ///
     /// # Errors
     /// For an inode without data, and of the services.
@@ -73,14 +74,14 @@ impl Client {
             chunks: Vec::new(),
             complete: true,
         };
-        let whole = Hyperslab::whole(&geometry.cells);
+        let all = Hyperslab::all(&geometry.cells);
         let Some(grid) = &geometry.grid else {
             self.with_tiling(&object, &geometry, Need::All, |tiling| {
                 view.chunks.extend(tiling.iter().map(chunk_view));
             })?;
             return Ok(view);
         };
-        if info.stripe.is_empty() || whole.is_empty() || !info.holds {
+        if info.stripe.is_empty() || all.is_empty() || !info.holds {
             return Ok(view);
         }
         let count = geometry
@@ -95,7 +96,7 @@ impl Client {
         }
         let there: HashSet<Coords> = self.existing(&object, &geometry)?.into_iter().collect();
         let mut parts = Vec::new();
-        grid.plan(&whole, &mut parts);
+        grid.plan(&all, &mut parts);
         parts.retain(|part| there.contains(&part.at));
         for part in parts {
             let region = grid.chunk_region(&part.at);

@@ -1,23 +1,23 @@
-//! Whether this mount's session lives, as far as its own clock can tell, and what happens when it does not.
+//! The lease of this mount's session: when it lapses by the mount's own clock, and the recovery after a lost session.
 //!
-//! The metadata service ends a session that it has not heard for a lease, and then lets others write what
-//! this mount had. So a mount counts from when it *sent* the last heartbeat that was answered:
+//! The metadata service ends a session that sent no heartbeat for a lease, and then lets other mounts write what this
+//! mount had rights to. So a mount counts from when it *sent* the last heartbeat that was answered:
 //!
-//! - After four fifths of the lease it has *lapsed*: operations wait ([`Client::wait_alive`]), and what
-//!   the mount and the kernel hold of other people's data is dropped. Unflushed data stays: the session
-//!   may live.
-//! - When the service answers that the session is over it is *lost*: what was not flushed is gone, and the
-//!   handles of such objects are told once. Then another session is attached, what is open is opened
-//!   again in it, and operations go on. What was removed meanwhile is [`FsError::Gone`].
+//! - After four fifths of the lease it has *lapsed*: operations wait ([`Client::wait_alive`]), and cached data that
+//!   other mounts may change is dropped, here and in the kernel. Unflushed data stays: the session may still be
+//!   alive.
+//! - When the service replies that the session is over it is *lost*: unflushed data is dropped, and each handle of
+//!   such an object gets the error once. Then another session is attached, open objects are opened again in it, and
+//!   operations continue. An object that was removed meanwhile is [`FsError::Gone`].
 //!
-//! **Nothing of a lost session is written in the name of the next one.** Whatever changes an object in
-//! place holds its form's lock for the whole of it, and dirty data is dropped under that lock alone, before
-//! the next session is attached; a write that had not come to that lock by then is let in anew
-//! ([`Client::admit`]); what is still on its way to a server names the old session, and is refused
-//! there. Pages that a program changed in a mapping come back as writes of the kernel's: those say in
-//! which epoch of the mount they came ([`Client::epoch`]), and one of an earlier epoch is refused.
+//! **No data of a lost session is written in the name of the next one.** Every operation that changes an object in
+//! place holds the lock of its form for its entire duration, and dirty data is dropped under that lock, held
+//! exclusively, before the next session is attached. A write that had not taken the lock by then has to be admitted
+//! again ([`Client::admit`]); a write in flight to a server carries the old session, and is rejected there. Modified
+//! pages of a mapping arrive as writes of the kernel: each carries the epoch of the mount in which it arrived
+//! ([`Client::epoch`]), and one of an earlier epoch is rejected.
 //!
-//! A session in the service's own process lives as long as that and never lapses.
+//! A session in the service's own process ends with that process and never lapses.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,61 +34,62 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
 
-/// An object that was opened again, and what it is now.
+/// An object that was opened again, with its current entry.
 type Reopened = (Arc<Object>, Entry);
 
-/// `until` of a session that lives as long as this process.
-const FOR_EVER: u64 = u64::MAX;
+/// `until` of a session that lasts as long as this process.
+const FOREVER: u64 = u64::MAX;
 
-/// What holds data for programs beside the client: the kernel, by way of the mount.
+/// A cache above the client: the kernel's, through the mount.
 pub trait Caches: Send + Sync {
-    /// Others may change what was read: it is forgotten. What programs have changed comes back as writes.
+    /// Other mounts may change cached data: it is dropped. Data modified by programs arrives as writes.
     fn drop_all(&self);
-    /// The session is over: everything is forgotten, and what programs have changed is refused until it is.
-    /// Returns as soon as it is refused.
+    /// The session is over: everything is dropped, and data modified by programs is rejected until it is. Returns as
+    /// soon as it is rejected.
     fn discard_all(&self);
-    /// Others, or a program's write, are about to change bytes of an object: its pages of those are dropped, of
-    /// selections all. Returns when they are; what programs have changed in them has come back as writes by then.
+    /// Other mounts, or a program's write, are about to change bytes of an object: its pages of those bytes are
+    /// dropped, and all pages of selections. Returns when they are; data that programs have modified in them has
+    /// arrived as writes by then.
     fn drop_pages(&self, ino: Ino, bytes: Range<u64>);
-    /// Others are about to change names and attributes: what is kept of them is forgotten. False where that
-    /// cannot be done, and has to be waited out.
+    /// Other mounts are about to change names and attributes: cached ones are dropped. False where that is
+    /// impossible, and the caller has to wait until they expire.
     fn forget_names(&self) -> bool;
 }
 
-/// The epoch of a session by this mount's clock.
+/// The lease of a session, by this mount's clock.
 pub(super) struct Lease {
     base: Moment,
     /// When the session counts as lapsed, in nanoseconds since `base`.
     until: AtomicU64,
-    /// How many sessions were lost before this one.
+    /// Number of sessions lost before this one.
     number: AtomicU64,
     closed: Mutex<bool>,
-    /// Somebody answered, or there is nothing to wait for any more.
+    /// Signals a reply of the service, or the end of all waiting.
     changed: Condvar,
     caches: Mutex<Option<Weak<dyn Caches>>>,
 }
 
 impl Lease {
-    /// Of a session that was asked for at `sent`; `lease` is zero where it lives as long as this process.
+    /// The lease of a session that was requested at `sent`; `lease` is zero where it lasts as long as this process.
     pub(super) fn new(sent: Moment, lease: Duration) -> Lease {
         let new = Lease {
             base: sent,
-            until: AtomicU64::new(FOR_EVER),
+            until: AtomicU64::new(FOREVER),
             number: AtomicU64::new(0),
             closed: Mutex::new(false),
             changed: Condvar::new(),
             caches: Mutex::new(None),
         };
-        new.heard(sent, lease);
+        new.renew(sent, lease);
         new
     }
 
-    /// What was sent at `sent` has been answered.
-    fn heard(&self, sent: Moment, lease: Duration) {
+    /// Renews the lease: a request that was sent at `sent` has been answered.
+    fn renew(&self, sent: Moment, lease: Duration) {
         if !lease.is_zero() {
             let until = sent + (lease - lease / 5);
             let until = until.since(self.base).as_nanos();
-            // Not 0, which is for a session that is not to be trusted any more.
+            // Not 0: that marks a session that may be lost.
             self.until.store((until as u64).max(1), Ordering::SeqCst);
         }
         let _order = self.closed.lock();
@@ -96,7 +97,7 @@ impl Lease {
     }
 
     fn end(&self) {
-        if self.until.load(Ordering::SeqCst) != FOR_EVER {
+        if self.until.load(Ordering::SeqCst) != FOREVER {
             self.until.store(0, Ordering::SeqCst);
         }
         let _order = self.closed.lock();
@@ -105,7 +106,7 @@ impl Lease {
 
     fn lapsed(&self) -> bool {
         let until = self.until.load(Ordering::SeqCst);
-        until != FOR_EVER && self.base.elapsed().as_nanos() as u64 >= until
+        until != FOREVER && self.base.elapsed().as_nanos() as u64 >= until
     }
 
     /// Ends all waiting.
@@ -114,12 +115,12 @@ impl Lease {
         self.changed.notify_all();
     }
 
-    /// Waits until the session has lapsed (`lapsed`), or lives; false when there is nothing to wait for.
+    /// Waits until the session has lapsed (`lapsed`) or is alive; false when the client stops.
     fn wait(&self, lapsed: bool) -> bool {
         let mut closed = self.closed.lock();
         while !*closed && self.lapsed() != lapsed {
             let until = self.until.load(Ordering::SeqCst);
-            if lapsed && until != FOR_EVER {
+            if lapsed && until != FOREVER {
                 let at = self.base + Duration::from_nanos(until);
                 self.changed.wait_for(&mut closed, at.since(Moment::now()));
             } else {
@@ -135,7 +136,7 @@ impl Lease {
 }
 
 impl Client {
-    /// Says who holds data beside the client.
+    /// Sets the cache above the client.
     pub fn set_caches(&self, caches: Weak<dyn Caches>) {
         *self.lease.caches.lock() = Some(caches);
     }
@@ -145,12 +146,12 @@ impl Client {
         self.lease.lapsed()
     }
 
-    /// How many sessions this mount has lost.
+    /// Number of sessions that this mount has lost.
     pub fn epoch(&self) -> u64 {
         self.lease.number.load(Ordering::SeqCst)
     }
 
-    /// Waits until the metadata service has answered, and what is lost is done with. Whoever calls it holds
+    /// Waits until the metadata service has answered, and the recovery from a lost session is done. The caller holds
     /// no lock of an object.
     ///
     /// # Errors
@@ -177,18 +178,18 @@ impl Client {
         Ok(())
     }
 
-    /// How long an operation waits for what another session has. One that is dead is known to be when its lease is
-    /// over, and what it had is free when data servers obey that, or were silent for a lease themselves. They are
-    /// not away whom it waits for, so that a short `io_timeout` is not what ends it.
+    /// How long an operation waits for rights of another session. A dead session is detected when its lease is over,
+    /// and its rights are free once data servers have fenced it, or were silent for a lease themselves. The servers
+    /// are up during that wait, so a short `io_timeout` must not end it.
     pub(super) fn others_timeout(&self) -> Duration {
         let lease = *self.lease_time.lock();
         self.options.io_timeout.max(lease * 5 / 2)
     }
 
-    /// Whether an operation on an object may begin; waits while the mount has lapsed. Says in which epoch of
-    /// the mount it begins.
+    /// Checks that an operation on an object may begin; waits while the mount has lapsed. Returns the epoch of the
+    /// mount in which it begins.
     pub(super) fn admit(&self, object: &Object) -> Result<u64, FsError> {
-        // Before the wait: a loss after this is seen by whoever compares.
+        // Before the wait: the caller detects a later loss by comparing epochs.
         let epoch = self.epoch();
         self.wait_alive()?;
         if object.gone.load(Ordering::Acquire) {
@@ -197,23 +198,23 @@ impl Client {
         Ok(epoch)
     }
 
-    /// A service has said that the session is over: nothing is begun until that is cleared up.
+    /// A service has reported that the session is over: no operation begins until that is verified.
     pub(super) fn suspect(&self) {
         self.lease.end();
     }
 
-    /// Takes over that what was sent at `sent` was answered.
+    /// Renews the lease after a reply to a request that was sent at `sent`.
     pub(super) fn answered(&self, sent: Moment) {
-        self.lease.heard(sent, *self.lease_time.lock());
+        self.lease.renew(sent, *self.lease_time.lock());
     }
 
-    /// Drops what is held of other people's data each time the session lapses, until the client stops.
+    /// Drops cached data of other mounts each time the session lapses, until the client stops.
     pub(super) fn watch_lease(&self) {
         while self.lease.wait(true) {
             tracing::warn!(
                 "the metadata service has not answered in time: operations wait until it does"
             );
-            self.forget_read();
+            self.drop_cached();
             if let Some(caches) = self.lease.caches() {
                 caches.drop_all();
             }
@@ -224,8 +225,8 @@ impl Client {
         }
     }
 
-    /// Forgets what was read.
-    fn forget_read(&self) {
+    /// Drops cached data that was read.
+    fn drop_cached(&self) {
         for object in self.open_objects() {
             object.epoch.fetch_add(1, Ordering::AcqRel);
             self.cache().forget_object(&object);
@@ -236,8 +237,8 @@ impl Client {
         self.objects.lock().values().cloned().collect()
     }
 
-    /// The session is over: gives up what was not flushed, and goes on in another one. Returns when that is
-    /// done or the client stops.
+    /// Recovers from a lost session: drops unflushed data, and attaches another session. Returns when that is done or
+    /// the client stops.
     pub(super) fn recover(&self, every: Duration) {
         tracing::error!(
             "the metadata service has given up this session; what was not flushed is lost"
@@ -245,12 +246,12 @@ impl Client {
         if let Some(caches) = self.lease.caches() {
             caches.discard_all();
         }
-        // In this order: whoever is let in in the next epoch has waited for its session. And after the pages
-        // are refused: a write of the kernel's that was not came in the epoch that ends here.
+        // This order: an operation admitted in the next epoch has waited for its session. And after the kernel's
+        // pages are rejected: a page write that was not rejected arrived in the epoch that ends here.
         self.lease.end();
         self.lease.number.fetch_add(1, Ordering::SeqCst);
         self.lose_rights();
-        // What waits for a server to let it in is not waited for.
+        // Requests that wait for a server to accept the session do not delay the recovery.
         self.servers.set_session(SessionId(0));
         for object in self.open_objects() {
             self.abandon(&object);
@@ -258,7 +259,7 @@ impl Client {
         self.lose_locks();
         loop {
             let sent = Moment::now();
-            match self.attach_anew() {
+            match self.attach_again() {
                 Ok((opened, rights)) => {
                     opened.iter().for_each(|(object, entry)| {
                         if let Err(error) = self.renew_form(object, entry) {
@@ -266,11 +267,11 @@ impl Client {
                             object.gone.store(true, Ordering::Release);
                         }
                     });
-                    self.rights_anew(rights);
-                    tracing::warn!(session = %self.md.session(), "attached anew");
+                    self.rights_new_session(rights);
+                    tracing::warn!(session = %self.md.session(), "attached again");
                     return self.answered(sent);
                 }
-                Err(error) => tracing::warn!(%error, "not attached anew yet; trying on"),
+                Err(error) => tracing::warn!(%error, "attaching again failed; trying again"),
             }
             if self.pause(every) {
                 return;
@@ -278,8 +279,7 @@ impl Client {
         }
     }
 
-    /// Drops all that was not flushed of an object, after what was being done to it in the session that is
-    /// over.
+    /// Drops all unflushed data of an object, after the operations of the lost session on it have ended.
     fn abandon(&self, object: &Object) {
         let geometry = object.geometry.write();
         let _alone = object.flushing.write();
@@ -292,7 +292,7 @@ impl Client {
             std::mem::take(&mut state.streams)
         };
         for stream in streams {
-            // Its chunk goes with the session.
+            // Its chunk is lost with the session.
             let mut progress = stream.progress.lock();
             progress.ended = true;
             self.charge(-(progress.tail.len() as i64));
@@ -312,8 +312,8 @@ impl Client {
         }
     }
 
-    /// Attaches, and opens once what is open.
-    fn attach_anew(&self) -> Result<(Vec<Reopened>, Option<RightsBegun>), FsError> {
+    /// Attaches another session, and opens each open object once in it.
+    fn attach_again(&self) -> Result<(Vec<Reopened>, Option<RightsBegun>), FsError> {
         let _alone = self.attached.write();
         let _one = self.listing.lock();
         let attached = self.md.reattach()?;
@@ -321,7 +321,7 @@ impl Client {
         *self.places.lock() = Default::default();
         *self.lease_time.lock() = Duration::from_millis(attached.lease_ms);
         self.take_servers(&attached.servers);
-        // They were of openings that ended with the session.
+        // They are for opens that ended with the session.
         self.releases.lock().clear();
         self.tilings.clear();
         let mut opened = Vec::new();
@@ -334,27 +334,27 @@ impl Client {
             let mut state = object.state.lock();
             match entry {
                 Some(entry) => {
-                    state.untold = state.opens.saturating_sub(1);
+                    state.uncounted = state.opens.saturating_sub(1);
                     drop(state);
                     opened.push((object, entry));
                 }
                 None => {
-                    state.untold = state.opens;
+                    state.uncounted = state.opens;
                     drop(state);
                     object.gone.store(true, Ordering::Release);
                 }
             }
         }
-        self.locks_anew(attached.locks);
+        self.locks_new_session(attached.locks);
         self.servers.set_session(attached.session);
         Ok((opened, attached.rights))
     }
 
-    /// Takes over the form an object has now, whatever was known of it.
+    /// Adopts the form an object has now, replacing the known one.
     fn renew_form(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
         let mut geometry = object.geometry.write();
         if geometry.attr.crtime != entry.attr.crtime {
-            // Of another filesystem at the same address, or made after a loss of metadata.
+            // It belongs to another filesystem at the same address, or was created after a loss of metadata.
             return Err(FsError::Gone);
         }
         *geometry = Geometry::new(entry)?;
@@ -367,7 +367,7 @@ impl Client {
 }
 
 impl FsError {
-    /// Whether it says that the session is over.
+    /// Whether it reports that the session is over.
     pub(super) fn is_loss(&self) -> bool {
         matches!(
             self,
@@ -390,10 +390,10 @@ mod tests {
         let Some(earlier) = now.checked_sub(LEASE * 4 / 5) else {
             return;
         };
-        // Heard last when its last heartbeat was sent, not when that was answered.
-        lease.heard(earlier, LEASE);
+        // The lease counts from when the last heartbeat was sent, not from its reply.
+        lease.renew(earlier, LEASE);
         assert!(lease.lapsed() && lease.wait(true));
-        lease.heard(now, LEASE);
+        lease.renew(now, LEASE);
         assert!(!lease.lapsed() && lease.wait(false));
         lease.end();
         assert!(lease.lapsed());

@@ -1,28 +1,28 @@
 //! The client library: the only place that joins the metadata service and the data servers.
 //!
-//! A [`Client`] is one session. It opens objects as [`Handle`]s, whose reads and writes count bytes of the
-//! object's canonical order, or of a selection of it. What happens inside, by file:
+//! A [`Client`] is one session. It opens objects as [`Handle`]s, whose reads and writes count bytes of the object's
+//! canonical order, or of a selection of it. The parts, by file:
 //!
-//! - `object` what all handles of an object share, and the order of its locks; `geometry` its form
-//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `overlaps` where two of them meet; `flush` data first, then commit;
-//!   `behind` flushes before writers have to wait; `stream_end` seals streams, `slabs` what becomes a chunk
-//! - `place` which data server gets a new chunk; `drain` moves chunks off one, `permit` keeps writers apart
+//! - `object` the state shared by all handles of an object, and the order of its locks; `geometry` its form
+//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `overlap` dirty runs written during a direct
+//!   write; `range_lock` atomicity of requests; `flush` data first, then commit; `write_back` flushes before writers
+//!   have to wait; `stream_end` seals streams, `slabs` cuts dirty data into chunks
+//! - `place` which data server gets a new chunk; `drain` moves chunks off one, `permit` keeps in-place writes apart
 //!   from that
-//! - `read`, `block_cache` committed bytes with what is newer painted over; `ahead` reads at equal steps; `wanted` chunks whose files
-//!   are lent;
-//!   `batch`, `batch_write` read and write nested strided patterns
+//! - `read`, `block_cache` committed bytes, with the `overlay` of uncommitted data painted over them; `ahead`
+//!   read-ahead at equal steps; `same_host` reads through file descriptors of data servers on this host; `batch`,
+//!   `batch_write` read and write nested strided patterns
 //! - `transfer` regions between the caller's memory and objects, many under way at the same time
-//! - `part` selections through a handle of the whole object
-//! - `resize` whatever changes an object's form
+//! - `part` selections through a handle of the entire object
+//! - `resize` all changes of an object's form
 //! - `find` searches
-//! - `locks` advisory locks: what is held, who waits
-//! - `rights` what other mounts must not do meanwhile, and what they may ask back
-//! - `session` attaching, heartbeats, what runs in the background; `epoch` what happens when the session
-//!   is not heard, or is over
+//! - `locks` advisory locks: those held, and waiting requests
+//! - `rights` coherence with other mounts: the rights of this one, and their recall
+//! - `session` attaching, heartbeats, background threads; `lease` a session that lapses, or is lost
 //!
-//! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over
-//! newer ones; memory for unflushed data is bounded, and writers wait; what `fsync` acknowledged is on the
-//! servers' disks and in the metadata journal.
+//! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over newer ones;
+//! memory for unflushed data is bounded, and writers wait; data that `fsync` acknowledged is on the servers' disks
+//! and in the metadata journal.
 //!
 //! Deliberately elsewhere: names and paths (`view`), FUSE and errno (`mount`).
 
@@ -102,46 +102,46 @@ use tilings::Tilings;
 use transfer::Transfers;
 use write_back::Behind;
 
-/// How often a request looks at an object's form anew before it gives up.
+/// How often a request refreshes an object's form before it gives up.
 const FORM_TRIES: usize = 16;
 
 /// Settings of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// Bytes of unflushed data, all objects together, before writers wait; from half of it on it is written back.
+    /// Bytes of unflushed data, all objects together, before writers wait; write-back begins at half of it.
     pub dirty_limit: u64,
-    /// Bytes of the cache for small reads of far or coded chunks; half as much more may be read ahead.
+    /// Bytes of the cache for small reads of remote or coded chunks; half as much more may be read ahead.
     pub cache_bytes: u64,
-    /// Bytes of what is known of the chunks of arrays.
+    /// Bytes of cached tilings.
     pub tilings_bytes: u64,
     /// Unflushed data older than this is flushed.
     pub flush_age: Duration,
     /// Nothing may be changed through this client.
     pub read_only: bool,
-    /// Plain writes of at least this many bytes do not wait in memory.
+    /// Plain writes of at least this many bytes bypass the dirty runs.
     pub direct_min: usize,
-    /// A stream keeps up to this many bytes of small writes together before it sends them.
+    /// A stream buffers up to this many bytes of small writes before it sends them.
     pub tail_limit: usize,
     /// Largest chunk of an `aligned` object, in bytes.
     pub chunk_limit: u64,
-    /// How long a request waits for data servers that nobody has heard of yet.
+    /// How long a request waits for data servers that are not known yet.
     pub io_timeout: Duration,
     /// The name of this machine, by which placement `local` finds its servers; the host's name if none.
     pub host: Option<String>,
-    /// What this mount and others see of each other.
+    /// The consistency between this mount and others.
     pub consistency: Consistency,
-    /// Bytes of transfers that are under way before others wait for them to start; each counts for 4 KiB more.
+    /// Bytes of transfers under way before others wait for them to start; each counts for 4 KiB more.
     pub transfer_limit: u64,
     /// Threads that run transfers, at most; made when they are needed.
     pub transfer_threads: usize,
-    /// Where other processes reach the metadata service, as an address; none if they cannot.
+    /// The address at which other processes reach the metadata service; none if they cannot.
     pub metadata_addr: Option<String>,
 }
 
 impl ClientOptions {
-    /// The least `dirty_limit`: one request of the kernel's. With less, each of its writes would wait for the servers.
+    /// The least `dirty_limit`: one request of the kernel. With less, each of its writes would wait for the servers.
     pub const LEAST_DIRTY: u64 = 1 << 20;
-    /// The least `io_timeout`: servers that are well may take longer to answer than less.
+    /// The least `io_timeout`: healthy servers may take longer to reply than less.
     pub const LEAST_TIMEOUT: Duration = Duration::from_millis(100);
 }
 
@@ -166,8 +166,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// One more than processors, since one of them waits for servers, from two to four: with more, buffers that servers and sockets use anew leave the caches
-/// before that.
+/// One more than processors, since one of them waits for servers, from two to four: with more, buffers that servers
+/// and sockets reuse are evicted from the CPU caches before that.
 fn transfer_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| (processors.get() + 1).clamp(2, 4))
 }
@@ -186,30 +186,29 @@ pub struct Client {
     /// Bytes of unflushed data.
     dirty: AtomicI64,
     behind: Behind,
-    /// Flushes that had something to writes back.
+    /// Number of flushes that had data to write back.
     flushes: AtomicU64,
     next_handle: AtomicU64,
     /// This machine, by name.
     host: String,
-    /// The data servers this mount has been told of.
+    /// The data servers that this mount knows.
     known: Mutex<Arc<Known>>,
-    /// Held by whoever asks for the list until he has taken it over: an older one must not take the place
-    /// of a newer, by which the metadata service believes this mount to go.
+    /// Serialises refreshes of the server list. A late, older reply must not replace a newer list that this mount has
+    /// acknowledged to the metadata service.
     listing: Mutex<()>,
-    /// Lists before that one, for as long as a write goes by them; and the version of the oldest list
-    /// that is gone by.
-    elder: Mutex<Vec<std::sync::Weak<Known>>>,
+    /// Older lists, for as long as a write uses one; and the version of the oldest list in use.
+    older_lists: Mutex<Vec<std::sync::Weak<Known>>>,
     known_version: AtomicU64,
     next_permit: AtomicU64,
     leased_ids: Mutex<LeasedIds>,
     places: Mutex<Places>,
     /// Chunks of closed objects that are not known to be on disk yet.
     settling: Mutex<Vec<Settling>>,
-    /// Held by whoever works on that list, so that its head stays where it is.
+    /// Serialises work on that list, so that its head stays in place.
     settling_closed: Mutex<()>,
-    /// Held for each round of what is done without being asked for.
+    /// Held during each round of background work.
     upkeep: Mutex<()>,
-    /// Releases that the metadata service has not been told yet.
+    /// Closed objects that have to be reported to the metadata service.
     releases: Mutex<Vec<Ino>>,
     stopping: Mutex<bool>,
     wake: Condvar,
@@ -218,14 +217,14 @@ pub struct Client {
     rights: Rights,
     transfers: Transfers,
     lease: Lease,
-    /// The lease of the session; zero where it lives as long as this process.
+    /// The lease of the session; zero where it lasts as long as this process.
     lease_time: Mutex<Duration>,
-    /// Held shared by what must begin and end in one session, alone while another one is attached. Comes
-    /// before all locks of objects.
+    /// Held shared by operations that must begin and end in one session, exclusively while another one is attached.
+    /// Taken before all locks of objects.
     attached: RwLock<()>,
 }
 
-/// What a closed object left to be synced in the background.
+/// The unsynced chunks of a closed object, to be synced in the background.
 #[derive(Debug)]
 struct Settling {
     ino: Ino,
@@ -242,18 +241,18 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// The metadata service, for what needs no data: namespace and attributes.
+    /// The metadata service, for operations without data: namespace and attributes.
     pub fn md(&self) -> &Md {
         &self.md
     }
 
-    /// Whether no other session is attached, so that what the kernel caches stays true. A mount that takes
-    /// part in rights hears of the end of that before anybody else can change anything.
+    /// Whether no other session is attached, so that the kernel's caches stay valid. A strict mount is notified of
+    /// the end of that before any other mount can make a change.
     pub fn alone(&self) -> bool {
         self.md.session_count() <= 1 && !self.rights.shared()
     }
 
-    /// Where other processes reach the metadata service, if they can.
+    /// The address at which other processes reach the metadata service, if they can.
     pub fn metadata_addr(&self) -> Option<&str> {
         self.options.metadata_addr.as_deref()
     }

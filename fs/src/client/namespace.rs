@@ -1,4 +1,4 @@
-//! Names and attributes, with what this mount has written and not flushed yet merged in.
+//! Names and attributes, merged with the unflushed writes of this mount.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ impl Client {
     /// Finds a name in a directory.
     ///
     /// # Errors
-    /// As the metadata service says.
+    /// Those of the metadata service.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry, FsError> {
         let entry = match self.rights.keeps_names() {
             true => match self.cached_name(parent, name) {
@@ -22,7 +22,7 @@ impl Client {
             },
             false => self.md().lookup(parent, name)?,
         };
-        // The kernel believes this size while a file is mapped: not one that is about to be outdone.
+        // The kernel trusts this size while a file is mapped: it must include all unflushed growth.
         match self.shared() && self.known(entry.attr.ino).is_some() {
             true => self.getattr(entry.attr.ino),
             false => Ok(self.with_unflushed(entry)),
@@ -32,7 +32,7 @@ impl Client {
     /// Attributes of an inode.
     ///
     /// # Errors
-    /// As the metadata service says.
+    /// Those of the metadata service.
     pub fn getattr(&self, ino: Ino) -> Result<Entry, FsError> {
         if let Some(entry) = self.cached_directory(ino) {
             return Ok(entry);
@@ -47,13 +47,13 @@ impl Client {
         }
     }
 
-    /// What has a name, where the lock server need not be asked: a directory, or nothing.
+    /// A cached name, where the lock server need not be asked: a directory, or no entry.
     pub fn cached_name(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, FsError>> {
         let found = self
             .rights
             .keeps_names()
             .then(|| self.md().cached_name(parent, name))??;
-        // Looked at last: a session that has lapsed later had it when this was found.
+        // Checked last: if the session lapses later, the result was valid when it was found.
         (!self.lapsed()).then(|| found.map_err(FsError::from))
     }
 
@@ -72,9 +72,9 @@ impl Client {
             .is_some_and(|object| object.gone.load(Ordering::Acquire))
     }
 
-    /// Merges what this mount knows better: a newer form, the size of unflushed writes, their time.
+    /// Merges the newer state of this mount: a newer form, the size of unflushed writes, their time.
     ///
-    /// Form and growth are looked at under one lock, under which a flush turns the one into the other.
+    /// Form and growth are read under one lock, under which a flush converts growth into form.
     pub fn with_unflushed(&self, mut entry: Entry) -> Entry {
         let Some(object) = self.known(entry.attr.ino) else {
             return entry;
@@ -88,7 +88,7 @@ impl Client {
         if grown > entry.attr.size
             && let Some(info) = &mut entry.info
         {
-            // Other mounts may have made it longer too: dims follow the greater.
+            // Other mounts may have extended it too: the larger size sets the dims.
             if let Ok(Some(dims)) = info.grown_to(grown) {
                 info.dims = dims;
                 entry.attr.size = grown;
@@ -104,10 +104,10 @@ impl Client {
         entry
     }
 
-    /// writes back everything an inode has unflushed on this mount.
+    /// Writes back all unflushed data of an inode on this mount.
     ///
     /// # Errors
-    /// Of the flush.
+    /// Those of the flush.
     pub fn flush_ino(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
         match self.keep_open(ino) {
             Some(object) => self.flush_object(&object, Scope::All),
@@ -115,10 +115,10 @@ impl Client {
         }
     }
 
-    /// writes back everything of an inode and waits for the disks, as `fsync` without a handle.
+    /// Writes back all data of an inode and waits for the disks, as `fsync` without a handle.
     ///
     /// # Errors
-    /// Of the flush or the sync.
+    /// Those of the flush or the sync.
     pub fn sync_ino(self: &Arc<Self>, ino: Ino) -> Result<(), FsError> {
         match self.keep_open(ino) {
             Some(object) => self.sync_object(&object),

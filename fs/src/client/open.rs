@@ -1,4 +1,4 @@
-//! Opening and closing: one `Object` for all handles of an object, as long as anybody needs it.
+//! Opening and closing: one `Object` for all handles of an object, as long as it is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use super::object::Object;
 use super::writer::HandleId;
 use super::{Client, Settling};
 
-/// So many closed objects are told to a metadata service in this process at once; what is left is told
-/// some moments later, as it is to one in another.
+/// Number of closed objects that are reported together to a metadata service in this process; the rest are reported
+/// some moments later, like all to a service in another process.
 const RELEASES: usize = 64;
 
 /// An object that is held open without a handle.
@@ -57,7 +57,8 @@ impl Client {
         self.ready(handle)
     }
 
-    /// A handle is there; before it may be used pages that it could change without warning are dropped.
+    /// Before a new handle may be used, the kernel's read-only pages, which it could modify without warning, are
+    /// dropped.
     fn ready(&self, handle: Arc<Handle>) -> Result<Arc<Handle>, FsError> {
         if handle.writable {
             self.ready_for_writer(&handle.object);
@@ -68,7 +69,7 @@ impl Client {
     /// Creates an object and opens it, in one request.
     ///
     /// # Errors
-    /// As the metadata service says.
+    /// Those of the metadata service.
     pub fn create(
         self: &Arc<Self>,
         create: Create,
@@ -122,7 +123,7 @@ impl Client {
         Ok(handle)
     }
 
-    /// A selection of an object, as long as it is with what others have not flushed.
+    /// Resolves a selection of an object, at its size with unflushed data of other mounts.
     fn resolve(&self, object: &Object, selection: &Selection) -> Result<Selected, FsError> {
         if self.shared() {
             let entry = self.with_unflushed(self.md().stat(object.ino, false)?);
@@ -133,7 +134,7 @@ impl Client {
         Selected::new(selection, &geometry, object.size(&geometry))
     }
 
-    /// The shared `Object` of an inode the metadata service has just counted as opened.
+    /// The shared `Object` of an inode that the metadata service has just counted as opened.
     fn opened(self: &Arc<Self>, entry: &Entry) -> Result<Arc<Object>, FsError> {
         let ino = entry.attr.ino;
         let found = {
@@ -185,9 +186,9 @@ impl Client {
         })
     }
 
-    /// Holds an object open that this mount has open already. The kernel tells of a last close late: without
-    /// this, an object may be taken out of memory in the midst of what is done to it, and the metadata
-    /// service be told that all of it is stored.
+    /// Holds an object open that this mount has open already. The kernel reports a last close late: without this, an
+    /// object could be closed in the middle of an operation on it, and the metadata service would take it for
+    /// completely stored.
     pub(super) fn keep_open(self: &Arc<Self>, ino: Ino) -> Option<Borrowed> {
         let _attached = self.attached.read_recursive();
         let objects = self.objects.lock();
@@ -195,8 +196,8 @@ impl Client {
         {
             let mut state = object.state.lock();
             state.opens += 1;
-            // Whoever closes first tells nothing; the last one does.
-            state.untold += 1;
+            // The first close is not reported; the last one is.
+            state.uncounted += 1;
         }
         Some(Borrowed {
             object,
@@ -209,17 +210,16 @@ impl Client {
         self.objects.lock().get(&ino).cloned()
     }
 
-    /// One opening less. The last one takes the object out of memory; what it left unsynced is synced in
-    /// the background.
+    /// Counts one open less. The last one drops the object; its unsynced chunks are synced in the background.
     fn closed(&self, object: &Arc<Object>) {
         let _attached = self.attached.read_recursive();
-        let told;
+        let counted;
         let left = {
             let mut objects = self.objects.lock();
             let mut state = object.state.lock();
             state.opens = state.opens.saturating_sub(1);
-            told = state.untold == 0;
-            state.untold = state.untold.saturating_sub(1);
+            counted = state.uncounted == 0;
+            state.uncounted = state.uncounted.saturating_sub(1);
             (state.opens == 0).then(|| {
                 objects.remove(&object.ino);
                 self.rights.disown(&object.own);
@@ -235,14 +235,14 @@ impl Client {
         if let Some((streams, unsynced)) = left {
             self.drop_streams(&streams);
             self.leave(object, unsynced.into_iter().collect());
-            // A read that still runs leaves nothing there.
+            // A read that is still running caches nothing.
             object.epoch.fetch_add(1, Ordering::AcqRel);
-            // It looks at all there is in the cache: not for each of many that were never read.
+            // It scans the entire cache: skipped for objects that were never read.
             if object.cached.load(Ordering::Acquire) {
                 self.cache().forget_object(object);
             }
         }
-        if !told {
+        if !counted {
             return;
         }
         let waiting = {
@@ -250,9 +250,9 @@ impl Client {
             releases.push(object.ino);
             releases.len()
         };
-        // In one process telling costs no message, and many at once cost one commit.
+        // In one process a report costs no message, and many at once cost one commit.
         if self.local && waiting >= RELEASES {
-            self.tell_releases();
+            self.send_releases();
         }
     }
 
@@ -274,11 +274,11 @@ impl Client {
 }
 
 impl Handle {
-    /// Ends the handle: transfers that were started are waited for, and what it wrote since its last flush
-    /// (through a mapping, say) is flushed.
+    /// Ends the handle: waits for started transfers, and flushes the data written since its last flush (through a
+    /// mapping, for example).
     ///
     /// # Errors
-    /// Of that flush; the handle is gone all the same.
+    /// Those of the flush; the handle is closed all the same.
     pub fn release(&self) -> Result<(), FsError> {
         self.released.store(true, Ordering::Release);
         self.client.transfers().wait_for(self);

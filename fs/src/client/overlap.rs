@@ -1,13 +1,12 @@
-//! What is written into memory while a direct write runs.
+//! Dirty runs that are written while an overlapping direct write runs.
 //!
-//! A direct write (in place, or into a stream) takes the dirty runs under it out when its bytes are where reads
-//! find them: it is newer than they are. But not newer than what was written into memory meanwhile, maybe by
-//! somebody who had read the new bytes already. So each direct write is listed while it runs, and each write
-//! into memory notes its place with all of them.
+//! A direct write (in place, or into a stream) removes the dirty runs under it once reads find its bytes: it is newer
+//! than those runs. But it is not newer than runs written meanwhile, possibly by a program that had already read the
+//! new bytes. So each direct write is listed while it runs, and each write into memory adds its range to all of them.
 
 use super::object::{Object, State};
 
-/// The direct writes of an object that run.
+/// The running direct writes of an object.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
     last: u64,
@@ -17,7 +16,7 @@ pub(super) struct Overlaps {
 #[derive(Debug)]
 struct Direct {
     id: u64,
-    /// `[from, to)` in canonical bytes, in the order of the writes.
+    /// Ranges `[from, to)` in canonical bytes that were written into memory meanwhile, in the order of the writes.
     overlay: Vec<(u64, u64)>,
 }
 
@@ -48,7 +47,7 @@ impl Overlaps {
     }
 }
 
-/// A direct write that runs.
+/// A running direct write.
 pub(super) struct Running<'a> {
     object: &'a Object,
     id: u64,
@@ -65,11 +64,11 @@ impl Object {
 }
 
 impl Running<'_> {
-    /// Ends it: what lies in memory of each `[from, to)` that `wrote` names is gone, but what is newer. The caller
-    /// holds the object's state.
+    /// Ends it: removes from the dirty runs each `[from, to)` that `wrote` names, except the bytes written meanwhile.
+    /// The caller holds the object's state.
     pub(super) fn end(self, state: &mut State, wrote: impl FnOnce(&mut dyn FnMut(u64, u64))) {
         let overlay = disjoint(state.overlaps.end(self.id));
-        // It has ended, and whoever drops it looks for that in the state.
+        // It has ended; its drop would take the lock of the state, which the caller holds.
         std::mem::forget(self);
         wrote(&mut |from, to| {
             for_older(&overlay, from, to, &mut |from, to| {
@@ -85,7 +84,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The same bytes in order, each once: what many small writes leave is looked up for each of many small pieces.
+/// The same bytes, sorted and merged: the ranges of many small writes are looked up for each of many small pieces.
 fn disjoint(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     ranges.dedup_by(|next, before| {
@@ -98,7 +97,7 @@ fn disjoint(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Calls `each` with the parts of `[from, to)` that `overlay`, which is sorted and disjoint, has nothing of.
+/// Calls `each` with the parts of `[from, to)` that are not in `overlay`, which is sorted and disjoint.
 fn for_older(overlay: &[(u64, u64)], mut from: u64, to: u64, each: &mut dyn FnMut(u64, u64)) {
     let first = overlay.partition_point(|&(_, end)| end <= from);
     for &(start, end) in &overlay[first..] {
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_newer_stays() {
+    fn bytes_written_meanwhile_stay() {
         let mut overlaps = Overlaps::default();
         overlaps.note(0, 1);
         let (first, second) = (overlaps.begin(), overlaps.begin());

@@ -1,5 +1,6 @@
-//! What is newer than what is committed: open streams, runs that are being flushed, and dirty runs, each
-//! newer than the one before. Looked up before the committed bytes are read, and painted over them after.
+//! The overlay: uncommitted data over the committed chunks. It consists of open streams, runs being flushed, and
+//! dirty runs, each newer than the one before. It is collected before the committed bytes are read, and painted over
+//! them after.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,20 +13,20 @@ use super::geometry::{Geometry, moved};
 use super::object::Object;
 use super::stream::{Progress, Stream};
 
-/// What a request finds that is newer than what is committed.
+/// The uncommitted data within a request.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
-    /// Open streams, and how far they count.
+    /// Open streams, and the end of the bytes that count of each.
     streams: Vec<(Arc<Stream>, u64)>,
-    /// Where in the packed bytes, and what.
+    /// Dirty bytes: the position in the packed bytes, and the data.
     patches: Vec<(usize, Vec<u8>)>,
-    /// Dirty bytes are all of it: nothing else is looked at.
+    /// Dirty bytes cover all of it: neither streams nor committed bytes are read.
     pub(super) covers: bool,
 }
 
 impl Client {
-    /// One look at everything that is newer, before the committed bytes are read: a flush that ends
-    /// meanwhile then cannot hide anything.
+    /// Collects all uncommitted data at once, before the committed bytes are read: data that a flush commits
+    /// meanwhile is then in one of the two.
     pub(super) fn overlay(
         &self,
         object: &Object,
@@ -64,7 +65,7 @@ impl Client {
         overlay
     }
 
-    /// Paints it over the committed bytes of `slab`.
+    /// Paints the overlay over the committed bytes of `slab`.
     pub(super) fn paint_overlay(
         &self,
         overlay: &Overlay,
@@ -82,7 +83,7 @@ impl Client {
         Ok(())
     }
 
-    /// Paints what an open stream holds of `slab` in front of `ends` over `out`.
+    /// Paints the bytes of an open stream that lie in `slab` and before `ends` over `out`.
     fn paint_stream(
         &self,
         stream: &Stream,

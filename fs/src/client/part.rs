@@ -1,7 +1,7 @@
-//! A selection of an object that is open as a whole: read and written without opening anything anew.
+//! A selection of an open object: read and written through the open handle, without another open.
 //!
-//! A [`Part`] is its handle with another space: what is written through it counts as that handle's, so that the
-//! handle's flush writes back, with its neighbours in one box, and errors of the background wait there.
+//! A [`Part`] is its handle with another space: data written through it belongs to that handle, so that the handle's
+//! flush writes it back, with its neighbours in one box, and errors of background flushes are deferred there.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,14 +15,14 @@ use super::geometry::Geometry;
 use super::handle::{Handle, Selected};
 use super::transfer::Memory;
 
-/// Bytes that are read or written in one go. What is more is done in several, each of which others see wholly or
-/// not at all.
+/// The maximum size of one read or write in bytes. Larger ones are split, and each piece is atomic for concurrent
+/// readers.
 const PIECE: u64 = 64 << 20;
 
-/// What of an object is meant.
+/// A requested selection of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// What a text says, `[0:10,::2]`, of the dims there are.
+    /// A parsed selection, `[0:10,::2]`, to be resolved against the current dims.
     Selection(Selection),
     /// These elements.
     Slab(Hyperslab),
@@ -47,11 +47,11 @@ impl Handle {
         self.part_for(wanted, false)
     }
 
-    /// The same to be written: where the object's slowest axis is unlimited, elements that are named by their numbers
-    /// may lie beyond its end, and a write makes it longer.
+    /// As [`Handle::part`], for writing: if the object's slowest axis is unlimited, elements given as a slab may lie
+    /// beyond its end, and a write extends it.
     ///
     /// # Errors
-    /// As [`Handle::part`]; `TooBig` for elements beyond what the object may hold.
+    /// As [`Handle::part`]; `TooBig` for elements beyond the object's maximum size.
     pub fn part_to_write(&self, wanted: &Wanted) -> Result<Part<'_>, FsError> {
         self.part_for(wanted, true)
     }
@@ -96,11 +96,11 @@ impl Handle {
         })
     }
 
-    /// The elements that are meant, of the dims there are now. Elements that are named by their numbers are not
-    /// compared with those: a transfer may make the object longer.
+    /// The selected elements, with the current dims. A slab is not compared with the dims: a transfer may extend the
+    /// object.
     ///
     /// # Errors
-    /// `Invalid` for a text that does not fit the object.
+    /// `Invalid` for a selection that does not fit the object.
     pub fn elements(&self, wanted: &Wanted) -> Result<Hyperslab, FsError> {
         match wanted {
             Wanted::Slab(slab) => Ok(slab.clone()),
@@ -110,7 +110,7 @@ impl Handle {
         }
     }
 
-    /// What comes of the object's form and size: as they are known here, or asked for where that may be wrong.
+    /// Calls `what` with the object's form and size: the cached ones, or the server's if the cached ones may be stale.
     fn by_form<T>(
         &self,
         open_ended: bool,
@@ -120,7 +120,7 @@ impl Handle {
             let geometry = self.object.geometry.read();
             what(&geometry, self.object.size(&geometry))
         };
-        // What others have not flushed may make it larger, and an open end means theirs.
+        // Unflushed data of other mounts may extend the object, and an open end refers to the extended size.
         if !self.client.shared() || (!open_ended && here.is_ok()) {
             return here;
         }
@@ -164,7 +164,7 @@ fn chosen(
     }
 }
 
-/// A selection that the object has no elements for, and may not get.
+/// The message for a selection of elements that do not exist and cannot be added.
 fn beyond(dims: &[u64], axis: usize, end: u64) -> String {
     let dims = slabfs_model::format_dims(dims);
     format!(
@@ -173,7 +173,7 @@ fn beyond(dims: &[u64], axis: usize, end: u64) -> String {
     )
 }
 
-/// Memory for so many bytes, if there is any: a selection may be larger.
+/// Allocates memory for a selection, which may be larger than the memory there is.
 fn room(bytes: u64) -> Result<Vec<u8>, FsError> {
     let mut memory = Vec::new();
     let len = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -192,25 +192,25 @@ impl Part<'_> {
         &self.shape
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Reads all of it into memory of its own, packed in row-major order.
+    /// Reads all of it into new memory, packed in row-major order.
     ///
     /// # Errors
-    /// `TooBig` where there is no memory for it; as [`Handle::read`].
+    /// `TooBig` if there is no memory for it; as [`Handle::read`].
     pub fn read_all(&self) -> Result<Vec<u8>, FsError> {
         let mut bytes = room(self.bytes)?;
         self.read(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads all of it to where `memory` says.
+    /// Reads all of it into the elements that `memory` selects.
     ///
     /// # Errors
-    /// `Invalid` where `memory` does not fit the buffer or the selection; `NotRepresentable`; as [`Part::read_all`].
+    /// `Invalid` if `memory` does not match the buffer or the selection; `NotRepresentable`; as [`Part::read_all`].
     pub fn read_into(&self, memory: &Memory, into: &mut [u8]) -> Result<(), FsError> {
         let memory = memory.fit(into.len(), &self.shape, self.dtype)?;
         let convert = memory.outward()?;
@@ -231,7 +231,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Writes all of it from where `memory` says.
+    /// Writes all of it from the elements that `memory` selects.
     ///
     /// # Errors
     /// As [`Part::read_into`] and [`Handle::write`].
@@ -273,7 +273,7 @@ impl Part<'_> {
             })?;
             if got < piece.len() {
                 return Err(FsError::Invalid(
-                    "the object has become smaller than this selection while it was read".into(),
+                    "the object shrank below this selection during the read".into(),
                 ));
             }
         }

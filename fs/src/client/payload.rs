@@ -1,8 +1,8 @@
-//! Where the bytes of a box lie, and the slices of memory that make it up in packed order.
+//! Payloads: the slices of memory that make up a box in packed order.
 //!
-//! A flush sends boxes whose rows lie in many runs; a write in place sends what the program gave. Both go
-//! out as slices of the memory they are in, so that nothing is copied before the store or the socket. Only
-//! where rows are so short that the slices would outweigh the bytes are they gathered first.
+//! A flush sends boxes whose rows lie in many runs; a write in place sends the caller's buffer. Both are sent as slices
+//! of the memory they are in, without a copy before the store or the socket. Only where rows are so short that the
+//! slices would cost more than the bytes are they gathered first.
 
 use std::io::IoSlice;
 
@@ -16,7 +16,7 @@ const GATHER_BELOW: usize = 1024;
 /// The bytes of a slab of cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Payload<'a> {
-    /// Packed, in one piece.
+    /// Packed, contiguous.
     Packed(&'a [u8]),
     /// In the dirty runs of the object, which has these cells.
     Runs(&'a Runs, &'a [u64]),
@@ -25,7 +25,7 @@ pub(super) enum Payload<'a> {
 /// The packed bytes of a part of a payload.
 #[derive(Debug)]
 pub(super) enum Slices<'a> {
-    /// As they lie.
+    /// In place.
     Borrowed(Vec<&'a [u8]>),
     /// Gathered.
     Owned(Vec<u8>),
@@ -48,7 +48,7 @@ impl Slices<'_> {
         }
     }
 
-    /// Gathered, if that costs less than handling the slices.
+    /// Gathers them, if that costs less than handling the slices.
     pub(super) fn settle(self, len: usize) -> Self {
         match self {
             Slices::Borrowed(parts) if parts.len() > 8 && len / parts.len() < GATHER_BELOW => {
@@ -87,7 +87,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The bytes of these cells of an object that has `cells`; the runs hold all of them.
+/// The bytes of these cells of an object with dims `cells`; the runs contain all of them.
 pub(super) fn slices_of<'a>(runs: &'a Runs, cells: &[u64], slab: &Hyperslab) -> Slices<'a> {
     let mut parts: Vec<&'a [u8]> = Vec::new();
     for_each_run(cells, slab, &mut |at, len| {

@@ -1,10 +1,10 @@
-//! Write permits: writes into the chunks of a grid while one of its servers is being emptied.
+//! Write permits: keep in-place writes to grid chunks and the copies made by `drain` apart.
 //!
-//! Chunks of a grid are written in place, so a mover must not copy one while somebody writes to it. As
-//! long as none of an object's servers is being emptied, a write only notes that it goes on: the list of
-//! servers it goes by is held until it ends, and the metadata service hears that this mount *knows* a
-//! newer list when nobody holds an older one ([`Client::knows`]). Otherwise a write takes a write permit there,
-//! which is refused while a mover has the object, and finds out whether the chunks are where it thinks.
+//! Grid chunks are written in place, so `drain` must not copy one during a write. While none of an object's servers
+//! is being drained, a write takes no permit: it only holds the list of servers that it uses until it ends, and the
+//! metadata service learns that this mount *knows* a newer list once no write holds an older one ([`Client::knows`]).
+//! Otherwise the write takes a permit, which is refused while a drain has the object, and which returns where the
+//! chunks are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,18 +18,18 @@ use super::object::Object;
 use super::place::Known;
 use super::{Client, FORM_TRIES};
 
-/// How long to wait before a write permit is asked for again.
+/// Pause before a write permit is requested again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Leave to write into an object's chunks; [`Allowed::end`] when that is done.
+/// Permission to write to an object's chunks; ended by [`Allowed::end`].
 pub(super) enum Allowed<'a> {
-    /// Nobody moves them: the list of servers by which that is so.
+    /// No chunk is being moved, by this list of servers.
     Free { _by: Arc<Known> },
-    /// By a write permit.
+    /// With a write permit.
     Permit(Held<'a>),
 }
 
-/// A write permit that is out.
+/// A write permit that is held.
 pub(super) struct Held<'a> {
     client: &'a Client,
     ino: Ino,
@@ -38,8 +38,8 @@ pub(super) struct Held<'a> {
 }
 
 impl Allowed<'_> {
-    /// The write is done. Stale when the write permit was void: what was written may have been missed by a mover
-    /// and has to be written again.
+    /// The write is done. Stale if the permit was void: a drain may have missed the written data, which has to be
+    /// written again.
     pub(super) fn end(self) -> Result<(), FsError> {
         match self {
             Allowed::Free { .. } => Ok(()),
@@ -57,14 +57,14 @@ impl Drop for Held<'_> {
             return;
         }
         if let Err(error) = self.client.md().give_permit(self.ino, self.number) {
-            tracing::debug!(object = %self.ino, %error, "a write permit could not be given back");
+            tracing::debug!(object = %self.ino, %error, "a write permit could not be released");
         }
     }
 }
 
 impl Client {
-    /// Leave to write into the chunks of a grid object, in the form the caller knows. Waits while they
-    /// are being moved; stale when they are elsewhere.
+    /// Permission to write to the chunks of a grid object, in the form the caller knows. Waits while they are being
+    /// moved; stale when they are elsewhere.
     pub(super) fn allowed(
         &self,
         object: &Object,
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// The same for a caller who has the form to himself, and so can look it up anew.
+    /// [`Client::allowed`] for a caller that holds the form exclusively, and so can refresh it.
     pub(super) fn allowed_alone(
         &self,
         object: &Object,
@@ -109,7 +109,7 @@ impl Client {
         Err(FsError::Unsettled("its chunks are being moved".into()))
     }
 
-    /// Asks for a write permit until it is given, or time is up.
+    /// Requests a write permit until it is granted, or time is up.
     fn wait_for_permit(&self, ino: Ino, permit: Permit) -> Result<Permitted, FsError> {
         let until = Instant::now() + self.others_timeout();
         loop {
@@ -122,7 +122,7 @@ impl Client {
         }
     }
 
-    /// An exclusive pass, to move chunks; nothing while others have theirs.
+    /// An exclusive permit, to move chunks; `None` while other mounts hold permits.
     pub(super) fn exclusive(
         &self,
         ino: Ino,
@@ -144,11 +144,11 @@ impl Client {
         }
     }
 
-    /// The version of the list of servers that all writes of this mount go by.
+    /// The version of the list of servers that all running writes of this mount use.
     pub(super) fn knows(&self) -> u64 {
-        let mut elder = self.elder.lock();
-        elder.retain(|list| list.strong_count() > 0);
-        if elder.is_empty() {
+        let mut older_lists = self.older_lists.lock();
+        older_lists.retain(|list| list.strong_count() > 0);
+        if older_lists.is_empty() {
             self.known_version
                 .store(self.md().servers_version(), Ordering::Release);
         }

@@ -1,13 +1,13 @@
-//! Which data server gets a new chunk, by the object's placement.
+//! Placement: which data server gets a new chunk.
 //!
-//! - `dynamic` spends *places*: bytes for each server that the metadata service dealt in advance so that
-//!   all come out even. The chunk goes where most is left, so that many small writes come out even
-//!   without a question each. What was spent is told with the next request for places.
+//! - `dynamic` spends *places*: a number of bytes for each server that the metadata service deals in advance so that
+//!   all fill evenly. The chunk goes to the server with the most left, so that many small writes are distributed
+//!   evenly without a request each. The bytes spent are reported with the next request for places.
 //! - `local` takes the emptiest, in the same sense, of the servers on this machine.
 //! - `object` and `region` take the server of the object's stripe, `server:N` the named one.
 //!
-//! A server that is away, draining or full is passed over, for the next in turn; the named one alone is
-//! waited for while it is away. Every choice is of chunks to come: a chunk never moves by this.
+//! A server that is offline, draining or full is skipped, for the next in order; only the named one is waited for
+//! while it is offline. Every choice is for new chunks: it never moves a chunk.
 
 use std::time::{Duration, Instant};
 
@@ -20,24 +20,24 @@ use super::Client;
 use super::error::FsError;
 use super::geometry::Geometry;
 
-/// Chunk ids asked for at once: one question for so many chunks.
+/// Chunk ids leased at once: one request for so many chunks.
 const LEASE: u32 = 1024;
-/// Places asked for at first, and the most: a lease is to last about a second.
+/// Places requested at first, and the most: a lease should last about a second.
 const PLACES: u64 = 16 << 20;
 const MOST_PLACES: u64 = 1 << 30;
-/// Places older than this are asked for anew: others have written meanwhile.
+/// Places older than this are requested again: other mounts have written meanwhile.
 const PLACES_LAST: Duration = Duration::from_secs(2);
-/// After a server said that it is full, it is passed over for so long; by then its report tells.
+/// A server that reported that it is full is skipped for so long; by then the list of servers has it.
 const FULL_FOR: Duration = Duration::from_secs(5);
 
-/// Chunk ids that are this session's to use.
+/// Chunk ids leased to this session.
 #[derive(Debug, Default)]
 pub(super) struct LeasedIds {
     next: u64,
     end: u64,
 }
 
-/// The data servers as this mount was told of them.
+/// The data servers, as this mount knows them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// All of them.
@@ -46,12 +46,12 @@ pub(super) struct Known {
     pub(super) takers: Vec<ServerId>,
     /// Those of the takers on this machine.
     pub(super) wanted: Vec<ServerId>,
-    /// Those that are being emptied.
+    /// Those that are being drained.
     pub(super) draining: Vec<ServerId>,
 }
 
 impl Known {
-    /// What a list says to a mount on the machine `host`; `here` says which servers are in its process.
+    /// The servers of a list, for a mount on the machine `host`; `here` returns which servers are in its process.
     pub(super) fn of(list: &[ServerInfo], host: &str, here: impl Fn(ServerId) -> bool) -> Known {
         let those = |fits: &dyn Fn(&ServerInfo) -> bool| -> Vec<ServerId> {
             let found = list.iter().filter(|server| fits(server));
@@ -59,7 +59,7 @@ impl Known {
         };
         let mut takers = those(&|server| server.online && !server.draining && !server.full);
         if takers.is_empty() {
-            // All are full: they say so themselves.
+            // All are full: writes get the error from the server itself.
             takers = those(&|server| server.online && !server.draining);
         }
         let is_same_host = |id: &ServerId| {
@@ -80,18 +80,18 @@ impl Known {
 /// Bytes for each server, dealt in advance.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// What is left for each; below zero where more was spent.
+    /// The rest of each; below zero where more was spent.
     left: Vec<(ServerId, i64)>,
     spent: Vec<(ServerId, u64)>,
-    /// What the lease was of.
+    /// The bytes that were requested.
     leased: u64,
     since: Option<Instant>,
-    /// Servers that said they are full, and when.
+    /// Servers that reported that they are full, and when.
     full: Vec<(ServerId, Instant)>,
 }
 
 impl Places {
-    /// Takes over a lease.
+    /// Adopts a lease.
     fn take(&mut self, leased: u64, places: &[(ServerId, u64)]) {
         let left = places.iter();
         self.left = left
@@ -112,7 +112,7 @@ impl Places {
         if left > 0 && age < PLACES_LAST {
             return None;
         }
-        // So many as were spent in the time a lease is to last, if it goes on like that.
+        // As many as were spent in the time a lease should last, if the rate stays the same.
         let wanted = if age < PLACES_LAST / 2 {
             self.leased.saturating_mul(2)
         } else {
@@ -132,7 +132,7 @@ impl Places {
         among.rev().max_by_key(|id| self.left_of(*id))
     }
 
-    /// Notes bytes that go to a server.
+    /// Records bytes that go to a server.
     fn spend(&mut self, id: ServerId, bytes: u64) {
         let signed = bytes.min(i64::MAX as u64) as i64;
         match self.left.iter_mut().find(|(of, _)| *of == id) {
@@ -146,11 +146,11 @@ impl Places {
     }
 
     fn is_full(&self, id: ServerId) -> bool {
-        let said = self.full.iter().find(|(of, _)| *of == id);
-        said.is_some_and(|(_, since)| since.elapsed() < FULL_FOR)
+        let reported = self.full.iter().find(|(of, _)| *of == id);
+        reported.is_some_and(|(_, since)| since.elapsed() < FULL_FOR)
     }
 
-    /// Those of `ids` that have not said that they are full; all if all have.
+    /// Those of `ids` that have not reported that they are full; all if all have.
     fn roomy(&self, ids: &[ServerId]) -> Vec<ServerId> {
         let roomy = ids.iter().copied().filter(|id| !self.is_full(*id));
         let roomy: Vec<ServerId> = roomy.collect();
@@ -163,8 +163,8 @@ impl Places {
 }
 
 impl Client {
-    /// A chunk id nobody else has, and the server that gets the chunk: `bytes` in the box `region` of the
-    /// object, which [`Client::split`] has left in one block.
+    /// A new chunk id, and the server that gets the chunk: `bytes` in the box `region` of the object, which
+    /// [`Client::split`] has left in one block.
     pub(super) fn place(
         &self,
         geometry: &Geometry,
@@ -174,7 +174,7 @@ impl Client {
         self.place_off(geometry, region, bytes, None)
     }
 
-    /// The same, not on the server `off`.
+    /// [`Client::place`], but not on the server `off`.
     pub(super) fn place_off(
         &self,
         geometry: &Geometry,
@@ -211,7 +211,7 @@ impl Client {
         };
         let mut known = self.known.lock().clone();
         if named.is_some_and(|id| known.draining.contains(&id)) {
-            // The mark may have come off since this mount heard of it.
+            // The mark may have been removed since this mount got the list.
             known = self.ask_servers()?;
         }
         let named = named.filter(|id| !known.draining.contains(id));
@@ -277,13 +277,13 @@ impl Client {
         Ok(id)
     }
 
-    /// Notes bytes that go to a chunk that was placed before all of them were known.
+    /// Records bytes that go to a chunk that was placed before all of them were known.
     pub(super) fn spend(&self, server: ServerId, bytes: u64) {
         self.places.lock().spend(server, bytes);
     }
 
-    /// A server said that it is full. Whether the chunk may go to another one: not when the object names
-    /// its server, or when all others have said the same.
+    /// Records that a server is full. Returns whether the chunk may go to another one: not when the object names its
+    /// server, or when all others are full too.
     pub(super) fn full(&self, geometry: &Geometry, server: ServerId) -> bool {
         let known = self.known.lock().clone();
         let choice = self.has_choice(geometry, server);
@@ -298,7 +298,7 @@ impl Client {
         other
     }
 
-    /// Whether a chunk that a server has no room for might go to another one.
+    /// Whether a chunk that a server has no room for may go to another one.
     pub(super) fn has_choice(&self, geometry: &Geometry, server: ServerId) -> bool {
         let named = matches!(geometry.info.placement, Placement::Server(_));
         let known = self.known.lock();
@@ -318,7 +318,7 @@ impl Client {
     }
 }
 
-/// Whether an error says that a server has no room.
+/// Whether an error means that a server has no room.
 pub(super) fn is_full(error: &StoreError) -> bool {
     matches!(error, StoreError::NoSpace)
 }
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn uneven_chunks_come_out_even() {
+    fn uneven_chunks_are_distributed_evenly() {
         let all = ids(&[1, 2, 3, 4]);
         let mut places = Places::default();
         let mut sums = [0u64; 5];
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deal_is_followed() {
+    fn a_lease_is_followed() {
         let all = ids(&[1, 2]);
         let mut places = Places::default();
         places.take(100, &[(ServerId(1), 10), (ServerId(2), 90)]);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn full_servers_are_passed_over_while_there_are_others() {
+    fn full_servers_are_skipped_while_there_are_others() {
         let mut places = Places::default();
         let all = ids(&[1, 2]);
         places.full.push((ServerId(1), Instant::now()));

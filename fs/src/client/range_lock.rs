@@ -1,14 +1,13 @@
-//! One request is seen whole: a read sees all of a write or nothing of it, also where that goes to several
-//! chunks, and of two writes over the same bytes one is over the other everywhere.
+//! Range locks: make each client request atomic. A read sees all of a write or nothing of it, even if the write goes
+//! to several chunks, and of two writes over the same bytes one is over the other everywhere.
 //!
-//! Each read and write of a program is listed while it runs, with what it touches. One that overlaps an earlier
-//! one waits for that, if one of the two writes: so they are done in the order of their coming, and nobody is
-//! passed for ever. Whoever waits here has begun (`rights`) and holds no lock of the object; whoever is listed
-//! waits for servers only, never for another request. So there is no circle.
+//! Each read and write of a program is listed while it runs, with its ranges. A request that overlaps an earlier one
+//! waits for that, if one of the two writes: so they are done in order of arrival, and none is overtaken forever. A
+//! request that waits here has entered the object (`rights`) and holds no lock of it; a listed request that runs
+//! waits for servers only, never for another request. So there is no cycle of waits.
 //!
-//! Not listed: the kernel's reads and writes of pages, which must not wait for requests that are not between them
-//! and a server (a mapping is whole a page at a time, no more), and changes of the form, which have the object for
-//! themselves.
+//! Not listed: the kernel's reads and writes of pages, which must not wait for requests that are not between them and
+//! a server (a mapping is atomic per page, no more), and changes of the form, which have the object exclusively.
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_model::{Hyperslab, Region};
@@ -19,17 +18,17 @@ use super::handle::Handle;
 use super::object::Object;
 use super::rights::{By, Span};
 
-/// What a request touches.
+/// The ranges that a request accesses.
 #[derive(Debug, Clone)]
 pub(super) struct Touched {
-    /// Of the object.
+    /// Bytes of the object.
     bytes: Span,
-    /// Of a selection: its cells, the box around them, and the bytes of its packed shape.
+    /// For a selection: its cells, their bounding box, and the bytes of its packed shape.
     selected: Option<Box<(Hyperslab, Region, Span)>>,
 }
 
 impl Touched {
-    /// All of a selection of an object: its cells, and the box around them.
+    /// All of a selection of an object: its cells, and their bounding box.
     pub(super) fn selected(
         object: &Object,
         geometry: &Geometry,
@@ -61,7 +60,7 @@ struct Listed {
     touched: SmallVec<[Touched; 1]>,
 }
 
-/// The requests of an object that run or wait, in the order of their coming.
+/// The running and waiting requests of an object, in order of arrival.
 #[derive(Debug, Default)]
 struct List {
     last: u64,
@@ -70,7 +69,7 @@ struct List {
 }
 
 impl List {
-    /// Whether one that came before `before` is in the way.
+    /// Whether a request that arrived before `before` conflicts.
     fn is_in_the_way(&self, before: u64, writes: bool, touched: &[Touched]) -> bool {
         let mut earlier = self.requests.iter().take_while(|one| one.id < before);
         earlier.any(|one| {
@@ -90,25 +89,25 @@ impl List {
     }
 }
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
     list: Mutex<List>,
     ended: Condvar,
 }
 
-/// A request that runs; it ends when this is dropped.
+/// A running request; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct RangeGuard<'a>(Option<(&'a RangeLocks, u64)>);
 
 impl RangeLocks {
-    /// Begins a request if none is in its way.
+    /// Begins a request if none conflicts with it.
     pub(super) fn try_begin(&self, writes: bool, touched: Touched) -> Option<RangeGuard<'_>> {
         self.try_begin_all(writes, smallvec![touched])
     }
 
-    /// Begins several requests as one that touches all they do: they are listed in one moment, so that none of
-    /// them waits for somebody who waits for another.
+    /// Begins several requests as one that accesses the ranges of all: they are listed at once, so that none of them
+    /// waits for a request that waits for another of them.
     pub(super) fn try_begin_all(
         &self,
         writes: bool,
@@ -122,12 +121,12 @@ impl RangeLocks {
         Some(RangeGuard(Some((self, id))))
     }
 
-    /// Begins a request when those before it that are in its way have ended.
+    /// Begins a request when the earlier ones that conflict with it have ended.
     pub(super) fn begin(&self, writes: bool, touched: Touched) -> RangeGuard<'_> {
         self.begin_all(writes, smallvec![touched])
     }
 
-    /// The same for several as one.
+    /// [`RangeLocks::begin`] for several requests as one.
     pub(super) fn begin_all(
         &self,
         writes: bool,
@@ -158,7 +157,7 @@ impl Drop for RangeGuard<'_> {
 }
 
 impl Handle {
-    /// Begins a request of `by` for `len` bytes; one without an offset is for the end of the object.
+    /// Begins a request of `by` for `len` bytes; without an offset, at the end of the object.
     pub(super) fn lock_range(
         &self,
         by: By,
@@ -172,7 +171,7 @@ impl Handle {
         }
     }
 
-    /// The same without waiting.
+    /// [`Handle::lock_range`] without waiting.
     pub(super) fn try_lock_range(
         &self,
         by: By,
@@ -186,7 +185,7 @@ impl Handle {
         }
     }
 
-    /// Nothing of what is not listed.
+    /// The ranges of a request; `None` if it is not listed.
     fn touched(&self, by: By, offset: Option<u64>, len: usize) -> Option<Touched> {
         if by != By::Program {
             return None;
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_excludes_each_other_unless_both_read() {
+    fn overlapping_requests_exclude_each_other_unless_both_read() {
         let range_locks = RangeLocks::default();
         let read = range_locks.try_begin(false, plain(0, 10)).unwrap();
         let overlaps = range_locks.try_begin(false, plain(5, 10)).unwrap();
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn several_as_one_touch_all_they_do() {
+    fn several_requests_as_one_lock_all_their_ranges() {
         let range_locks = RangeLocks::default();
         let both = range_locks
             .try_begin_all(true, smallvec![plain(0, 5), plain(20, 5)])
@@ -294,23 +293,23 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_not_passed() {
+    fn a_waiting_writer_is_not_overtaken() {
         let range_locks = RangeLocks::default();
-        let (said, hear) = mpsc::channel();
+        let (begun, begins) = mpsc::channel();
         std::thread::scope(|scope| {
             let first = range_locks.try_begin(false, plain(0, 10)).unwrap();
             scope.spawn(|| {
                 let _range = range_locks.begin(true, plain(5, 10));
-                said.send(()).unwrap();
+                begun.send(()).unwrap();
             });
             while range_locks.list.lock().waiting == 0 {
                 std::thread::yield_now();
             }
             assert!(range_locks.try_begin(false, plain(12, 1)).is_none());
             assert!(range_locks.try_begin(false, plain(0, 5)).is_some());
-            assert!(hear.try_recv().is_err());
+            assert!(begins.try_recv().is_err());
             drop(first);
-            hear.recv().unwrap();
+            begins.recv().unwrap();
         });
         assert!(range_locks.try_begin(true, plain(0, 100)).is_some());
     }

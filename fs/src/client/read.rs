@@ -1,12 +1,12 @@
-//! Reading: the committed chunks first, and what is newer painted over them.
+//! Reads: the committed chunks, with the overlay of uncommitted data painted over them.
 //!
-//! A request is a few boxes of cells. For each, in this order: what is dirty here is looked up first (so
-//! that a flush that ends meanwhile cannot hide it), the committed bytes come from the servers, one message
-//! a server, and then the open streams, the runs that are being flushed and the dirty runs are painted
-//! over, each newer than the one before. Holes are fill.
+//! A request is a few boxes of cells. For each box, in this order: dirty data is looked up first (so that a flush that
+//! ends meanwhile cannot hide it); the committed bytes are read from the servers, one message a server; then the open
+//! streams, the runs being flushed and the dirty runs are painted over them, each replacing the one before. Holes read
+//! as the fill value.
 //!
-//! Where nothing newer lies on a request and its bytes lie together in one chunk in this process, the
-//! reply is given from the chunk's mapping and nothing is copied (docs/decisions/mapped-reads.md).
+//! If a request has no overlay and its bytes are contiguous in one chunk of this process, the reply comes from the
+//! chunk's mapping without a copy (docs/decisions/03-mapped-reads.md).
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -23,27 +23,27 @@ use super::fresh::FRESH_FOR;
 use super::geometry::Geometry;
 use super::handle::{Handle, ReadSink, Want};
 use super::object::Object;
-use super::rights::{By, Cells, Op, Span};
+use super::rights::{BoxSet, By, Op, Span};
 use super::same_host::AtOnce;
 use super::{Client, FORM_TRIES};
 
-/// Reads of chunks in this process up to this size are worth a block in memory once they come again:
-/// asking for the pages of a mapping costs more than to copy so little.
+/// Reads up to this size of chunks in this process are served from a block in memory once they repeat: mapping the
+/// pages costs more than copying so little.
 const SMALL: usize = 16 << 10;
 
-/// How long the end is believed; a small file that is read right after it was opened is not asked for twice.
+/// How long a known end of file is trusted, so that a small file read right after its open needs no second request.
 const END_FOR: Duration = Duration::from_millis(5);
 
-/// A reply buffer that a thread keeps for its next request is at most this large.
-const KEPT_BUFFER: usize = 4 << 20;
+/// The largest reply buffer that a thread retains for its next request.
+const MAX_BUFFER: usize = 4 << 20;
 
-/// A read as it was asked for.
+/// The parameters of a read.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     by: By,
     offset: u64,
     len: usize,
-    /// It must not wait, and is answered so.
+    /// Set if the read must not block: the way to serve it.
     at_once: Option<AtOnce>,
 }
 
@@ -53,8 +53,8 @@ thread_local! {
 }
 
 impl Handle {
-    /// Whether it is time to ask whether another mount has changed the object: now and then, and when a
-    /// read reaches the end, since it may not be the end any more.
+    /// Whether a check for changes by another mount is due: periodically, and when a read reaches the end, which
+    /// another mount may have moved.
     pub(super) fn due(&self, offset: u64, len: usize) -> bool {
         if self.client.strict() || self.client.alone() {
             return false;
@@ -73,12 +73,12 @@ impl Handle {
     /// Reads at most `len` bytes at `offset` of the handle's space; fewer at its end.
     ///
     /// # Errors
-    /// Of the servers; damage names the chunk. Nothing is given to `sink` then.
+    /// Of the servers; damage names the chunk. `sink` gets nothing then.
     pub fn read(&self, offset: u64, len: usize, sink: &mut dyn ReadSink) -> Result<(), FsError> {
         self.read_by(By::Program, offset, len, sink)
     }
 
-    /// The same for the kernel, which is going to keep the bytes in a page.
+    /// As [`Handle::read`], for the kernel, which caches the bytes in a page.
     ///
     /// # Errors
     /// As [`Handle::read`].
@@ -124,9 +124,9 @@ impl Handle {
         }
     }
 
-    /// Reads without waiting for rights or servers; false, and nothing is done, where that is not possible.
-    /// `page`: it is the kernel that reads, which is going to keep the bytes. `sink` has the kernel copy them and does not
-    /// look at them itself: they may lie in a file that somebody has cut.
+    /// Reads without waiting for rights or servers; returns false, and has done nothing, if it would block. `page` is
+    /// set for a read by the kernel, which caches the bytes. `sink` must have the kernel copy the bytes and must not
+    /// access them itself: they may lie in a mapped file that has been truncated.
     ///
     /// # Errors
     /// As [`Handle::read`].
@@ -164,7 +164,7 @@ impl Handle {
         self.read_in(&op, asked, &needs, sink)
     }
 
-    /// The bytes of a page.
+    /// The byte range of a page read.
     fn page(&self, by: By, offset: u64, len: usize) -> Option<Span> {
         match (by, &self.selected) {
             (By::Program, _) => None,
@@ -178,27 +178,27 @@ impl Handle {
         by: By,
         offset: u64,
         len: usize,
-    ) -> impl Fn(&Geometry, u64) -> Cells + '_ {
+    ) -> impl Fn(&Geometry, u64) -> BoxSet + '_ {
         move |geometry, size| match by {
             By::Program => self.read_needs(geometry, size, offset, len as u64),
-            By::Truncate | By::PageOut | By::PageBack => Cells::All,
+            By::Truncate | By::PageOut | By::PageBack => BoxSet::All,
         }
     }
 
-    /// Reads in an operation that has begun; false if it has to begin anew, or is to be done `at_once` and cannot.
+    /// Reads within an operation that has begun; false if it has to restart, or cannot be served `at_once`.
     fn read_in(
         &self,
         op: &Op,
         asked: Asked,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
         let mut last = None;
         for _ in 0..FORM_TRIES {
             match self.read_shaped(op, asked, needs, sink) {
-                // A chunk that was there when the tiling was read has been replaced since.
+                // A chunk of the tiling that was read has been replaced since.
                 Err(FsError::Store(StoreError::Missing(name))) => {
-                    // The same chunk twice in a row is not replaced, it is gone.
+                    // The same chunk twice in a row is not replaced but lost.
                     if last.as_ref() == Some(&name) {
                         return Err(FsError::Store(StoreError::Missing(name)));
                     }
@@ -217,7 +217,7 @@ impl Handle {
         &self,
         op: &Op,
         asked: Asked,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
         let Asked {
@@ -247,7 +247,7 @@ impl Handle {
         let len = (end - offset) as usize;
         let cache = self.client.cache();
         let held = len as u64 <= BLOCK && cache.holds(object, offset, end);
-        // To look up a piece of a lattice costs more than to give it from a window.
+        // Looking up a piece of a lattice costs more than serving it from a read-ahead window.
         let ready = held || self.is_ahead(offset, len);
         if at_once == Some(AtOnce::SameHost) {
             let shown = !ready && self.show_at_once(&geometry, size, (by, offset, len), sink);
@@ -281,10 +281,10 @@ impl Handle {
             return Ok(true);
         }
         BUFFER.with(|cell| {
-            // A sink that reads again on this thread would find the buffer taken: it gets one of its own.
-            let mut kept = cell.try_borrow_mut().ok();
+            // A sink that reads again on this thread finds the buffer in use and gets one of its own.
+            let mut shared = cell.try_borrow_mut().ok();
             let mut own = Vec::new();
-            let buffer = kept.as_deref_mut().unwrap_or(&mut own);
+            let buffer = shared.as_deref_mut().unwrap_or(&mut own);
             if buffer.len() < len {
                 buffer.resize(len, 0);
             }
@@ -299,7 +299,7 @@ impl Handle {
                 self.fill(&geometry, size, &wants, out)?;
                 sink.give(&buffer[..len]);
             }
-            if buffer.len() > KEPT_BUFFER {
+            if buffer.len() > MAX_BUFFER {
                 *buffer = Vec::new();
             }
             Ok(true)
@@ -332,8 +332,8 @@ impl Handle {
 }
 
 impl Client {
-    /// Gives the bytes of `slab` from where they lie, if they lie together in one chunk of this process
-    /// and nothing newer is here. `wanted`: that has been looked at, and where they are.
+    /// Gives `sink` the bytes of `slab` from their mapping, if they are contiguous in one chunk of this process and
+    /// have no overlay. `wanted` is the plan, if both have been checked already.
     fn show(
         &self,
         object: &Object,
@@ -374,7 +374,7 @@ impl Client {
             &mut |bytes| sink.give(bytes),
         );
         match shown {
-            // A place of a grid that nobody wrote.
+            // A grid chunk that was never written.
             Err(StoreError::Missing(ChunkName::Grid { .. })) => Ok(false),
             other => Ok(other?),
         }
@@ -396,7 +396,7 @@ impl Client {
         self.paint_overlay(&overlay, slab, out)
     }
 
-    /// Reads small pieces by way of the block cache; false if this read is none of those.
+    /// Serves a small read from the block cache; false if it cannot be served from there.
     fn read_cached(
         &self,
         object: &Object,
@@ -432,7 +432,7 @@ impl Client {
             if !self.cache().copy(object, at, part) {
                 let epoch = object.epoch.load(Ordering::Acquire);
                 let block_end = (block + BLOCK).min(size);
-                // Whatever is wrong with the block may lie beside what was asked for: who asked finds out.
+                // An error may concern a part of the block outside this read: the direct read finds out.
                 let Ok(bytes) = self.read_block(object, geometry, size, block, block_end) else {
                     return false;
                 };
@@ -471,8 +471,8 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Whether a read goes through the cache: those of far and coded chunks do; small ones of chunks in this
-    /// process once their block was asked for before, so that bytes read once displace nothing.
+    /// Whether a read goes through the cache: reads of remote and of encoded chunks do; small reads of chunks in this
+    /// process do once their block was requested before, so that bytes read once displace nothing.
     fn is_for_cache(&self, object: &Object, geometry: &Geometry, offset: u64, len: usize) -> bool {
         if !self.local() || !geometry.info.codec.is_none() {
             return len as u64 <= BLOCK;

@@ -1,9 +1,9 @@
-//! What changes an object's form: truncate, dims, declaration, punched holes.
+//! Changes of an object's form: truncate, dims, declaration, punched holes.
 //!
-//! All of it takes the object's geometry lock alone, so that no read, write or flush of this mount runs
-//! meanwhile, and looks the form up on the metadata service first. Data that a smaller form cuts off is
-//! cleared on the data servers **before** the form changes: a crash in between leaves zeros where data was
-//! going to go anyway, never old bytes where zeros belong.
+//! All of them hold the object's geometry lock exclusively, so that no read, write or flush of this mount runs
+//! meanwhile, and first fetch the form from the metadata service. Data that a smaller form cuts off is cleared on the
+//! data servers **before** the form changes: a crash in between leaves zeros in place of data that was to be removed
+//! anyway, never old bytes where zeros belong.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use super::handle::Handle;
 use super::object::Object;
 use super::payload::Payload;
 use super::place::is_full;
-use super::rights::{By, Cells, Op, Span};
+use super::rights::{BoxSet, By, Op, Span};
 use super::{Client, FORM_TRIES};
 
-/// `fallocate` modes, as the kernel passes them.
+/// `fallocate` modes of the kernel.
 const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
 const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE;
 const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
 impl Client {
-    /// Sets attributes; `size` truncates or extends as semantics.md says under "Bytes".
+    /// Sets attributes; `size` truncates or extends by the rules of semantics.md under "Bytes".
     ///
     /// # Errors
     /// `Invalid` for a size the object cannot have; errors of the services.
@@ -50,7 +50,7 @@ impl Client {
             self.truncate(&object, size)?;
         }
         if set != SetAttr::default() {
-            // A flush that comes later must not set the time of modification over one that was given.
+            // A later flush must not overwrite a modification time that was set.
             let open = set.mtime.and_then(|_| self.keep_open(ino));
             if let Some(object) = &open {
                 self.flush_object(object, Scope::All)?;
@@ -61,7 +61,7 @@ impl Client {
         self.getattr(ino)
     }
 
-    /// The newest form of the object, under the lock the caller holds.
+    /// Adopts the newest form of the object, under the lock the caller holds.
     pub(super) fn renew(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
         let entry = self.md().getattr(object.ino)?;
         self.adopt(object, geometry, &entry)?;
@@ -79,11 +79,11 @@ impl Client {
             }
         }
         Err(FsError::Unsettled(
-            "a flush gave up; the data is kept".into(),
+            "a flush gave up; the data stays dirty".into(),
         ))
     }
 
-    /// Takes over a form this mount itself set, and forgets what was known of the old one.
+    /// Adopts a form that this mount itself set, and drops cached state of the old one.
     fn reform(
         &self,
         object: &Object,
@@ -104,8 +104,8 @@ impl Client {
         self.set_size(object, &mut geometry, size)
     }
 
-    /// Begins what changes an object's form, and locks that. With `pages` the kernel has none of it then: what is
-    /// in them would come back at other places of the object, or none.
+    /// Begins a change of an object's form, and locks the form. With `pages` the kernel then has no pages of it:
+    /// their data would be written back to other positions of the object, or to none.
     fn enter_all<'a>(
         &self,
         object: &'a Object,
@@ -113,24 +113,24 @@ impl Client {
         pages: Option<Span>,
     ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
         loop {
-            let op = self.enter(object, by, RightMode::Write, pages, &|_, _| Cells::All)?;
+            let op = self.enter(object, by, RightMode::Write, pages, &|_, _| BoxSet::All)?;
             let geometry = object.geometry.write();
             let form = geometry.form(object.size(&geometry));
-            if op.covers(form, || Cells::All) {
+            if op.covers(form, || BoxSet::All) {
                 return Ok((op, geometry));
             }
         }
     }
 
-    /// The same under a lock that is held already; the form is the newest.
+    /// [`Client::truncate`] under a lock that is already held; the form is the newest.
     fn set_size(&self, object: &Object, geometry: &mut Geometry, size: u64) -> Result<(), FsError> {
         let invalid = |error: slabfs_mdserver::api::SpecError| FsError::Invalid(error.to_string());
-        // Growth this mount has not told yet counts: the program sees it.
+        // Uncommitted growth counts: programs see it.
         let now = object.size(geometry);
         if size == 0 {
             if now > 0 || geometry.info.holds {
-                // Others ask for its size meanwhile, and no lock holds them up: what is not flushed counts
-                // until the service has heard that all of it goes. An error loses nothing either.
+                // Other mounts request its size meanwhile, without waiting for a lock: unflushed data counts until
+                // the service has cleared the object. So no data is lost on an error either.
                 let alone = object.flushing.write();
                 let entry = self.md().clear(object.ino)?;
                 self.forget_dirty_alone(object);
@@ -150,13 +150,13 @@ impl Client {
         }
     }
 
-    /// Drops what was written and not flushed; nobody will see it again.
+    /// Drops unflushed data, which will never be read again.
     pub(super) fn forget_dirty(&self, object: &Object) {
         let _alone = object.flushing.write();
         self.forget_dirty_alone(object);
     }
 
-    /// The same; the caller holds `flushing` alone.
+    /// [`Client::forget_dirty`] for a caller that holds `flushing` exclusively.
     fn forget_dirty_alone(&self, object: &Object) {
         let mut state = object.state.lock();
         let runs = std::mem::take(&mut state.runs);
@@ -170,7 +170,7 @@ impl Client {
         self.drop_streams(&streams);
     }
 
-    /// Ends streams without making them part of the object.
+    /// Ends streams without committing them.
     pub(super) fn drop_streams(&self, streams: &[Arc<super::stream::Stream>]) {
         let mut names = Vec::new();
         for stream in streams {
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// Gives an object other dims; everything of it is flushed.
+    /// Gives an object other dims; all its data is flushed.
     fn resize(
         &self,
         object: &Object,
@@ -207,9 +207,9 @@ impl Client {
                 .map_err(|error| FsError::Invalid(error.to_string()))?;
             let size: u64 = keep.iter().product();
             self.reserve(object, geometry, size)?;
-            let present = Region::whole(&geometry.cells);
+            let present = Region::all(&geometry.cells);
             let mut outside = Vec::new();
-            present.subtract(&Region::whole(&keep), &mut outside);
+            present.subtract(&Region::all(&keep), &mut outside);
             for gone in outside {
                 self.cut_chunks(object, geometry, &grid, &gone, &keep)?;
             }
@@ -240,7 +240,7 @@ impl Client {
                 && geometry.info.dims.get(1..) != dims.get(1..)
             {
                 return Err(FsError::Invalid(
-                    "layout canonical keeps all rows one behind the other: only the slowest axis can \
+                    "layout canonical stores all rows contiguously: only the slowest axis can \
                      change once there is data; layouts aligned and grid can change every axis"
                         .into(),
                 ));
@@ -252,11 +252,11 @@ impl Client {
         self.getattr(ino)
     }
 
-    /// Declares an object: dtype, dims and so on, by the rules of semantics.md under "Attributes". Data
-    /// the object has already is stored anew where the new form asks for it.
+    /// Declares an object: dtype, dims and so on, by the rules of semantics.md under "Attributes". Existing data is
+    /// stored again where the new form requires it.
     ///
     /// # Errors
-    /// `Invalid`, saying what is allowed.
+    /// `Invalid`, with the reason.
     pub fn declare(self: &Arc<Self>, ino: Ino, change: SpecChange) -> Result<Entry, FsError> {
         let object = self.borrow(ino)?;
         {
@@ -272,7 +272,7 @@ impl Client {
                         plan: SpecPlan::Rewrite,
                     }) => Some(self.rewrite(&object, &geometry, &info)?),
                     Ok(_) => None,
-                    // Its container may have a say in it: the service knows.
+                    // Its container may have a policy: the service decides.
                     Err(_) if !info.declared && info.is_empty() => None,
                     Err(error) => return Err(FsError::Invalid(error.to_string())),
                 };
@@ -290,7 +290,7 @@ impl Client {
         self.getattr(ino)
     }
 
-    /// Stores the bytes of an object anew, in the form `info`; the bytes themselves stay the same.
+    /// Stores the bytes of an object again, in the form `info`; the bytes themselves stay the same.
     fn rewrite(
         &self,
         object: &Object,
@@ -318,13 +318,13 @@ impl Client {
         let new = Geometry::new(&entry)?;
         let size = geometry.size();
         let step = self.chunk_limit().min(8 << 20);
-        // RangeLocks rows of the new form where they fit, so that chunks are boxes.
+        // Complete rows of the new form where they fit, so that chunks are boxes.
         let step = match new.row {
             0 => step,
             row if row <= step => step - step % row,
             row => row.min(self.chunk_limit()),
         };
-        // Where nothing is stored zeros would be stored: a hole of the new form does as well.
+        // Old holes would be stored as zeros: they become holes of the new form instead.
         let holes = match &geometry.grid {
             Some(grid) if grid.chunk.len() == 1 && new.info.fill.is_zero() => {
                 Some((grid.chunk[0], self.existing(object, geometry)?))
@@ -350,13 +350,13 @@ impl Client {
                 self.read_slab(object, geometry, size, &slab, &mut bytes[at..at + part])?;
                 at += part;
             }
-            self.store_anew(object, &new, from, &bytes, &mut rewrite)?;
+            self.store_again(object, &new, from, &bytes, &mut rewrite)?;
             from += len;
         }
         Ok(rewrite)
     }
 
-    fn store_anew(
+    fn store_again(
         &self,
         object: &Object,
         new: &Geometry,
@@ -481,11 +481,11 @@ impl Handle {
                 "the object has fixed dims and {size} bytes"
             )));
         }
-        let whole = geometry.whole_rows(end);
-        client.set_size(object, &mut geometry, whole)
+        let size = geometry.full_rows(end);
+        client.set_size(object, &mut geometry, size)
     }
 
-    /// Makes `[from, to)` read as zeros and gives its room back where that is possible.
+    /// Makes `[from, to)` read as zeros, and frees its storage where possible.
     fn punch(&self, from: u64, to: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
         let (_op, mut geometry) = client.enter_all(object, By::Program, None)?;

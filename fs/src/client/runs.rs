@@ -1,12 +1,12 @@
 //! Dirty runs: bytes that were written through this mount and are not on a data server yet.
 //!
-//! A run is a contiguous range of an object's canonical bytes. The runs of an object are disjoint: a
-//! newer write trims what it covers of older ones, whichever handle wrote them, so the map always shows
-//! the newest byte of every place and needs no sequence numbers. Each run remembers the handle that wrote
-//! it, so that a flush can group what one writer meant as one box.
+//! A run is a contiguous range of an object's canonical bytes. The runs of an object are disjoint: a later write trims
+//! what it covers of older ones, whichever handle wrote them, so the map always holds the latest byte of every place
+//! and needs no sequence numbers. Each run remembers the handle that wrote it, so that a flush can group the data of
+//! one writer into a box.
 //!
-//! Runs of one handle that touch are joined while they are short, so that many small sequential writes
-//! cost one allocation now and then and not one each. Pure: no locks, no I/O.
+//! Adjacent runs of one handle are joined while they are short, so that many small sequential writes need few
+//! allocations. Pure: no locks, no I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -19,7 +19,7 @@ use super::writer::HandleId;
 /// Runs are joined up to this many bytes: longer ones gain nothing and cost copies when they are cut.
 const JOIN_LIMIT: usize = 1 << 20;
 
-/// What one run costs in memory beside its bytes, roughly: the map's node, the allocation, the writer.
+/// Approximate memory cost of a run in addition to its bytes: the map's node, the allocation, the writer.
 pub(super) const RUN_OVERHEAD: u64 = 128;
 
 /// One contiguous range of dirty bytes.
@@ -35,8 +35,8 @@ struct DirtyRun {
 pub(super) struct Runs {
     map: BTreeMap<u64, DirtyRun>,
     cost: u64,
-    /// Writers some of whose bytes others have written over since. A flush for one of them writes back all: else
-    /// other mounts would see neither what he wrote nor what came after it.
+    /// Writers some of whose bytes were overwritten by other writers. A flush for one of them writes back the runs of
+    /// all writers: otherwise other mounts would see neither its bytes nor those that replaced them.
     covered: Vec<HandleId>,
 }
 
@@ -46,7 +46,7 @@ impl Runs {
         self.map.is_empty()
     }
 
-    /// What the runs cost in memory, in bytes.
+    /// The memory cost of the runs, in bytes.
     pub(super) fn cost(&self) -> u64 {
         self.cost
     }
@@ -63,7 +63,7 @@ impl Runs {
         self.map.values().map(|run| run.since).min()
     }
 
-    /// Puts `bytes` at `offset` for `writer`; what lies under them is gone.
+    /// Puts `bytes` at `offset` for `writer`, replacing dirty bytes there.
     pub(super) fn insert(&mut self, offset: u64, bytes: &[u8], writer: HandleId) {
         if bytes.is_empty() {
             return;
@@ -119,7 +119,7 @@ impl Runs {
         );
     }
 
-    /// Forgets what is dirty in `[from, to)`.
+    /// Drops the dirty bytes in `[from, to)`.
     pub(super) fn remove(&mut self, from: u64, to: u64) {
         if from >= to || self.map.is_empty() {
             return;
@@ -191,7 +191,7 @@ impl Runs {
         })
     }
 
-    /// Whether `[from, to)` is dirty as a whole.
+    /// Whether all of `[from, to)` is dirty.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let mut at = from;
         for (offset, bytes) in self.pieces(from, to) {
@@ -203,24 +203,24 @@ impl Runs {
         at == to
     }
 
-    /// Takes out the runs of `writer` (of all writers if none is named), cut at `below`: what lies at or
-    /// beyond it stays. Of a writer over whose bytes others have written: those of all writers.
+    /// Takes out the runs of `writer` (of all writers with `None`), cut at `below`: bytes at or beyond it stay. For a
+    /// writer whose bytes were overwritten by others, takes the runs of all writers.
     pub(super) fn take(&mut self, writer: Option<HandleId>, below: u64) -> Runs {
         let mut taken = Runs::default();
         let writer = writer.filter(|writer| !self.covered.contains(writer));
         if writer.is_none() && below == u64::MAX {
             taken.covered = std::mem::take(&mut self.covered);
         }
-        let mut kept = BTreeMap::new();
+        let mut remaining = BTreeMap::new();
         for (start, mut run) in std::mem::take(&mut self.map) {
             if writer.is_some_and(|writer| writer != run.writer) || start >= below {
-                kept.insert(start, run);
+                remaining.insert(start, run);
                 continue;
             }
             let end = start + run.bytes.len() as u64;
             if end > below {
                 let tail = run.bytes.split_off((below - start) as usize);
-                kept.insert(
+                remaining.insert(
                     below,
                     DirtyRun {
                         bytes: tail,
@@ -232,7 +232,7 @@ impl Runs {
             taken.cost += run.bytes.len() as u64 + RUN_OVERHEAD;
             taken.map.insert(start, run);
         }
-        self.map = kept;
+        self.map = remaining;
         self.recount();
         taken
     }
@@ -245,7 +245,7 @@ impl Runs {
             .sum();
     }
 
-    /// Puts back runs whose flush failed; what was written meanwhile is newer and stays on top.
+    /// Puts back runs whose flush failed, below the runs written meanwhile.
     pub(super) fn put_back(&mut self, older: Runs) {
         let overlay = std::mem::replace(self, older);
         self.covered.extend(overlay.covered);
@@ -264,7 +264,7 @@ impl Runs {
             .map(|(start, run)| (*start, run.bytes.as_slice()))
     }
 
-    /// Copies all runs into `other`, and whose bytes others have written over.
+    /// Copies all runs, and the list of overwritten writers, into `other`.
     pub(super) fn copy_into(&self, other: &mut Runs) {
         other.covered.extend_from_slice(&self.covered);
         for (start, run) in &self.map {
@@ -282,12 +282,12 @@ impl Runs {
             .map(|(start, run)| start + run.bytes.len() as u64)
     }
 
-    /// Whether a flush for `writer` would find anything: he has dirty runs, or others have written over them.
+    /// Whether a flush for `writer` has work: it has dirty runs, or others have overwritten them.
     pub(super) fn has(&self, writer: HandleId) -> bool {
         self.map.values().any(|run| run.writer == writer) || self.covered.contains(&writer)
     }
 
-    /// The writers there are runs of, each once.
+    /// The writers of the runs, each once.
     pub(super) fn writers(&self) -> Vec<HandleId> {
         let mut writers: Vec<HandleId> = self.map.values().map(|run| run.writer).collect();
         writers.sort_unstable();
@@ -295,7 +295,7 @@ impl Runs {
         writers
     }
 
-    /// Where the runs of `writer` lie, ascending, runs that touch joined.
+    /// The ranges of the runs of `writer`, ascending, with adjacent runs joined.
     pub(super) fn ranges(&self, writer: HandleId) -> Vec<Run> {
         let mut ranges: Vec<Run> = Vec::new();
         for (start, run) in self.map.iter().filter(|(_, run)| run.writer == writer) {
@@ -321,7 +321,7 @@ mod tests {
     const B: HandleId = HandleId(2);
 
     #[test]
-    fn who_was_written_over_takes_all_out() {
+    fn a_flush_of_an_overwritten_writer_takes_all_runs() {
         let mut runs = Runs::default();
         runs.insert(0, b"aaaa", A);
         runs.insert(8, b"bb", B);
@@ -333,7 +333,7 @@ mod tests {
         assert!(taken.covers(0, 7));
         runs.put_back(taken);
         assert!(runs.has(A));
-        // Wholly gone, and to be flushed all the same.
+        // Completely overwritten, and still to be flushed.
         runs.insert(0, b"bbbb", B);
         assert!(runs.has(A) && runs.pieces_of(A).next().is_none());
         assert!(runs.take(Some(A), u64::MAX).covers(0, 7));
@@ -357,9 +357,9 @@ mod tests {
         ]
     }
 
-    /// As for a flush that failed while a read still looked at what it had taken.
+    /// As after a failed flush while a read still holds the runs it took.
     #[test]
-    fn a_copy_knows_whose_bytes_others_have_written_over() {
+    fn a_copy_includes_the_list_of_overwritten_writers() {
         let mut runs = Runs::default();
         runs.insert(10, &[1; 5], A);
         runs.insert(10, &[2; 5], B);
@@ -417,8 +417,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(runs.cost(), cost);
-                let told: std::collections::BTreeSet<_> = runs.covered.iter().copied().collect();
-                prop_assert_eq!(&told, &covered);
+                let found: std::collections::BTreeSet<_> = runs.covered.iter().copied().collect();
+                prop_assert_eq!(&found, &covered);
                 let bytes: Vec<Option<u8>> = naive.iter().map(|cell| cell.map(|(byte, _)| byte)).collect();
                 prop_assert_eq!(&seen, &bytes);
                 for writer in [A, B] {

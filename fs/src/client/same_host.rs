@@ -1,15 +1,15 @@
-//! Reads of chunks of other processes that are read here: their servers have lent their files
-//! (docs/decisions/same-host.md).
+//! Reads of chunks through file descriptors that data servers on the same host have handed out
+//! (docs/decisions/18-same-host.md).
 //!
-//! Such a read is answered like one in a filesystem of one process: nothing is fetched ahead, and no block is
-//! kept, since both would be copies of what the page cache has. It is answered at once, on the thread that was asked, if the
-//! pages are in memory; else a thread that may wait for a disk does it. It has to lie in committed chunks alone, one place of the
-//! object, with nothing newer here, and in no lattice, of which many pieces are better fetched at once; every other read
-//! goes the way of far chunks.
+//! Such a read works like one in a filesystem of one process: no read-ahead and no block cache, since both would copy
+//! the page cache. If the pages are in memory, it is answered at once on the calling thread; otherwise by a thread
+//! that may wait for a disk. The read has to lie in committed chunks, be one box of the object, with no overlay here,
+//! and no lattice, whose many pieces are better fetched in one request. Every other read goes through the data
+//! servers.
 //!
-//! Rows of one chunk come one after the other, each a request. So a handle remembers where the last one was ([`Place`]): what
-//! holds of it holds for one form of the object and one version of its tiling, and is looked at under the same locks as
-//! the tiling itself would be.
+//! Consecutive rows of one chunk arrive as separate requests. So a handle remembers the position of its last read
+//! ([`Place`]). It is valid for one form of the object and one version of its tiling, and is checked under the same
+//! locks as the tiling itself would be.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::object::Object;
 use super::rights::By;
 use super::tilings::{Chunks, Need};
 
-/// Pieces of a read that is answered at once: what has more is not short.
+/// Most pieces of a read that is answered at once: a read with more is not short.
 const FEW: usize = 16;
 
 /// How a read is answered that must not wait.
@@ -36,12 +36,12 @@ const FEW: usize = 16;
 pub(super) enum AtOnce {
     /// From memory of this process, or from its own servers.
     Here,
-    /// From a chunk that is near, if all of it that counts is in memory.
+    /// From a chunk on the same host, if all its data that the read needs is in memory.
     SameHost,
 }
 
 impl Handle {
-    /// How a read of `len` bytes at `offset` may be answered at once, as it looks before it has begun.
+    /// How a read of `len` bytes at `offset` may be answered at once, as an estimate before it begins.
     pub(super) fn at_once(&self, offset: u64, len: usize) -> Option<AtOnce> {
         if self.client.local() {
             return Some(AtOnce::Here);
@@ -71,7 +71,7 @@ impl Handle {
         }
     }
 
-    /// Where a read finds its bytes, if all of them are near. Never waits for a server.
+    /// The pieces of a read, if all of them are on the same host. Never waits for a server.
     pub(super) fn read_same_host(
         &self,
         geometry: &Geometry,
@@ -86,7 +86,7 @@ impl Handle {
         plan.is_same_host(self.client.servers()).then_some(plan)
     }
 
-    /// Gives the bytes of a read, if they lie together in one near chunk and all that counts is in memory.
+    /// Returns the bytes of a read, if they are contiguous in one chunk on the same host and in memory.
     pub(super) fn show_at_once(
         &self,
         geometry: &Geometry,
@@ -115,8 +115,8 @@ impl Handle {
             name: piece.name,
             form: piece.form,
         };
-        let whole = !piece.lattice && piece.want.volume() == region.volume();
-        if !whole || !self.show_of(&of, &piece.chunk, keeps, sink) {
+        let complete = !piece.lattice && piece.want.volume() == region.volume();
+        if !complete || !self.show_of(&of, &piece.chunk, keeps, sink) {
             return false;
         }
         self.note_place(geometry, known, of, &piece.chunk, &region);
@@ -140,7 +140,7 @@ impl Handle {
         )
     }
 
-    /// The box of a plain read, if nothing newer lies on it here and there may be near chunks.
+    /// The box of a plain read, if there is no overlay on it here and there may be chunks on the same host.
     fn same_host_box(
         &self,
         geometry: &Geometry,
@@ -162,7 +162,7 @@ impl Handle {
                 return None;
             }
         }
-        // After that look: what has been flushed since is in the tiling.
+        // After that check: data flushed since then is in the tiling.
         let mut boxes = Vec::new();
         boxes_of_run(&geometry.cells_at(size), offset, end - offset, &mut boxes);
         match boxes.len() {
@@ -171,7 +171,7 @@ impl Handle {
         }
     }
 
-    /// Where the read before was, if the object has the same form and the same chunks still.
+    /// The position of the previous read, if the object still has the same form and the same chunks.
     fn known_place(&self, geometry: &Geometry) -> Option<Arc<Place>> {
         let place = self.place.lock().clone()?;
         let chunks = self.object.tiling.try_read()?;
@@ -181,7 +181,8 @@ impl Handle {
         same.then_some(place)
     }
 
-    /// Notes where a read was: when the same chunk is met twice in a row, also which cells are its own.
+    /// Records the position of a read; when the same chunk is read twice in a row, also the cells that it alone
+    /// contains.
     fn note_place(
         &self,
         geometry: &Geometry,
@@ -208,7 +209,7 @@ impl Handle {
         for (offset, axis) in cells.offset.iter_mut().zip(&chunk.axes) {
             *offset = offset.saturating_sub(axis.start);
         }
-        // Of cells of which not all records are known others may lie there.
+        // If not all records of these cells are known, other chunks may contain some of them.
         let known = chunks.has(Need::Within(&cells));
         let own = again && known && is_of_one(&chunks, &cells, &of.name);
         *self.place.lock() = Some(Arc::new(Place {
@@ -221,13 +222,13 @@ impl Handle {
     }
 }
 
-/// Whether one chunk holds all cells of a box, and no other any of them.
+/// Whether one chunk contains all cells of a box, and no other chunk any of them.
 fn is_of_one(chunks: &Chunks, cells: &Region, name: &ChunkName) -> bool {
     let (mut parts, mut holes) = (Vec::new(), Vec::new());
-    let whole = Hyperslab::from_region(cells);
+    let slab = Hyperslab::from_region(cells);
     let planned = chunks
         .tiling
-        .plan_within(&whole, FEW, &mut parts, &mut holes);
+        .plan_within(&slab, FEW, &mut parts, &mut holes);
     let [part] = parts.as_slice() else {
         return false;
     };
@@ -239,7 +240,7 @@ fn is_of_one(chunks: &Chunks, cells: &Region, name: &ChunkName) -> bool {
         && part.want.volume() == cells.volume()
 }
 
-/// A chunk, and where it is.
+/// A chunk and its server.
 #[derive(Debug)]
 struct ChunkOf {
     server: ServerId,
@@ -247,21 +248,22 @@ struct ChunkOf {
     form: ChunkForm,
 }
 
-/// Where the last near read of a handle was. The next one is mostly there, and need not be looked up then.
+/// The position of a handle's last same-host read. The next one is usually in the same chunk, and then needs no
+/// lookup.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// It holds for one form of the object, whatever its size, and one version of its tiling.
+    /// Valid for one form of the object, whatever its size, and one version of its tiling.
     form: u64,
     version: Version,
     of: ChunkOf,
-    /// Whether it was found out which cells are its own.
+    /// Whether `own` has been determined.
     looked: bool,
     /// The box of the chunk, if no other chunk has any of its cells.
     own: Option<Region>,
 }
 
 impl Place {
-    /// A box in the chunk's coordinates, if it lies there.
+    /// A box in the chunk's coordinates, if the chunk alone contains it.
     fn within(&self, region: &Region) -> Option<Hyperslab> {
         let own = self.own.as_ref()?;
         if own.rank() != region.rank() || !own.contains(region) {
@@ -276,12 +278,12 @@ impl Place {
     }
 }
 
-/// Chunks of an object beyond which all files are given back, not only its own.
+/// Chunks of an object beyond which all file descriptors are returned, not only those of the object.
 const MANY: usize = 4096;
 
 impl Client {
-    /// Others are about to write to an object: the files of its chunks are given back, since those that are replaced take
-    /// room for as long as somebody has them.
+    /// Other mounts are about to write to an object: the file descriptors of its chunks are closed, since a replaced
+    /// chunk takes up space while its file is open.
     pub(super) fn give_back_files(&self, object: &Object) {
         let servers = self.servers();
         if !servers.has_same_host_files() {
@@ -301,7 +303,7 @@ impl Client {
         servers.give_back(&stored.collect::<Vec<_>>());
     }
 
-    /// The chunks of a box, if the tiling is here and they are few.
+    /// The chunks of a box, if the tiling is cached and they are few.
     fn plan_same_host(
         &self,
         object: &Object,
@@ -318,7 +320,7 @@ impl Client {
         (few && plan.holes.is_empty()).then_some(plan)
     }
 
-    /// Whether the tiling is known as it is to be, and nobody changes it just now.
+    /// Whether the current tiling is cached, and not being changed.
     fn has_tiling(&self, object: &Object, geometry: &Geometry, region: &Region) -> bool {
         object.tiling.try_read().is_some_and(|chunks| {
             (chunks.version).is_some_and(|version| version >= geometry.info.tiling)
@@ -329,8 +331,8 @@ impl Client {
 
 impl Committed {
     fn is_same_host(&self, servers: &Servers) -> bool {
-        let near =
+        let same_host =
             |piece: &Piece| !piece.lattice && servers.is_same_host(piece.server, &piece.name);
-        self.pieces.iter().all(near)
+        self.pieces.iter().all(same_host)
     }
 }

@@ -1,9 +1,9 @@
-//! A client's life: attaching, heartbeats, background flushes and syncs, stopping.
+//! The lifetime of a client: attaching, heartbeats, background flushes and syncs, stopping.
 //!
-//! One thread says that the session lives and learns of data servers (and what when it does not: `epoch`),
-//! one watches whether that is answered; another flushes what is old, tells
-//! the metadata service of closed objects, and brings what closed objects left unsynced onto the disks,
-//! so that replaced chunks may go; another waits for locks. All end in [`Client::stop`].
+//! One thread sends heartbeats and receives changes of the list of data servers; one watches whether heartbeats are
+//! answered (`lease` has what happens when they are not). Another flushes old data, reports closed objects to the
+//! metadata service, and syncs the data that closed objects left unsynced, so that replaced chunks may be deleted.
+//! Another polls for locks. All end in [`Client::stop`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -28,26 +28,26 @@ use super::transfer::Transfers;
 use super::write_back::Behind;
 use super::{Client, ClientOptions, Settling};
 
-/// How often the metadata service is told that the session lives, and how often at most.
+/// The interval of heartbeats, and the shortest one.
 const BEAT: Duration = Duration::from_secs(1);
 const SHORTEST_BEAT: Duration = Duration::from_millis(100);
 
-/// How often the background looks for old data and closed objects.
+/// The interval at which the background thread looks for old data and closed objects.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// How often a request that waits for a data server asks for the list.
+/// The interval at which a request that waits for a data server asks for the list.
 const SERVERS_ROUND: Duration = Duration::from_millis(100);
 
-/// How long what a closed object left may wait for the disk.
+/// How long data of a closed object may wait for its sync.
 const SETTLE_EVERY: Duration = Duration::from_secs(2);
 
 const RIGHTS_THREAD: &str = "slabfs-rights";
 
 impl Client {
-    /// Opens a session and starts what runs in the background.
+    /// Opens a session and starts the background threads.
     ///
     /// # Errors
-    /// When the metadata service refuses or is away.
+    /// When the metadata service refuses or is unreachable.
     pub fn start(
         metadata: Arc<dyn Metadata>,
         servers: Arc<Servers>,
@@ -84,7 +84,7 @@ impl Client {
             flushes: AtomicU64::new(0),
             next_handle: AtomicU64::new(1),
             known: Mutex::new(Arc::new(known)),
-            elder: Mutex::default(),
+            older_lists: Mutex::default(),
             known_version: AtomicU64::new(attached.servers_version),
             next_permit: AtomicU64::new(1),
             host,
@@ -156,7 +156,7 @@ impl Client {
 
     fn beat_every(&self, every: Duration) {
         let mut late = false;
-        // An answer that took long may count as none: the next one is asked for at once.
+        // A reply that took too long may not count: the next heartbeat is sent at once.
         while late || !self.pause(every) {
             if late && *self.stopping.lock() {
                 return;
@@ -183,23 +183,23 @@ impl Client {
                 }
                 Err(error) => {
                     late = false;
-                    tracing::warn!(%error, "the metadata service did not hear this mount");
+                    tracing::warn!(%error, "a heartbeat to the metadata service failed");
                 }
             }
         }
     }
 
-    /// Takes over the list of data servers.
+    /// Adopts a list of data servers.
     pub(super) fn take_servers(&self, servers: &[ServerInfo]) {
         adopt_servers(&self.servers, servers);
         let known = Known::of(servers, &self.host, |id| self.servers.is_local(id));
         let mut list = self.known.lock();
         let old = std::mem::replace(&mut *list, Arc::new(known));
-        self.elder.lock().push(Arc::downgrade(&old));
+        self.older_lists.lock().push(Arc::downgrade(&old));
     }
 
-    /// Servers new chunks may go to. Where none is online, as right after a start of the metadata service,
-    /// one is waited for.
+    /// The servers that new chunks may go to. If none is online, as right after a start of the metadata service,
+    /// waits for one.
     pub(super) fn takers(&self) -> Result<Arc<Known>, FsError> {
         let known = self.known.lock().clone();
         if !known.takers.is_empty() {
@@ -212,17 +212,18 @@ impl Client {
         .ok_or(FsError::NoServers)
     }
 
-    /// Makes sure that this mount knows where a server is: one that has come since it attached is asked for.
+    /// Ensures that the address of a server is known: the list is refreshed for a server that came after this mount
+    /// attached.
     pub(super) fn ensure_known(&self, server: slabfs_model::ServerId) -> Result<(), FsError> {
         if self.known.lock().all.contains(&server) {
             return Ok(());
         }
-        // Whether it is found or not: the request itself says what is wrong with a server that is not.
+        // Whether found or not: the request itself reports what is wrong with an unknown server.
         self.await_servers(|client| client.known.lock().all.contains(&server).then_some(()))?;
         Ok(())
     }
 
-    /// Asks for the list of data servers and goes by it from now on.
+    /// Requests the list of data servers and adopts it.
     pub(super) fn ask_servers(&self) -> Result<Arc<Known>, FsError> {
         let _one = self.listing.lock();
         let servers = self.md.servers()?;
@@ -230,7 +231,7 @@ impl Client {
         Ok(self.known.lock().clone())
     }
 
-    /// Asks for the list of data servers until `found` finds what it looks for, or time is up.
+    /// Requests the list of data servers until `found` returns a result, or time is up.
     fn await_servers<R>(&self, found: impl Fn(&Client) -> Option<R>) -> Result<Option<R>, FsError> {
         let until = Instant::now() + self.options.io_timeout;
         loop {
@@ -249,7 +250,7 @@ impl Client {
         while !self.pause(ROUND) {
             let _one = self.upkeep.lock();
             self.flush_old();
-            self.tell_releases();
+            self.send_releases();
             if settled.elapsed() >= SETTLE_EVERY {
                 settled = Instant::now();
                 self.try_settle_closed();
@@ -258,8 +259,8 @@ impl Client {
         }
     }
 
-    /// While it is held, nothing is flushed for its age, and what is closed is neither released nor settled in
-    /// the background: every request is one of somebody's operations. For counting them.
+    /// While the guard is held, no object is flushed for its age, and closed objects are neither released nor settled
+    /// in the background, so every request belongs to an operation of a program. For tests that count requests.
     pub fn without_upkeep(&self) -> MutexGuard<'_, ()> {
         self.upkeep.lock()
     }
@@ -285,9 +286,9 @@ impl Client {
         }
     }
 
-    /// Tells the metadata service which objects were closed since the last time.
-    pub(super) fn tell_releases(&self) {
-        // Openings end with their session: none of one is taken back in the next.
+    /// Reports the objects that were closed since the last time to the metadata service.
+    pub(super) fn send_releases(&self) {
+        // Opens end with their session: none is released in the next one.
         let _attached = self.attached.read_recursive();
         let mut inos = std::mem::take(&mut *self.releases.lock());
         let closed = inos.len();
@@ -307,14 +308,13 @@ impl Client {
         self.releases.lock().extend(inos);
     }
 
-    /// Brings what closed objects left unsynced onto the disks, and settles it.
+    /// Syncs the data that closed objects left unsynced, and settles it.
     ///
     /// # Errors
-    /// Of the servers; what is not on disk is tried again the next time.
+    /// Those of the servers; data that is not on disk is tried again the next time.
     pub(super) fn settle_closed(&self) -> Result<(), FsError> {
         let _one = self.settling_closed.lock();
-        // They stay in the list while they are on their way: an `fsync` of an object that was opened again
-        // has to find them.
+        // They stay in the list during the sync: an `fsync` of an object that was opened again has to find them.
         let (count, chunks) = {
             let waiting = self.settling.lock();
             let chunks: Vec<_> = waiting.iter().flat_map(|one| one.chunks.clone()).collect();
@@ -331,14 +331,14 @@ impl Client {
         Ok(())
     }
 
-    /// The same in the background.
+    /// [`Client::settle_closed`] in the background.
     fn try_settle_closed(&self) {
         if let Err(error) = self.settle_closed() {
             tracing::warn!(%error, "closed objects are not on disk yet; trying again");
         }
     }
 
-    /// Brings what open objects have sent to the servers onto the disks, so that what it replaced may go.
+    /// Syncs the data that open objects have sent to the servers, so that replaced chunks may be deleted.
     fn settle_open(&self) {
         let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
         for object in objects {
@@ -376,10 +376,11 @@ impl Client {
         first
     }
 
-    /// Ends the session: transfers that were started end, everything is flushed and synced, and the background threads are joined.
+    /// Ends the session: started transfers end, everything is flushed and synced, and the background threads are
+    /// joined.
     ///
     /// # Errors
-    /// When something could not be written back; it is lost then, and the log names the objects.
+    /// When dirty data could not be written back; it is lost then, and the log names the objects.
     pub fn stop(&self) -> Result<(), FsError> {
         self.transfers.close();
         {
@@ -396,7 +397,7 @@ impl Client {
         self.lease.close();
         let join = |thread: std::thread::JoinHandle<()>| {
             if thread.join().is_err() {
-                tracing::error!("a background thread of the client had panicked");
+                tracing::error!("a background thread of the client panicked");
             }
         };
         // A poll for rights returns when the session has ended.
@@ -408,14 +409,14 @@ impl Client {
             };
             let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_poll);
             polls.extend(own);
-            // One of them may have made another.
+            // One of them may have started another.
             if others.is_empty() {
                 break;
             }
             others.into_iter().for_each(join);
         }
         let synced = self.sync_all();
-        self.tell_releases();
+        self.send_releases();
         let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);
         polls.into_iter().for_each(join);
         synced.and(detached)
@@ -431,7 +432,7 @@ fn adopt_servers(servers: &Servers, infos: &[ServerInfo]) {
         match addr.parse::<Addr>() {
             Ok(addr) => servers.set_remote(info.id, addr),
             Err(error) => {
-                tracing::error!(server = %info.id, %error, "a data server has an address of no use");
+                tracing::error!(server = %info.id, %error, "a data server has an invalid address");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! What a flush of an `aligned` object makes of dirty runs: the boxes, and lattices, that become chunks.
+//! The slabs of a flush: makes dirty runs of an `aligned` object into the boxes and lattices that become chunks.
 //!
-//! A writer's runs become boxes (`layout::coalesce`), and many small boxes at equal steps one lattice
-//! (`layout::lattice`): every fourth piece of 4 KiB of a gibibyte is one chunk and not 65 536. See
-//! docs/decisions/strided-chunks.md for what a lattice costs, and why there is a bound on how many lie over
-//! each other.
+//! A writer's runs become boxes (`layout::coalesce`), and many small boxes at equal steps become one lattice
+//! (`layout::lattice`): every fourth 4 KiB piece of a gibibyte is one chunk and not 65 536. See
+//! docs/decisions/04-strided-chunks.md for the cost of a lattice, and for the reason why the number of overlapping ones
+//! is limited.
 
 use slabfs_model::Hyperslab;
 use slabfs_model::layout::{Run, Steps, coalesce, join_steps};
@@ -14,16 +14,16 @@ use super::object::Object;
 use super::runs::Runs;
 use super::tilings::{Need, around};
 
-/// Boxes of more bytes are chunks worth having.
+/// Larger boxes, in bytes, become chunks of their own.
 const SMALL: u64 = 64 << 10;
-/// So many boxes make a lattice.
+/// The minimum number of boxes in a lattice.
 const LEAST: u64 = 8;
-/// Where so many lattices lie that are out of step with a new one, boxes are written: those hide what lies
-/// under them.
+/// If this many lattices overlap a new one and are out of step with it, boxes are written instead: they hide the chunks
+/// below them.
 const MOST_OUT_OF_STEP: usize = 8;
 
 impl Client {
-    /// The slabs that are together the runs of a flush; none is larger than a chunk may be.
+    /// The slabs that together are the runs of a flush; none exceeds the chunk size limit.
     pub(super) fn slabs_of(
         &self,
         object: &Object,
@@ -37,7 +37,7 @@ impl Client {
             .collect()
     }
 
-    /// The slabs that are together these runs, which are sorted and disjoint.
+    /// The slabs that together are these runs, which are sorted and disjoint.
     pub(super) fn slabs_of_runs(
         &self,
         object: &Object,
@@ -47,7 +47,7 @@ impl Client {
     ) -> Vec<Hyperslab> {
         let boxes = coalesce(cells, runs, self.chunk_limit());
         if geometry.blocks.is_some() {
-            // By placement `region` a chunk lies in one block.
+            // With placement `region` a chunk lies in one block.
             let split = self.split(geometry, boxes);
             return split.iter().map(Hyperslab::from_region).collect();
         }
@@ -64,7 +64,7 @@ impl Client {
         joined
     }
 
-    /// Whether too many lattices lie where one of these is to be.
+    /// Whether too many lattices overlap one of these.
     pub(super) fn is_crowded(
         &self,
         object: &Object,
@@ -84,7 +84,7 @@ impl Client {
                 .filter(|slab| !slab.is_box())
                 .any(|slab| tiling.out_of_step(slab, MOST_OUT_OF_STEP) >= MOST_OUT_OF_STEP)
         });
-        // Who cannot be asked will hardly take a commit; boxes are right in any case.
+        // If the tiling is unavailable, a commit will hardly succeed; boxes are correct in any case.
         crowded.unwrap_or(true)
     }
 }

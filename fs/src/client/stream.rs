@@ -1,13 +1,13 @@
 //! Streams: chunks that grow on a data server while their writer writes.
 //!
-//! A handle that writes whole rows one behind the other, or a selection from its beginning, need not keep
-//! its bytes here until it closes: they go to a data server as they come, into a chunk whose packed order
-//! is the order they arrive in. The chunk is no part of the object until it is sealed and committed; until
-//! then this mount's reads look into it.
+//! A handle that writes consecutive complete rows, or a selection from its beginning, need not hold its bytes in memory
+//! until it closes: they go to a data server as they are written, into a chunk whose packed order is the order of their
+//! arrival. The chunk is no part of the object until it is sealed and committed; until then, reads of this mount read
+//! it as part of their overlay.
 //!
-//! Invariants: a stream's region is rows `[first, first + rows)` of its handle's space, where `rows` is
-//! as many as fit into a chunk; `stored` bytes of it lie on the server and `tail` behind them here; the
-//! regions of an object's open streams do not overlap; a stream belongs to one handle.
+//! Invariants: a stream's region is rows `[first, first + rows)` of its handle's space, where `rows` is as many as fit
+//! into a chunk; its first `stored` bytes are on the server, and `tail` holds the bytes after them; the regions of an
+//! object's open streams do not overlap; a stream belongs to one handle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -19,50 +19,50 @@ use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::writer::HandleId;
 
-/// A chunk in the making.
+/// A chunk that is being written.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Whose it is.
+    /// The handle that writes it.
     pub(super) writer: HandleId,
-    /// Where its first byte lies in the packed bytes of the handle's space.
+    /// The offset of its first byte in the packed bytes of the handle's space.
     pub(super) begins: u64,
-    /// The cells of the object the whole stream stands for.
+    /// The cells of the object that the stream covers at full length.
     pub(super) slab: Hyperslab,
     /// The packed shape of `slab`.
     pub(super) shape: Coords,
-    /// The id its chunk will be committed under.
+    /// The id its chunk is committed under.
     pub(super) chunk: ChunkId,
-    /// The same, as data servers name it.
+    /// The same, as the data servers name it.
     pub(super) name: ChunkName,
     /// The server that holds it.
     pub(super) server: ServerId,
-    /// The form of the chunk if the stream gets as long as it may.
+    /// The form of the chunk at full length.
     pub(super) form: ChunkForm,
-    /// When it was begun.
+    /// The time of its first write.
     pub(super) since: Instant,
-    /// Bytes written, what is being written included.
+    /// Bytes written, including a write in progress.
     pub(super) reach: AtomicU64,
-    /// Where it ends for those who look from now on: what was behind the cut is among the object's runs. Changed under
-    /// the lock of those.
+    /// Its end for reads that look from now on: the bytes after the cut are among the object's runs. Changed under the
+    /// lock of the runs.
     pub(super) ends: AtomicU64,
-    /// How far it is.
+    /// Its state.
     pub(super) progress: Mutex<Progress>,
 }
 
-/// How far a stream is.
+/// The state of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Bytes on the server.
     pub(super) stored: u64,
-    /// Bytes that are here: those behind what [stays](Progress::stays) on the server.
+    /// Bytes in memory: those after the part that [stays](Progress::stays) on the server.
     pub(super) tail: Vec<u8>,
-    /// No more bytes may come: it is being sealed.
+    /// Closed for writes: it is being sealed.
     pub(super) ended: bool,
-    /// Where it was cut: the bytes of its whole rows. What was behind them is a dirty run by now.
+    /// The position of the cut: the size of its complete rows. The bytes after it are a dirty run.
     pub(super) cut: Option<u64>,
     /// The server has sealed it.
     pub(super) sealed: bool,
-    /// The server has no room for more of it.
+    /// The server has no space for more of it.
     pub(super) full: bool,
 }
 
@@ -72,7 +72,7 @@ impl Progress {
         self.stays() + self.tail.len() as u64
     }
 
-    /// Bytes that are read on the server: what it has behind the cut goes when it seals, and is in the tail.
+    /// Bytes to be read from the server: bytes after the cut are dropped there at the seal, and are in the tail.
     pub(super) fn stays(&self) -> u64 {
         self.cut.unwrap_or(u64::MAX).min(self.stored)
     }
@@ -84,9 +84,9 @@ impl Stream {
         self.shape[1..].iter().product()
     }
 
-    /// How many of `bytes` make up whole rows; of a single axis, whole elements: a selection with steps
-    /// can be cut between elements only.
-    pub(super) fn whole(&self, bytes: u64) -> u64 {
+    /// The size of the complete rows in the first `bytes` bytes; with a single axis, of the complete elements: a
+    /// selection with steps can be cut only between elements.
+    pub(super) fn full_rows(&self, bytes: u64) -> u64 {
         let unit = if self.shape.len() == 1 {
             u64::from(self.form.elem)
         } else {
@@ -95,17 +95,17 @@ impl Stream {
         bytes - bytes % unit.max(1)
     }
 
-    /// The most bytes it takes.
+    /// Its size at full length, in bytes.
     pub(super) fn capacity(&self) -> u64 {
         self.shape.iter().product()
     }
 }
 
 impl Stream {
-    /// Boxes that hold what was written so far, what is on its way included; a little wide.
+    /// Boxes that contain the bytes written so far, including a write in progress; possibly larger.
     pub(super) fn held(&self) -> impl Iterator<Item = Region> {
         let reach = self.reach.load(Ordering::Acquire);
-        let mut written = Region::whole(&self.shape);
+        let mut written = Region::all(&self.shape);
         written.shape[0] = reach.div_ceil(self.row().max(1));
         self.slab
             .parts(&written)
@@ -122,7 +122,7 @@ impl Stream {
         boxes
     }
 
-    /// Whether what it holds, and the box around `slab`, have cells in common.
+    /// Whether its bytes may overlap the bounding box of `slab`.
     pub(super) fn may_hold(&self, slab: &Hyperslab) -> bool {
         let Some(bounds) = slab.bounds() else {
             return false;

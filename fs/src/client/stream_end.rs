@@ -1,9 +1,9 @@
-//! How streams end: a flush chooses those that it seals, what is behind their last whole row becomes dirty runs,
-//! and their chunks are sealed on their servers.
+//! The end of streams: a flush chooses the streams to seal, the bytes after their last complete row become dirty
+//! runs, and their chunks are sealed on the servers.
 //!
-//! From the cut to the commit the bytes behind it are in two places: in the stream, for reads that looked before, and
-//! among the runs, for those that look later (`Stream::ends`). They are the same, and no read asks the server for
-//! them (`Progress::stays`).
+//! Between the cut and the commit the bytes after the cut are in two places: in the stream, for reads that looked
+//! before the cut, and among the runs, for reads that look later (`Stream::ends`). Both copies are equal, and no read
+//! asks the server for them (`Progress::stays`).
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use super::runs::Runs;
 use super::stream::{Progress, Stream};
 
 impl Client {
-    /// Chooses the streams a flush seals and lets nothing more into them. Bytes behind the last whole row
-    /// become dirty runs, under anything newer.
+    /// Chooses the streams that a flush seals and closes them for writing. Bytes after the last complete row become
+    /// dirty runs, below any runs written later.
     pub(super) fn end_streams(
         &self,
         object: &Object,
@@ -50,36 +50,31 @@ impl Client {
         for stream in &chosen {
             let mut progress = stream.progress.lock();
             progress.ended = true;
-            // What a full server did not take goes elsewhere, by way of memory.
-            let whole = match progress.full {
-                true => stream.whole(progress.stored),
-                false => stream.whole(progress.len()),
+            // Data that a full server refused is written to another one, by way of memory.
+            let cut = match progress.full {
+                true => stream.full_rows(progress.stored),
+                false => stream.full_rows(progress.len()),
             };
-            if progress.cut.is_none() && whole < progress.len() {
-                let rest = self.rest_of(stream, &progress, whole)?;
-                self.runs_of_rest(object, geometry, stream, whole, &rest)?;
-                if progress.stored > whole {
-                    // Who looked before that finds them in the stream, and the server takes them off when it seals;
-                    // who looks now finds them among the runs.
+            if progress.cut.is_none() && cut < progress.len() {
+                let rest = self.rest_of(stream, &progress, cut)?;
+                self.runs_of_rest(object, geometry, stream, cut, &rest)?;
+                if progress.stored > cut {
+                    // Reads that looked before find these bytes in the stream, and the server drops them at the seal;
+                    // reads that look now find them among the runs.
                     self.charge(rest.len() as i64 - progress.tail.len() as i64);
                     progress.tail = rest;
                 }
             }
-            progress.cut = Some(whole);
+            progress.cut = Some(cut);
         }
         Ok(chosen)
     }
 
-    /// The bytes of a stream from `whole` on.
-    fn rest_of(
-        &self,
-        stream: &Stream,
-        progress: &Progress,
-        whole: u64,
-    ) -> Result<Vec<u8>, FsError> {
+    /// The bytes of a stream from `cut` on.
+    fn rest_of(&self, stream: &Stream, progress: &Progress, cut: u64) -> Result<Vec<u8>, FsError> {
         let mut rest = Vec::new();
-        if progress.stored > whole {
-            for region in stream.packed_boxes(whole, progress.stored) {
+        if progress.stored > cut {
+            for region in stream.packed_boxes(cut, progress.stored) {
                 let mut bytes = vec![0; region.volume() as usize];
                 self.read_one(
                     stream.server,
@@ -92,7 +87,7 @@ impl Client {
             }
             rest.extend_from_slice(&progress.tail);
         } else {
-            rest.extend_from_slice(&progress.tail[(whole - progress.stored) as usize..]);
+            rest.extend_from_slice(&progress.tail[(cut - progress.stored) as usize..]);
         }
         Ok(rest)
     }
@@ -102,13 +97,13 @@ impl Client {
         object: &Object,
         geometry: &Geometry,
         stream: &Stream,
-        whole: u64,
+        cut: u64,
         rest: &[u8],
     ) -> Result<(), FsError> {
         let cells = geometry.cells_at(object.size(geometry));
         let mut older = Runs::default();
         let mut at = 0;
-        for region in stream.packed_boxes(whole, whole + rest.len() as u64) {
+        for region in stream.packed_boxes(cut, cut + rest.len() as u64) {
             for (packed, slab) in stream.slab.parts(&region) {
                 let mut inside = packed;
                 for (offset, base) in inside.offset.iter_mut().zip(&region.offset) {
@@ -132,27 +127,27 @@ impl Client {
         }
         let mut state = object.state.lock();
         state.runs.put_back(older);
-        stream.ends.store(whole, Ordering::Release);
+        stream.ends.store(cut, Ordering::Release);
         self.account(&mut state);
         Ok(())
     }
 
-    /// Ends a stream's chunk on its server; `None` if nothing whole was ever written to it.
+    /// Seals a stream's chunk on its server; `None` if no complete row was ever written to it.
     pub(super) fn seal(
         &self,
         geometry: &Geometry,
         stream: &Stream,
     ) -> Result<Option<(Hyperslab, Stored)>, FsError> {
         let mut progress = stream.progress.lock();
-        let whole = progress.cut.unwrap_or(0);
-        if whole == 0 {
+        let cut = progress.cut.unwrap_or(0);
+        if cut == 0 {
             if progress.stored > 0 {
                 self.discard_chunks(&[(stream.server, stream.name.clone())]);
             }
             return Ok(None);
         }
-        let mut region = Region::whole(&stream.shape);
-        region.shape[0] = whole / stream.row().max(1);
+        let mut region = Region::all(&stream.shape);
+        region.shape[0] = cut / stream.row().max(1);
         let mut parts = stream.slab.parts(&region);
         let slab = match (parts.len(), parts.pop()) {
             (1, Some((_, slab))) => slab,
@@ -169,11 +164,11 @@ impl Client {
                     name: &stream.name,
                     form: &form,
                     kind: WriteKind::Put,
-                    data: &[IoSlice::new(&progress.tail[..whole as usize])],
+                    data: &[IoSlice::new(&progress.tail[..cut as usize])],
                 }])?;
             } else {
-                if progress.stored < whole {
-                    let fits = (whole - progress.stored) as usize;
+                if progress.stored < cut {
+                    let fits = (cut - progress.stored) as usize;
                     self.servers().write(&[WritePiece {
                         server: stream.server,
                         name: &stream.name,
@@ -203,7 +198,7 @@ impl Client {
     }
 }
 
-/// Whether dirty runs lie where the stream wrote: they are newer and must not be committed before it.
+/// Whether dirty runs overlap the stream's bytes: they were written later and must not be committed before it.
 fn over_runs(stream: &Stream, geometry: &Geometry, runs: &Runs) -> bool {
     stream.held().any(|held| {
         let mut first = 0u64;

@@ -1,12 +1,13 @@
-//! The tilings of `aligned` objects, as far as this mount knows them, open objects and closed ones.
+//! The cached tilings of `aligned` objects, open and closed ones.
 //!
-//! A tiling of one version never changes, so what is known of it stays true after the last close: the next open brings
-//! the version of the moment, and what happened in between is asked for. Of a tiling with many records the metadata
-//! service sends *windows*: boxes of which all records are known. A request that lies in none fetches one more.
+//! A tiling of one version never changes, so a cached one stays valid after the last close: the next open brings the
+//! current version, and the changes in between are fetched. Of a tiling with many records the metadata service sends
+//! *windows*: boxes of which all records are known. A request that lies in none fetches one more.
 //!
-//! What holds: all records of the tiling's version that lie in a known window are here. All of them together have at most
-//! so many bytes as the mount was given; beyond that the tiling that was used least recently is forgotten, of an open
-//! object too, and fetched anew when it is needed. One request may need more than that; then it is forgotten after it.
+//! Invariants: all records of the tiling's version that lie in a known window are cached. All tilings together use at
+//! most the bytes that the mount was given; beyond that the least recently used tiling is dropped, even of an open
+//! object, and fetched again when it is needed. One request may need more than that; then its tiling is dropped after
+//! it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,38 +19,38 @@ use slabfs_model::layout::Tiling;
 use slabfs_model::layout::tiling::{Record, TilingError};
 use slabfs_model::{Region, Version};
 
-/// Windows of a tiling beyond which one begins with none: each read looks through them.
+/// Windows of a tiling at which the list starts again from none: each read scans them.
 const MOST_WINDOWS: usize = 256;
-/// Records that come along with a window; twice as many with each that goes on where another ended, so often. Who
-/// reads here and there would wait for what it never reads.
+/// Records that are sent along with a window. The number doubles with each window that adjoins the previous one, up
+/// to `DOUBLINGS` times. Random reads would wait for records that they never use.
 const FIRST_WINDOW: u32 = 32;
 const DOUBLINGS: u32 = 9;
-/// What a record costs: itself, and its places in the order and in the tree.
+/// The cost of a record: itself, and its entries in the order and in the tree.
 const RECORD_BYTES: usize = size_of::<Record<Stored>>() + 96;
 
-/// Of which cells a request needs the chunks.
+/// The cells whose chunks a request needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Need<'a> {
     All,
     Within(&'a Region),
 }
 
-/// What is known of a tiling's records.
+/// The part of a tiling's records that is cached.
 #[derive(Debug, PartialEq, Eq)]
 enum Known {
     All,
-    /// Of these boxes, the one that was fetched last at the end.
+    /// The records of these boxes; the box fetched last is at the end.
     Within(Vec<Region>),
 }
 
-/// The committed chunks of an `aligned` object, as far as this mount knows them.
+/// The committed chunks of an `aligned` object, as cached by this mount.
 #[derive(Debug)]
 pub(super) struct Chunks {
     pub(super) version: Option<Version>,
     pub(super) tiling: Tiling<Stored>,
     known: Known,
-    /// Windows in a row that each went on where another ended.
-    going_on: u32,
+    /// Consecutive windows that each adjoined the previous one.
+    sequential: u32,
 }
 
 impl Default for Chunks {
@@ -58,13 +59,13 @@ impl Default for Chunks {
             version: None,
             tiling: Tiling::new(0),
             known: Known::All,
-            going_on: 0,
+            sequential: 0,
         }
     }
 }
 
 impl Chunks {
-    /// Whether all records that a request needs are here, if the version is the right one.
+    /// Whether all records that a request needs are cached, if the version is current.
     pub(super) fn has(&self, need: Need<'_>) -> bool {
         match (&self.known, need) {
             (Known::All, _) => true,
@@ -79,12 +80,12 @@ impl Chunks {
         }
     }
 
-    /// Whether all records of the tiling are here.
+    /// Whether all records of the tiling are cached.
     pub(super) fn has_all(&self) -> bool {
         self.known == Known::All
     }
 
-    /// What to ask the metadata service for: the version that is known, and where; of other records at most `most`.
+    /// The request to the metadata service: the known version, and the wanted box, with at most `most` other records.
     pub(super) fn question(
         &self,
         least: Version,
@@ -96,18 +97,18 @@ impl Chunks {
             Need::All => None,
             Need::Within(region) => Some(WantedPart {
                 region: region.clone(),
-                most: most.min(FIRST_WINDOW << self.going_on.min(DOUBLINGS)),
+                most: most.min(FIRST_WINDOW << self.sequential.min(DOUBLINGS)),
             }),
         };
         let known = match self.version {
             Some(version) if version < least && self.tiling.rank() == rank => version,
-            // Of this version, or of none, more is to be known.
+            // More records of this version are wanted, or there is none.
             _ => Version(0),
         };
         (known, wanted)
     }
 
-    /// Takes over an answer to [`Chunks::question`].
+    /// Adopts a reply to [`Chunks::question`].
     pub(super) fn answered(
         &mut self,
         known: Version,
@@ -119,13 +120,13 @@ impl Chunks {
             TilingReply::Part {
                 region, records, ..
             } => self.put_window(version, rank, region, records)?,
-            reply @ TilingReply::Whole { .. } => {
+            reply @ TilingReply::All { .. } => {
                 reply.apply(&mut self.tiling)?;
                 self.known = Known::All;
             }
             reply => {
                 if known == Version(0) {
-                    // Since nothing: so it is everything.
+                    // Changes since version 0: so it is everything.
                     self.tiling = Tiling::new(rank);
                     self.known = Known::All;
                 }
@@ -165,25 +166,25 @@ impl Chunks {
         };
         let mut region = region;
         let before = windows.len();
-        // What goes on where another one ends is one with it.
+        // Adjoining windows are merged.
         while let Some(at) = windows.iter().position(|window| joins(window, &region)) {
             region = around(&windows.remove(at), &region);
         }
-        self.going_on = match windows.len() < before {
-            true => self.going_on.saturating_add(1),
+        self.sequential = match windows.len() < before {
+            true => self.sequential.saturating_add(1),
             false => 0,
         };
         windows.push(region);
         Ok(())
     }
 
-    /// The bytes it takes.
+    /// Its memory in bytes.
     pub(super) fn weight(&self) -> usize {
         self.tiling.len() * RECORD_BYTES
     }
 }
 
-/// Whether two boxes are one box together: they differ along one axis at most, and meet there.
+/// Whether the union of two boxes is a box: they differ along one axis at most, and meet there.
 fn joins(one: &Region, other: &Region) -> bool {
     if one.rank() != other.rank() {
         return false;
@@ -199,7 +200,7 @@ fn joins(one: &Region, other: &Region) -> bool {
     }
 }
 
-/// The smallest box that holds two boxes of one rank.
+/// The bounding box of two boxes of one rank.
 pub(super) fn around(one: &Region, other: &Region) -> Region {
     let mut both = one.clone();
     for axis in 0..one.rank() {
@@ -210,13 +211,13 @@ pub(super) fn around(one: &Region, other: &Region) -> Region {
     both
 }
 
-/// The tiling of one object, shared by whoever has the object open and by what is kept of closed ones.
+/// The tiling of one object, shared by its `Object` and the cache of tilings.
 #[derive(Debug, Default)]
 pub(super) struct Tiled {
     chunks: RwLock<Chunks>,
     /// When it was used last, by the clock of [`Tilings`].
     used: AtomicU64,
-    /// What it counts for there.
+    /// Its weight there.
     weight: AtomicUsize,
 }
 
@@ -233,13 +234,13 @@ impl Tiled {
         self.chunks.write()
     }
 
-    /// What is known is not to be used any more.
+    /// Marks the cached tiling as outdated.
     pub(super) fn outdate(&self) {
         self.chunks.write().version = None;
     }
 }
 
-/// The tilings that have records here.
+/// The cache of tilings that have records.
 #[derive(Debug)]
 pub(super) struct Tilings {
     held: Mutex<Cached>,
@@ -255,7 +256,7 @@ struct Cached {
 }
 
 impl Tilings {
-    /// None yet; all together have about `limit` bytes at most.
+    /// An empty cache, for about `limit` bytes.
     pub(super) fn new(limit: u64) -> Tilings {
         Tilings {
             held: Mutex::default(),
@@ -265,7 +266,7 @@ impl Tilings {
         }
     }
 
-    /// The tiling of an object that is being opened: what is known of it, or nothing yet.
+    /// The tiling of an object that is being opened: the cached one, or an empty one.
     pub(super) fn of(&self, ino: Ino) -> Arc<Tiled> {
         self.held
             .lock()
@@ -275,15 +276,15 @@ impl Tilings {
             .unwrap_or_default()
     }
 
-    /// Notes that a tiling is used; not under its lock.
+    /// Records that a tiling is used; not under its lock.
     pub(super) fn touch(&self, tiled: &Tiled) {
         tiled
             .used
             .store(self.clock.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// A tiling has other records than before, and weighs this now. Forgets others where all have too many; under none of
-    /// their locks.
+    /// Updates the weight of a tiling whose records have changed. Drops others when the total exceeds the limit; the
+    /// caller holds none of their locks.
     pub(super) fn weigh(&self, ino: Ino, tiled: &Arc<Tiled>, weight: usize) {
         let now = self.clock.fetch_add(1, Ordering::Relaxed) + 1;
         tiled.used.store(now, Ordering::Relaxed);
@@ -311,25 +312,25 @@ impl Tilings {
                 return;
             };
             *total -= gone.weight.swap(0, Ordering::Relaxed);
-            // Who has the lock may wait for the metadata service, and weighs it again when that has answered.
+            // The holder of the lock may be waiting for the metadata service, and weighs it again after the reply.
             if let Some(mut chunks) = gone.chunks.try_write() {
                 *chunks = Chunks::default();
             }
         }
     }
 
-    /// Records that may come along with a window: a fourth of what is kept.
+    /// Records that may be sent along with a window: a fourth of the cache.
     pub(super) fn most_along(&self) -> u32 {
         u32::try_from(self.limit / RECORD_BYTES / 4).unwrap_or(u32::MAX)
     }
 
-    /// In which epoch what is asked for now is; see [`Tilings::clear`].
+    /// The current epoch of requests; see [`Tilings::clear`].
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Forgets all of closed objects: the metadata service may not be the one it was. Open ones are renewed one by one; an
-    /// answer that belongs to an earlier epoch does not count.
+    /// Drops all tilings of closed objects: the metadata service may be another one. Those of open objects are
+    /// refreshed one by one; a reply to a request of an earlier epoch does not count.
     pub(super) fn clear(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         let mut held = self.held.lock();
@@ -339,7 +340,7 @@ impl Tilings {
         }
     }
 
-    /// Tilings with records, and their bytes.
+    /// The number of tilings with records, and their bytes.
     pub(super) fn gauges(&self) -> (usize, usize) {
         let held = self.held.lock();
         (held.by_ino.len(), held.total)

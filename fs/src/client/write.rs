@@ -1,13 +1,13 @@
-//! Writing: which of three ways a write takes.
+//! Writes: a write takes one of three paths.
 //!
 //! - **Into memory**: small writes become dirty runs and wait for a flush, which makes boxes of them.
-//! - **In place**: a large write to a `grid` object, or any write through a selection of one, goes to the
-//!   chunks at once.
-//! - **Into a stream**: whole rows one behind the other, and selections written from their start, go to a
-//!   chunk that grows while the writer writes (`stream.rs`).
+//! - **In place**: a large write to a `grid` object, or any write through a selection of one, goes directly to the
+//!   chunks.
+//! - **Into a stream**: consecutive complete rows, and selections written from their start, go to a chunk that grows
+//!   as the writer appends to it (`stream.rs`).
 //!
-//! Whatever way, a read that starts after the write has returned sees it, and what the write covers of
-//! older dirty bytes is trimmed. See docs/decisions/write-paths.md for why there are three.
+//! On every path, a read that starts after the write has returned sees it, and the write trims older dirty bytes in
+//! its range. See docs/decisions/05-write-paths.md for why there are three.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -29,24 +29,24 @@ use super::object::{Object, ends_of};
 use super::overlap::Running;
 use super::payload::Payload;
 use super::place::is_full;
-use super::rights::{By, Cells, Op, Span};
+use super::rights::{BoxSet, By, Op, Span};
 use super::stream::{Progress, Stream};
 
-/// More open streams than this on one object are flushed: each holds a file open on a server.
+/// With more open streams on one object than this, they are flushed: each holds a file open on a server.
 const STREAMS_LIMIT: usize = 16;
 
-/// What a try to write into a stream came to.
+/// The result of an attempt to write into a stream.
 enum Streamed {
-    /// This many bytes are in.
+    /// This many bytes were written.
     Taken(usize),
     /// A stream does not fit this write.
     Unfit,
-    /// Another stream holds older bytes of the same place; it must be committed first.
+    /// Another stream holds older bytes of the same region; it must be committed first.
     InTheWay,
 }
 
 impl Handle {
-    /// Whether a write of `len` bytes at `offset` may have to wait for a server.
+    /// Whether a write of `len` bytes at `offset` may block on a server.
     pub fn may_block_write(&self, offset: u64, len: usize) -> bool {
         if self.client.local() {
             return false;
@@ -65,31 +65,30 @@ impl Handle {
                 .is_none_or(|geometry| offset.saturating_add(len as u64) > geometry.size_limit())
     }
 
-    /// Whether a small write waits for a flush of the object: what goes into memory does not, but the next bytes of
-    /// a stream do.
+    /// Whether a small write waits for a running flush: a write into memory does not, the next bytes of a stream do.
     fn may_wait_for_flush(&self) -> bool {
         self.object.flushing.is_locked_exclusive()
             && self.stream.try_lock().is_none_or(|stream| stream.is_some())
     }
 
-    /// Whether it is time to ask whether another mount has changed the object's form.
+    /// Whether a check for changes of the object's form by another mount is due.
     fn form_due(&self) -> bool {
         self.client.form_due(&self.object)
     }
 
-    /// Writes `data` at `offset` of the handle's space; an appending handle takes the end instead.
+    /// Writes `data` at `offset` of the handle's space; an appending handle writes at the end instead.
     ///
-    /// What another mount cut off a moment ago may still be taken in; then the flush says that it is lost.
+    /// A write to a part that another mount has just cut off may still be accepted; then the flush reports the loss.
     ///
     /// # Errors
-    /// `TooBig` beyond what the object may hold, `Invalid` if the selection lies outside by now, errors of
-    /// the servers.
+    /// `TooBig` beyond the object's maximum size, `Invalid` if the selection lies outside by now, errors of the
+    /// servers.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<Written, FsError> {
         self.write_in(None, offset, data)
     }
 
-    /// The same without waiting for rights or servers; `epoch` says that it is the kernel that writes a page
-    /// ([`Handle::write_page`]). Nothing, and nothing is done, where that is not possible.
+    /// As [`Handle::write`], without waiting for rights or servers. `epoch` is set if the kernel writes back a page
+    /// ([`Handle::write_page`]). Returns `None`, and has done nothing, if the write would block.
     ///
     /// # Errors
     /// As [`Handle::write`] and [`Handle::write_page`].
@@ -128,7 +127,7 @@ impl Handle {
         Ok(written.inspect(|_| self.note_written()))
     }
 
-    /// Whether it may write.
+    /// Fails if the handle is not writable.
     pub(super) fn check(&self) -> Result<(), FsError> {
         match self.writable {
             true => Ok(()),
@@ -140,8 +139,8 @@ impl Handle {
         *self.object.written.lock() = Some(Time::now());
     }
 
-    /// The bytes of the object that a write may touch. What appends does not begin before the end that is known:
-    /// nobody on this mount cuts the object while the kernel waits for it.
+    /// The bytes of the object that a write may touch. An append begins at or after the known end: no operation of
+    /// this mount truncates the object while the kernel waits for the append.
     fn span(&self, offset: u64, data: &[u8]) -> Span {
         match (&self.selected, self.append) {
             (Some(_), _) => Span::ALL,
@@ -155,21 +154,21 @@ impl Handle {
         by: By,
         offset: u64,
         len: usize,
-    ) -> impl Fn(&Geometry, u64) -> Cells + '_ {
+    ) -> impl Fn(&Geometry, u64) -> BoxSet + '_ {
         move |geometry, size| match by {
             By::Program => {
                 let offset = (!self.append).then_some(offset);
                 self.write_needs(geometry, size, offset, len as u64)
             }
-            By::Truncate | By::PageOut | By::PageBack => Cells::All,
+            By::Truncate | By::PageOut | By::PageBack => BoxSet::All,
         }
     }
 
-    /// The same for what the kernel writes of a page that a program changed in `epoch` of the mount. What was
-    /// lost with an earlier one must not come back.
+    /// As [`Handle::write`], for a page written back by the kernel that a program dirtied in `epoch` of the mount.
+    /// Data lost with an earlier epoch must not reappear.
     ///
     /// # Errors
-    /// Also `Lost`, when that epoch is over.
+    /// Also `Lost`, if that epoch is over.
     pub fn write_page(&self, epoch: u64, offset: u64, data: &[u8]) -> Result<Written, FsError> {
         self.write_in(Some(epoch), offset, data)
     }
@@ -185,7 +184,7 @@ impl Handle {
         let needs = self.needs_to_write(by, offset, data.len());
         let written = loop {
             let admitted = self.client.admit(&self.object)?;
-            // Before the bytes are taken: a write that fails for want of room must not leave them here.
+            // Before the bytes are taken: a write that fails for lack of space must not leave them in memory.
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
@@ -202,29 +201,27 @@ impl Handle {
             let begun = epoch.unwrap_or(admitted);
             match self.write_following(&op, by, &needs, begun, offset, data)? {
                 Some(written) => {
-                    // Before the operation ends: others may be told of it then.
+                    // Before the operation ends: other mounts may learn the time from then on.
                     self.note_written();
                     break written;
                 }
                 None if epoch.is_some_and(|epoch| epoch != self.client.epoch()) => {
                     return Err(FsError::Lost);
                 }
-                // Nothing of it was done before the session was lost, or the form has become another one: it
-                // begins anew.
+                // The session was lost, or the form changed, before anything was written: the write restarts.
                 None => {}
             }
         };
         Ok(written)
     }
 
-    /// Writes, and looks at the object's form anew when it turns out to have changed on the server. `None`
-    /// when `epoch` was over by the time the form was locked, or the operation has to begin anew: nothing was
-    /// done.
+    /// Writes; refreshes the object's form and retries if it has changed on the server. `None` if `epoch` was over by
+    /// the time the form was locked, or if the operation has to restart: nothing was written.
     fn write_following(
         &self,
         op: &Op,
         by: By,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         epoch: u64,
         offset: u64,
         data: &[u8],
@@ -232,13 +229,13 @@ impl Handle {
         if self.form_due() {
             self.client.refresh(&self.object)?;
         }
-        // Under a right what is known is true.
+        // Under a right, cached metadata is valid.
         let mut asked = self.client.alone() || self.client.strict();
         for _ in 0..super::FORM_TRIES {
             let result = {
                 let geometry = self.object.geometry.read();
                 let size = self.object.size(&geometry);
-                // Under the lock: what is in before the session is lost is dropped with it.
+                // Under the lock: data written before the session is lost is dropped with the session.
                 if epoch != self.client.epoch()
                     || !op.covers(geometry.form(size), || needs(&geometry, size))
                 {
@@ -251,7 +248,7 @@ impl Handle {
             };
             match result {
                 Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
-                // Another mount may have made it longer since.
+                // Another mount may have extended it since.
                 Err(FsError::TooBig(_)) if !asked => {
                     asked = true;
                     self.client.refresh(&self.object)?;
@@ -271,8 +268,8 @@ impl Handle {
     ) -> Result<Written, FsError> {
         let size = self.object.size(geometry);
         let data = match by {
-            // Of pages the kernel brings back all that it believes to be of the object, also what dims that were
-            // set meanwhile have left out: that is gone, and what remains is stored.
+            // The kernel writes back pages up to the size it believes in, including parts that a later change of dims
+            // has cut off. Those are dropped, and the rest is stored.
             By::PageBack => within_limit(data, offset, geometry.size_limit()),
             By::Program | By::Truncate | By::PageOut => data,
         };
@@ -304,24 +301,24 @@ impl Handle {
             self.write_aligned(geometry, size, offset, data)?;
         }
         if self.append {
-            let whole = geometry.whole_rows(end);
-            *self.tail.lock() = (whole > end).then_some((end, whole));
+            let row_end = geometry.full_rows(end);
+            *self.tail.lock() = (row_end > end).then_some((end, row_end));
         }
         let size_changed = self.selected.is_none() && end > size;
         Ok(Written { size_changed })
     }
 
-    /// Where an append begins in an object of this size: the end; or within its last row, where the last append through
-    /// this handle ended, if nothing has made the object longer or shorter since. An array has whole rows only, and
-    /// programs that append, as `cat >>` does, write blocks of any size.
+    /// The offset of an append to an object of this size: its end; or, within its last row, the end of the last append
+    /// through this handle, if the object's size has not changed since. An array has complete rows only, and programs
+    /// that append, as `cat >>` does, write blocks of any size.
     pub(super) fn append_at(&self, size: u64) -> u64 {
         match *self.tail.lock() {
-            Some((end, whole)) if whole == size => end,
+            Some((end, row_end)) if row_end == size => end,
             _ => size,
         }
     }
 
-    /// Into memory: one dirty run.
+    /// Writes into memory: one dirty run.
     fn remember(&self, geometry: &Geometry, offset: u64, data: &[u8]) {
         let mut state = self.object.state.lock();
         state.runs.insert(offset, data, self.id);
@@ -330,16 +327,16 @@ impl Handle {
         self.client.account(&mut state);
     }
 
-    /// Makes the object reach to `end`. Called before a flush can see the bytes, so that no flush finds
-    /// bytes outside the object.
+    /// Extends the object to `end`. Called before a flush can see the bytes, so that no flush finds bytes outside the
+    /// object.
     fn grow(&self, geometry: &Geometry, end: u64) {
         if self.selected.is_none() {
             self.object.grow(geometry, end);
         }
     }
 
-    /// Makes the object as long as a selection needs that may lie beyond its end; its size then. The whole of it
-    /// from the first write on: parts of a selection need not end at whole rows.
+    /// Extends the object to hold a selection that may lie beyond its end, and returns its new size. The first write
+    /// extends it to the end of the selection: parts of a selection need not end at complete rows.
     fn extend(&self, geometry: &Geometry, size: u64) -> u64 {
         let Some(selected) = &self.selected else {
             return size;
@@ -351,7 +348,7 @@ impl Handle {
         size.max(reach)
     }
 
-    /// Into a stream as far as that fits, the rest into memory.
+    /// Writes into a stream as far as that fits, and the rest into memory.
     fn write_aligned(
         &self,
         geometry: &Geometry,
@@ -376,7 +373,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Into memory, through the handle's space: a selection becomes a run a row.
+    /// Writes into memory, through the handle's space: a selection becomes one run per row.
     fn remember_parts(
         &self,
         geometry: &Geometry,
@@ -407,7 +404,7 @@ impl Handle {
         Ok(())
     }
 
-    /// In place: straight into the chunks of a grid.
+    /// Writes in place: directly into the chunks of a grid.
     fn write_in_place(
         &self,
         geometry: &Geometry,
@@ -420,11 +417,11 @@ impl Handle {
         };
         let object = &self.object;
         let end = offset + data.len() as u64;
-        // The wants of a write that grows the object lie in the object as it will be.
+        // The wants of a write that grows the object lie in the grown object.
         let reach = if self.selected.is_some() {
             size
         } else {
-            size.max(geometry.whole_rows(end))
+            size.max(geometry.full_rows(end))
         };
         let wants = self.wants(geometry, reach, offset, data.len() as u64)?;
         let _shared = object.flushing.read();
@@ -452,7 +449,7 @@ impl Handle {
         Ok(())
     }
 
-    /// What was written past the dirty runs is newer than what they held of the same place when that began.
+    /// Trims dirty runs and cached blocks that data written past them replaces: the runs as of the start of the write.
     fn trim(&self, geometry: &Geometry, size: u64, wants: &[Want], running: Running<'_>) {
         let object = &self.object;
         object.epoch.fetch_add(1, Ordering::AcqRel);
@@ -482,10 +479,10 @@ impl Handle {
         data: &[u8],
     ) -> Result<Streamed, FsError> {
         let object = &self.object;
-        let reach = size.max(geometry.whole_rows(offset + data.len() as u64));
+        let reach = size.max(geometry.full_rows(offset + data.len() as u64));
         let begin = self.stream_region(geometry, reach, offset, data.len());
         if begin.is_none() && self.stream.lock().is_none() {
-            // Goes to memory: no flush has to be waited for.
+            // Goes to memory, so there is no need to wait for a flush.
             return Ok(Streamed::Unfit);
         }
         let _shared = object.flushing.read();
@@ -498,7 +495,7 @@ impl Handle {
                 let take = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
                 let wants = self.wants(
                     geometry,
-                    size.max(geometry.whole_rows(offset + take as u64)),
+                    size.max(geometry.full_rows(offset + take as u64)),
                     offset,
                     take as u64,
                 )?;
@@ -522,7 +519,7 @@ impl Handle {
                 drop(progress);
                 self.trim(
                     geometry,
-                    size.max(geometry.whole_rows(offset + take as u64)),
+                    size.max(geometry.full_rows(offset + take as u64)),
                     &wants,
                     running,
                 );
@@ -530,7 +527,7 @@ impl Handle {
             }
         }
         let Some((slab, shape)) = begin else {
-            // A stream that ended, or that this write does not follow, is of no use any more.
+            // The stream has ended, or this write does not follow it: drop it.
             if current
                 .as_ref()
                 .is_some_and(|stream| stream.progress.lock().ended)
@@ -542,7 +539,7 @@ impl Handle {
         if object.state.lock().streams.len() >= STREAMS_LIMIT {
             return Ok(Streamed::InTheWay);
         }
-        let first = slab.bounds().unwrap_or_else(|| Region::whole(&shape));
+        let first = slab.bounds().unwrap_or_else(|| Region::all(&shape));
         let (chunk, server) = self.client.place(geometry, &first, 0)?;
         let form = ChunkForm {
             shape: shape.clone(),
@@ -566,11 +563,11 @@ impl Handle {
         });
         object.state.lock().streams.push(stream.clone());
         *current = Some(stream);
-        // The first bytes go in by the way all others do.
+        // The caller's loop appends the first bytes as all others.
         Ok(Streamed::Taken(0))
     }
 
-    /// The rows a stream that begins with this write may take, if it should be one.
+    /// The rows of a stream that begins with this write; `None` if it should not be a stream.
     fn stream_region(
         &self,
         geometry: &Geometry,
@@ -583,7 +580,7 @@ impl Handle {
         let (shape, row) = match &self.selected {
             Some(selected) => {
                 let row: u64 = selected.shape[1..].iter().product();
-                // Of a single axis, elements are what rows are of more.
+                // With a single axis, elements take the place of rows.
                 let unit = match selected.shape.len() {
                     1 => geometry.info.dtype.size(),
                     _ => row,
@@ -618,11 +615,11 @@ impl Handle {
         let first = offset / row;
         let mut rows = (limit / row).min(shape[0].checked_sub(first)?);
         if let (Some(blocks), None) = (&geometry.blocks, &self.selected) {
-            // Not over a cut of placement `region`.
+            // Not across a cut of placement `region`.
             rows = rows.min(blocks.rows_end(first)?.checked_sub(first)?);
         }
         if shape.len() == 1 {
-            // A chunk that is full ends with a whole element, too.
+            // A full chunk, too, ends with a complete element.
             let elem = geometry.info.dtype.size().max(1);
             if rows > elem {
                 rows -= rows % elem;
@@ -631,7 +628,7 @@ impl Handle {
         if rows == 0 {
             return None;
         }
-        let mut region = Region::whole(&shape);
+        let mut region = Region::all(&shape);
         region.offset[0] = first;
         region.shape[0] = rows;
         let slab = match &self.selected {
@@ -650,7 +647,7 @@ impl Handle {
         Some((slab, region.shape))
     }
 
-    /// Whether an open stream other than `own` already holds bytes in the box around these cells.
+    /// Whether an open stream other than `own` holds bytes in the bounding box of these cells.
     fn another_stream_at(&self, own: &Arc<Stream>, wants: &[Want]) -> bool {
         let state = self.object.state.lock();
         state
@@ -661,7 +658,7 @@ impl Handle {
     }
 
     fn append(&self, stream: &Stream, progress: &mut Progress, data: &[u8]) -> Result<(), FsError> {
-        // What is large goes out as it is; what is small waits until it is worth a request.
+        // Large data is sent as it is; small data waits until there is enough for a request.
         let limit = self.client.options.tail_limit;
         if progress.tail.len() + data.len() <= limit && data.len() < limit.div_ceil(2) {
             progress.tail.extend_from_slice(data);
@@ -692,15 +689,14 @@ impl Handle {
 }
 
 impl Client {
-    /// Whether it is time to ask whether another mount has changed an object's form.
+    /// Whether a check for changes of an object's form by another mount is due.
     pub(super) fn form_due(&self, object: &Object) -> bool {
         !self.strict() && !self.alone() && object.checked.lock().elapsed() > FRESH_FOR
     }
 }
 
 impl Want {
-    /// The packed bytes of this part in a request's buffer, gathered into `scratch` if they do not lie
-    /// together.
+    /// The packed bytes of this part of a request's buffer, gathered into `scratch` if they are not contiguous.
     pub(super) fn gather<'a>(&self, data: &'a [u8], scratch: &'a mut Vec<u8>) -> &'a [u8] {
         let dense = &data[self.at..self.at + self.len];
         match &self.within {
@@ -714,7 +710,7 @@ impl Want {
     }
 }
 
-/// Who writes: the kernel, if it says in which epoch of the mount.
+/// The writer: the kernel, if an epoch of the mount is given.
 fn writer(epoch: Option<u64>) -> By {
     match epoch {
         Some(_) => By::PageBack,
@@ -722,7 +718,7 @@ fn writer(epoch: Option<u64>) -> By {
     }
 }
 
-/// What of a write lies before a limit.
+/// The part of a write that lies before a limit.
 fn within_limit(data: &[u8], offset: u64, limit: u64) -> &[u8] {
     let room = limit.saturating_sub(offset);
     let len = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));

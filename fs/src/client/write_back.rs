@@ -1,11 +1,11 @@
-//! Writing behind: what waits in memory is written back before writers have to wait for that.
+//! Write-back: dirty data is flushed in the background before writers have to wait for it.
 //!
-//! From half of `dirty_limit` on a thread flushes the objects that have most of it, one after the other, while writers
-//! go on into the other half. At the limit a writer waits for the flush of his object that runs, and if that was not
-//! enough he flushes himself, so what fails is told to somebody who waits. A flush that fails behind is told to nobody: the data
-//! is still here, and who writes on, closes or syncs tries again. The thread leaves an object alone whose last flush
-//! failed, so that a server that is away is not waited for again and again. What fails after the data was committed
-//! is told as that of other flushes in the background, since nobody would try it again.
+//! From half of `dirty_limit` on, a thread flushes the objects with the most dirty data, one after the other, while
+//! writers continue into the other half. At the limit a writer waits for the running flush of its object, and if that
+//! was not enough it flushes itself, so an error is returned to a caller. An error of a flush in the background is
+//! not reported: the data is still in memory, and the next write, close or sync tries again. The thread skips an
+//! object whose last flush failed, so that it does not wait for an unreachable server again and again. An error after
+//! the data was committed is reported like those of other flushes in the background, since no call would try again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -18,18 +18,18 @@ use super::error::FsError;
 use super::flush::Scope;
 use super::object::{Object, State};
 
-/// How long nothing is tried where nothing could be done.
+/// Pause of the thread after a round that achieved nothing.
 const REST: Duration = Duration::from_millis(100);
 
-/// How long a writer waits for the flush of an object that he does not write to.
+/// How long a writer waits for the flush of an object that it does not write to.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Somebody wrote, and there was too much.
+/// A writer has exceeded half of the limit.
 const ASKED: u8 = 1;
-/// The thread looks again in a while: nobody need wake it.
+/// The thread will check again soon: it need not be woken.
 const RESTS: u8 = 2;
 
-/// What the thread is told.
+/// State of the write-back thread.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
     state: AtomicU8,
@@ -51,7 +51,7 @@ impl Behind {
         }
     }
 
-    /// Waits until there is something to do; false at the end.
+    /// Waits until there is work; false at the end.
     fn wait(&self) -> bool {
         let mut closed = self.closed.lock();
         while !*closed {
@@ -63,8 +63,8 @@ impl Behind {
         false
     }
 
-    /// Where nothing could be done each write would wake the thread up again: for a while none does. Who asks
-    /// meanwhile is heard after it: he may have been the last to write, of an object that can be written back by now.
+    /// Pauses after a round that achieved nothing, since otherwise each write would wake the thread again. A request
+    /// during the pause is handled after it: it may be the last one, for an object that can be written back by now.
     fn rest(&self) {
         self.state.fetch_or(RESTS, Ordering::AcqRel);
         let mut closed = self.closed.lock();
@@ -76,7 +76,7 @@ impl Behind {
 }
 
 impl Client {
-    /// Books what an object's dirty runs cost now.
+    /// Accounts the current memory cost of an object's dirty runs.
     pub(super) fn account(&self, state: &mut State) {
         let cost = state.runs.cost() + state.taken.as_ref().map_or(0, |taken| taken.cost());
         self.charge(cost as i64 - state.charged as i64);
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Whether writers wait.
+    /// Whether writers have to wait.
     pub(super) fn over_budget(&self) -> bool {
         self.dirty.load(Ordering::Relaxed) > self.options.dirty_limit as i64
     }
@@ -99,8 +99,8 @@ impl Client {
         dirty > (self.options.dirty_limit / 2) as i64
     }
 
-    /// Flushes until the unflushed data is within its bound: this object's first, then others', but for those that
-    /// could not be flushed, or are being flushed for long. Overlaps such ones each writer writes back his own as it comes.
+    /// Flushes until the dirty data is within its limit: this object's first, then that of others, except objects
+    /// whose last flush failed or whose running flush takes long. Those are left to their own writers.
     pub(super) fn relieve(&self, object: &Arc<Object>) -> Result<(), FsError> {
         drop(object.flushing.read());
         if !self.over_budget() {
@@ -116,8 +116,8 @@ impl Client {
                 return Ok(());
             }
             let own = Arc::ptr_eq(&other, object);
-            // A flush that goes on is waited for, or everybody would writes back small chunks beside it; but who writes to
-            // one object does not wait for the server of another one that is away.
+            // A running flush is waited for, since otherwise every writer would write back small chunks concurrently;
+            // but a writer does not wait long for the unreachable server of another object.
             let waits = || other.flushing.try_read_for(PATIENCE).is_none();
             if !own && (waits() || other.stuck.load(Ordering::Acquire)) {
                 continue;
@@ -129,7 +129,8 @@ impl Client {
                 if own {
                     return Err(error);
                 }
-                // As behind the writers: what is kept is tried again by whoever needs it.
+                // As in the background thread: data that is still in memory is tried again by the next call that
+                // needs it.
                 if !other.stuck.load(Ordering::Acquire) {
                     other.blame(&error);
                 }
@@ -138,7 +139,7 @@ impl Client {
         Ok(())
     }
 
-    /// The thread.
+    /// Main loop of the write-back thread.
     pub(super) fn write_behind(&self) {
         while self.behind.wait() {
             if !self.write_back_largest() {
@@ -147,7 +148,8 @@ impl Client {
         }
     }
 
-    /// Flushes the objects that have most until there is not much any more; false if there still is.
+    /// Flushes the objects with the most dirty data until the amount is below the threshold; false if it is still
+    /// above.
     fn write_back_largest(&self) -> bool {
         let objects: Vec<Arc<Object>> = self.objects.lock().values().cloned().collect();
         let mut stuck = 0;
@@ -160,7 +162,7 @@ impl Client {
                 false => {}
             }
         }
-        // What cannot be written back is no reason to make small chunks of all else.
+        // Data that cannot be written back must not cause small chunks of all other data.
         let is_enough = || !self.is_much(self.dirty.load(Ordering::Relaxed) - stuck);
         largest.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (_, object) in largest {
@@ -170,9 +172,9 @@ impl Client {
             if let Err(error) = self.flush_object(&object, Scope::Pressure) {
                 match object.stuck.load(Ordering::Acquire) {
                     true => {
-                        tracing::debug!(object = %object.ino, %error, "not written back behind its writers");
+                        tracing::debug!(object = %object.ino, %error, "write-back in the background failed");
                     }
-                    // The data is out, and nobody has it here to try again.
+                    // The data is on the servers, and no call here would try again.
                     false => object.blame(&error),
                 }
             }
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_while_nothing_can_be_done_is_heard_after_it() {
+    fn a_request_during_the_pause_is_handled_after_it() {
         let behind = Behind::default();
         behind.ask();
         assert!(behind.wait());

@@ -1,4 +1,4 @@
-//! What the shared parts of an object know of a handle: its id, and where an error waits for it.
+//! The part of a handle that its object refers to: its id, and its deferred error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 
 use super::error::FsError;
 
-/// Which handle, within one mount; never used again.
+/// Id of a handle within one mount; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct HandleId(pub(super) u64);
 
-/// What has to be told to whoever uses a handle: an error that a flush in the background met, which waits here until
-/// the program asks, and is told once; and whether a lock that was taken through it is lost.
+/// The deferred state of a handle: an error of a flush in the background, which is returned once, by the next call
+/// that checks it; and whether a lock that was taken through the handle is lost.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     error: Mutex<Option<FsError>>,
@@ -19,17 +19,17 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Keeps an error, unless an older one waits already.
+    /// Stores an error, unless an older one is stored already.
     pub(super) fn keep(&self, error: FsError) {
         self.error.lock().get_or_insert(error);
     }
 
-    /// Tells the error that waits, if one does, and keeps it.
+    /// Returns the deferred error, if any, without clearing it.
     pub(super) fn look(&self) -> Result<(), FsError> {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Takes the error that waits, if one does.
+    /// Returns the deferred error, if any, and clears it.
     pub(super) fn take(&self) -> Result<(), FsError> {
         match self.error.lock().take() {
             Some(error) => Err(error),
@@ -37,12 +37,13 @@ impl Waiting {
         }
     }
 
-    /// A lock that was taken through the handle is lost with its session, or (`false`) one is asked for anew.
+    /// Sets whether a lock that was taken through the handle is lost with its session; cleared when a lock is
+    /// requested again.
     pub(super) fn set_unlocked(&self, unlocked: bool) {
         self.unlocked.store(unlocked, Ordering::SeqCst);
     }
 
-    /// Whether the program may believe to hold a lock that it does not.
+    /// Fails if the program may believe to hold a lock that it does not.
     pub(super) fn check_locks(&self) -> Result<(), FsError> {
         match self.unlocked.load(Ordering::SeqCst) {
             false => Ok(()),

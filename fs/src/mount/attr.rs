@@ -1,14 +1,14 @@
-//! Attributes as the kernel wants them.
+//! Conversion of attributes between slabfs and FUSE.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use slabfs_mdserver::api::{Attr, Kind, SetTime, Time};
 
-/// What `st_blksize` says: the C library makes its buffers this large, and every buffer is one request.
+/// The value of `st_blksize`: the C library allocates buffers of this size, and every buffer is one request.
 const BLOCK: u32 = 128 << 10;
 
-/// The attributes of `attr`, shown under the inode number `number`.
+/// Converts `attr`, under the inode number `number`.
 pub(super) fn file_attr(number: u64, attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
@@ -29,7 +29,7 @@ pub(super) fn file_attr(number: u64, attr: &Attr) -> FileAttr {
     }
 }
 
-/// The kind of an inode in the kernel's words.
+/// Converts the kind of an inode.
 pub(super) fn file_type(kind: Kind) -> FileType {
     match kind {
         Kind::Directory => FileType::Directory,
@@ -42,7 +42,7 @@ pub(super) fn file_type(kind: Kind) -> FileType {
     }
 }
 
-/// The kind that the file type bits of a mode name; nothing for those that `mknod` cannot make.
+/// The kind that the file type bits of a mode name; `None` for types that `mknod` cannot make.
 pub(super) fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         libc::S_IFREG | 0 => Some(Kind::Object),
@@ -56,8 +56,8 @@ pub(super) fn kind_of_mode(mode: u32) -> Option<Kind> {
 
 /// A time that a program sets.
 ///
-/// fuser 0.18 reads a time before 1970 with the nanoseconds on the wrong side: seconds -1 and nanoseconds
-/// 5·10^8 come as 1.5 s before 1970 and mean 0.5 s before. What came apart is put together again here.
+/// fuser 0.18 decodes a time before 1970 with the wrong sign of the nanoseconds: seconds -1 and nanoseconds 5·10^8
+/// mean 0.5 s before 1970, and arrive as 1.5 s before. This function restores the original pair.
 pub(super) fn set_time(time: TimeOrNow) -> SetTime {
     match time {
         TimeOrNow::Now => SetTime::Now,
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn times_before_1970_survive_fuser() {
-        // As fuser gives seconds -1 and nanoseconds 5·10^8.
+        // The value that fuser makes of seconds -1 and nanoseconds 5·10^8.
         let given = UNIX_EPOCH - Duration::new(1, 500_000_000);
         let expected = Time {
             sec: -1,

@@ -1,17 +1,17 @@
 //! Buffers for bytes that outlive the request they came with.
 //!
-//! fuser lends the bytes of a write out of its own buffer, so a write that is handed to another thread must
-//! be copied. Fresh memory from the system costs a page fault each 4 KiB, so buffers are kept and used
-//! again, the last one first: it is still in the processor's cache. What is kept is bounded.
+//! fuser provides the bytes of a write as a slice of its own buffer, so a write that another thread executes must be
+//! copied. Fresh memory costs a page fault per 4 KiB, so idle buffers are cached and reused, the most recent one
+//! first: it is still in the processor's cache. The cache is bounded.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Bytes kept for later, over all idle buffers.
-const KEPT: usize = 16 << 20;
-/// Smaller buffers are not worth keeping.
+/// Bytes that all idle buffers together may hold.
+const IDLE_LIMIT: usize = 16 << 20;
+/// Smaller buffers are not worth caching.
 const LEAST: usize = 16 << 10;
 
 /// The idle buffers of a mount.
@@ -26,7 +26,7 @@ struct Idle {
     bytes: usize,
 }
 
-/// A copy of some bytes; its memory goes back when it is dropped.
+/// A copy of some bytes. Dropping it returns its memory to the cache.
 #[derive(Debug)]
 pub(super) struct Copied {
     bytes: Vec<u8>,
@@ -34,9 +34,9 @@ pub(super) struct Copied {
 }
 
 impl Buffers {
-    /// An empty buffer; with room for `len` bytes if it has to be made.
+    /// An empty buffer; a new one has room for `len` bytes.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Copied {
-        let kept = (len >= LEAST)
+        let cached = (len >= LEAST)
             .then(|| {
                 let mut idle = self.idle.lock();
                 let buffer = idle.buffers.pop()?;
@@ -45,7 +45,7 @@ impl Buffers {
             })
             .flatten();
         Copied {
-            bytes: kept.unwrap_or_else(|| Vec::with_capacity(len)),
+            bytes: cached.unwrap_or_else(|| Vec::with_capacity(len)),
             owner: self.clone(),
         }
     }
@@ -59,18 +59,18 @@ impl Buffers {
 }
 
 impl Copied {
-    /// Puts `bytes` behind those it has.
+    /// Appends `bytes`.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Exactly `len` bytes, to be written over.
+    /// Resizes the buffer to exactly `len` bytes, for the caller to overwrite.
     pub(super) fn sized(&mut self, len: usize) -> &mut [u8] {
         self.bytes.resize(len, 0);
         &mut self.bytes
     }
 
-    /// Forgets the bytes, keeps the memory.
+    /// Discards the bytes and retains the memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }
@@ -88,7 +88,7 @@ impl Drop for Copied {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.bytes);
         let mut idle = self.owner.idle.lock();
-        if buffer.capacity() >= LEAST && idle.bytes + buffer.capacity() <= KEPT {
+        if buffer.capacity() >= LEAST && idle.bytes + buffer.capacity() <= IDLE_LIMIT {
             buffer.clear();
             idle.bytes += buffer.capacity();
             idle.buffers.push(buffer);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_and_bytes_do_not() {
+    fn memory_is_reused_without_its_bytes() {
         let buffers = Arc::new(Buffers::default());
         let first = buffers.copy(&[1; 100_000]);
         let address = first.as_ptr();
@@ -113,12 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn idle_memory_is_bounded() {
         let buffers = Arc::new(Buffers::default());
         let many: Vec<_> = (0..64).map(|_| buffers.copy(&[0; 1 << 20])).collect();
         drop(many);
-        assert!(buffers.idle.lock().bytes <= KEPT);
+        assert!(buffers.idle.lock().bytes <= IDLE_LIMIT);
         drop(buffers.copy(&[0; 10]));
-        assert!(buffers.idle.lock().bytes <= KEPT);
+        assert!(buffers.idle.lock().bytes <= IDLE_LIMIT);
     }
 }

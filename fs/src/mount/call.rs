@@ -1,14 +1,13 @@
-//! An open `.slabfs/call`: bytes of a request in, bytes of a reply out.
+//! An open `.slabfs/call`: a request is written to it, and its reply is read from it.
 //!
-//! Writes put the request together, the first read starts it on a thread of the pool for calls, and every
-//! read is answered from the reply when that is there. A write at offset 0 after that begins the next
-//! request. Nothing that a session thread runs here waits. Where nothing can be opened for writing, on a
-//! read-only mount, the parts of a request come by [`Call::add`] instead; what it asks for is refused there
-//! by the metadata service if it would change anything.
+//! Writes assemble the request. The first read starts it on a thread of the pool for calls, and every read is
+//! answered from the reply once that exists. A later write at offset 0 begins the next request. Nothing here blocks a
+//! session thread. On a read-only mount, where nothing can be opened for writing, the parts of a request come through
+//! [`Call::add`] instead; the metadata service refuses any request that would change something.
 //!
-//! What a request has changed behind the kernel's back is forgotten by it before the reply, so that a
-//! command's effect is there when the command ends. That waits for the kernel, which may wait for session
-//! threads, the pool and invalidation threads; none of these waits for a thread of calls.
+//! Before a request is answered, the kernel drops whatever it caches of names and attributes that the request changed,
+//! so the effect of a command is visible when the command ends. That waits for the kernel, which may wait for session
+//! threads, the pool and invalidation threads; none of these waits for a thread of the pool for calls.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +22,7 @@ use super::calls::Place;
 use super::errno::{Failure, Outcome, refused, report};
 use super::shared::Shared;
 
-/// Why an ended call takes nothing.
+/// The error of an ended call.
 const ENDED: &str = "the call asked nothing for long and its place was needed: open it again";
 /// Reads that may wait for one reply.
 const MOST_READS: usize = 16;
@@ -34,17 +33,17 @@ pub(super) struct Call {
     place: Place,
 }
 
-/// What is asked and answered through an open call.
+/// The request and the reply of an open call.
 pub(super) struct Exchange(Mutex<(State, Instant)>);
 
 enum State {
-    /// The request as far as it was written.
+    /// The request, as far as it has been written.
     Asking(Vec<u8>),
     /// Reads that wait for the reply.
     Running(Vec<Waiting>),
     /// The reply.
     Answered(Arc<Vec<u8>>),
-    /// It asked nothing for long, and its place was needed.
+    /// The call was idle for long, and its place was needed.
     Ended,
 }
 
@@ -55,18 +54,18 @@ struct Waiting {
 }
 
 impl Exchange {
-    /// Nothing asked yet.
+    /// An exchange with an empty request.
     pub(super) fn begin() -> Exchange {
         Exchange(Mutex::new((State::Asking(Vec::new()), Instant::now())))
     }
 
-    /// Since when nothing was asked and nothing answered; `None` while a request runs.
+    /// Since when the call has been idle; `None` while a request runs.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let exchange = self.0.lock();
         (!matches!(exchange.0, State::Running(_))).then_some(exchange.1)
     }
 
-    /// Ends it if it has been idle since then.
+    /// Ends the call if it has been idle since `since`.
     pub(super) fn end(&self, since: Instant) -> bool {
         let mut exchange = self.0.lock();
         let idle = !matches!(exchange.0, State::Running(_)) && exchange.1 == since;
@@ -76,7 +75,7 @@ impl Exchange {
         idle
     }
 
-    /// As if it had been used so much earlier.
+    /// Backdates the last use by `by`.
     #[cfg(test)]
     pub(super) fn age(&self, by: std::time::Duration) {
         let mut exchange = self.0.lock();
@@ -86,7 +85,7 @@ impl Exchange {
             .expect("a machine that runs for longer");
     }
 
-    /// Its state, which is about to be used.
+    /// Locks the state and counts that as a use.
     fn state(&self) -> MappedMutexGuard<'_, State> {
         let mut exchange = self.0.lock();
         exchange.1 = Instant::now();
@@ -103,12 +102,12 @@ impl Call {
         self.place.exchange().state()
     }
 
-    /// Takes a part of a request.
+    /// Adds a part of a request at `offset`.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> Outcome<()> {
         self.take(Some(offset), data)
     }
 
-    /// Takes the next part of a request, wherever the last one ended; after a reply the first of the next.
+    /// Adds the next part of a request, at its current end; after a reply, the first part of the next request.
     pub(super) fn add(&self, data: &[u8]) -> Outcome<()> {
         self.take(None, data)
     }
@@ -140,7 +139,7 @@ impl Call {
         Ok(())
     }
 
-    /// Answers a read when the reply is there; starts the request if that has not been done.
+    /// Answers a read once the reply exists; starts the request if it has not been started.
     pub(super) fn read(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -167,7 +166,7 @@ impl Call {
                 shared.calls.submit(
                     self.context.caller.uid,
                     Box::new(move || {
-                        // A panic on the way answers too.
+                        // Dropping this answers the reads even if the request panics.
                         let mut answer = Answer {
                             call: &call,
                             text: fault(
@@ -192,7 +191,7 @@ impl Waiting {
     }
 }
 
-/// Gives the reply to all who wait for it when it goes.
+/// On drop, sends the reply to all reads that wait for it.
 struct Answer<'a> {
     call: &'a Call,
     text: Vec<u8>,
@@ -237,7 +236,7 @@ fn fault(text: &str, errno: i32, index: Option<usize>) -> Vec<u8> {
     format!("{reply}\n").into_bytes()
 }
 
-/// What of a text a read from `offset` gets.
+/// The part of `text` that a read of `len` bytes at `offset` returns.
 pub(super) fn part(text: &[u8], offset: u64, len: u32) -> &[u8] {
     let start = usize::try_from(offset).map_or(text.len(), |start| start.min(text.len()));
     let end = start.saturating_add(len as usize).min(text.len());

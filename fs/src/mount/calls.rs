@@ -1,11 +1,11 @@
-//! How much of `.slabfs/call` a user gets: open calls, and threads that run them and list searches.
+//! Per-user quotas of `.slabfs/call`: open calls, and the threads that run calls and list searches.
 //!
-//! Any user may open `.slabfs/call`, and a request may run for long. So a user has a share of both, and some of
-//! both is kept for root and the user who mounted: who looks after the mount is never kept out. They themselves have
-//! no share, only what there is.
+//! Any user may open `.slabfs/call`, and a request may run for long. So each user has a quota of both, and some of
+//! both is reserved for root and the user who mounted, so that an administrator is never locked out. Those two have no
+//! quota; only the totals limit them.
 //!
-//! A call that is open and asks nothing for [`IDLE`] may be ended when somebody else needs its place; what is asked
-//! through it then is `ESTALE`, and the program opens the file again. A call whose request runs is never ended.
+//! A call that has been idle for [`IDLE`] may be ended when another user needs its place. Later requests through it
+//! return `ESTALE`, and the program opens the file again. A call whose request runs is never ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::errno::{Outcome, refused};
 use super::guard::guarded;
 use super::pool::{Job, Pool};
 
-/// Calls that may be open on a mount at a time.
+/// Calls that may be open on a mount at the same time.
 pub(super) const MOST_OPEN: usize = 64;
-/// Of those, the ones that only root and the owner of the mount may open.
+/// The part of [`MOST_OPEN`] that only root and the owner of the mount may use.
 const RESERVED_OPEN: usize = 8;
-/// Calls of one user that may be open at a time.
+/// Calls that one user may have open at the same time.
 const USER_OPEN: usize = 16;
-/// How long a call must have asked nothing before another one may take its place.
+/// How long a call must have been idle before another one may take its place.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Threads; what finds none waits.
+/// Threads; a job that finds none idle waits.
 const THREADS: usize = 8;
-/// Of those, the ones that only root and the owner of the mount may use.
+/// The part of [`THREADS`] that only root and the owner of the mount may use.
 const RESERVED_THREADS: usize = 2;
-/// Threads that one user may use at a time.
+/// Threads that one user may use at the same time.
 const USER_THREADS: usize = 4;
 
 /// The open calls of a mount, and the threads that run them.
 pub(super) struct Calls {
-    /// Who has no share: root, and this one.
+    /// The user who mounted; this user and root have no quota.
     owner: u32,
     open: Arc<Mutex<HashMap<u64, Opened>>>,
     pool: Arc<Pool>,
@@ -49,7 +49,7 @@ struct Opened {
     exchange: Arc<Exchange>,
 }
 
-/// The place of an open call, until this is dropped.
+/// The place of an open call; dropping it releases the place.
 pub(super) struct Place {
     id: u64,
     open: Arc<Mutex<HashMap<u64, Opened>>>,
@@ -57,7 +57,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// What is asked and answered through the call.
+    /// The request and the reply of the call.
     pub(super) fn exchange(&self) -> &Exchange {
         &self.exchange
     }
@@ -69,26 +69,26 @@ impl Drop for Place {
     }
 }
 
-/// Work that runs and work that waits for a thread. Users take turns: who has much that waits keeps nobody else waiting
-/// for all of it.
+/// Running jobs, and jobs that wait for a thread. Users are served round-robin, so a user with a long queue does not
+/// delay another user by its full length.
 #[derive(Default)]
 struct FairQueue {
     running: Running,
-    /// Of each user who waits, in the order in which it came.
+    /// The waiting jobs of each user, oldest first.
     waiting: HashMap<u32, VecDeque<Job>>,
-    /// Those users; who has just got a thread is the last.
+    /// The users with waiting jobs; the one that got a thread last is at the end.
     users: VecDeque<u32>,
 }
 
 #[derive(Default)]
 struct Running {
     by_user: HashMap<u32, usize>,
-    /// Of all who have a share.
+    /// The running jobs of all users with a quota.
     shared: usize,
 }
 
 impl Calls {
-    /// None open and none running; the user `owner` mounted.
+    /// No open calls and no running jobs, on a mount of the user `owner`.
     pub(super) fn new(owner: u32) -> Calls {
         Calls {
             owner,
@@ -98,8 +98,10 @@ impl Calls {
         }
     }
 
-    /// Opens a call of a user; `number` is one that no other open file has. `EAGAIN` where the mount or the user has
-    /// as many as may be.
+    /// Opens a call of a user; `number` is unique among open files.
+    ///
+    /// # Errors
+    /// `EAGAIN` where the mount or the user has reached its limit.
     pub(super) fn open(&self, number: u64, uid: u32) -> Outcome<Place> {
         let free = self.is_free(uid);
         let all = MOST_OPEN - if free { 0 } else { RESERVED_OPEN };
@@ -130,7 +132,7 @@ impl Calls {
         })
     }
 
-    /// Runs work for a user when it is his turn.
+    /// Queues a job of a user, and starts all jobs that may run now.
     pub(super) fn submit(&self, uid: u32, job: Job) {
         let next = {
             let mut queue = self.queue.lock();
@@ -142,7 +144,7 @@ impl Calls {
         }
     }
 
-    /// Finishes what was handed over, then ends the threads.
+    /// Finishes all submitted jobs, then ends the threads.
     pub(super) fn stop(&self) {
         self.pool.stop();
     }
@@ -156,7 +158,7 @@ fn is_free(uid: u32, owner: u32) -> bool {
     uid == 0 || uid == owner
 }
 
-/// Ends the call, of this user or of all, that has asked nothing for the longest time, if that was [`IDLE`].
+/// Ends the call, of this user or of all, that has been idle longest, if it has been idle for [`IDLE`].
 fn end_idle(open: &mut HashMap<u64, Opened>, of: Option<u32>) -> bool {
     let longest = open
         .iter()
@@ -176,11 +178,11 @@ fn end_idle(open: &mut HashMap<u64, Opened>, of: Option<u32>) -> bool {
     ended
 }
 
-/// Runs a job that has its turn, and then those whose turn its end makes it.
+/// Runs a job, and then starts the jobs that may run because it has ended.
 fn run(pool: &Arc<Pool>, queue: &Arc<Mutex<FairQueue>>, owner: u32, uid: u32, job: Job) {
     let (next_pool, queue) = (pool.clone(), queue.clone());
     pool.submit(Box::new(move || {
-        // Its end makes room also if it panics.
+        // A job that panics releases its thread too.
         guarded("slabfs-call", job);
         let next = {
             let mut queue = queue.lock();
@@ -202,21 +204,21 @@ impl FairQueue {
         own.push_back(job);
     }
 
-    /// Takes out what may run now.
+    /// Removes and returns all jobs that may run now.
     fn next(&mut self, owner: u32) -> Vec<(u32, Job)> {
         let mut next = Vec::new();
-        // Users in turn, until all of them were passed over since somebody got a thread.
-        let mut passed = 0;
-        while passed < self.users.len() {
+        // Round-robin, until every user has been skipped since the last job was taken.
+        let mut skipped = 0;
+        while skipped < self.users.len() {
             let Some(uid) = self.users.pop_front() else {
                 break;
             };
             if !self.running.begin(uid, is_free(uid, owner)) {
                 self.users.push_back(uid);
-                passed += 1;
+                skipped += 1;
                 continue;
             }
-            passed = 0;
+            skipped = 0;
             let own = self.waiting.get_mut(&uid);
             next.extend(own.and_then(VecDeque::pop_front).map(|job| (uid, job)));
             match self.waiting.get(&uid) {
@@ -229,7 +231,7 @@ impl FairQueue {
 }
 
 impl Running {
-    /// Counts one more of a user if there is room. Who has no share waits in the pool's own queue.
+    /// Counts one more job of a user if its quota allows. Users without a quota wait in the pool's own queue.
     fn begin(&mut self, uid: u32, free: bool) -> bool {
         if free {
             return true;
@@ -265,7 +267,7 @@ mod tests {
 
     const OWNER: u32 = 1000;
 
-    /// Opens calls of a user until that is refused.
+    /// Opens calls of a user until one is refused.
     fn open_all(calls: &Calls, uid: u32) -> Vec<Place> {
         (0..=MOST_OPEN as u64)
             .map_while(|at| calls.open(u64::from(uid) << 32 | at, uid).ok())
@@ -273,17 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_a_share_and_root_and_the_owner_what_is_kept_for_them() {
+    fn users_have_a_quota_and_root_and_the_owner_a_reserve() {
         let calls = Calls::new(OWNER);
         let one = open_all(&calls, 1);
         assert_eq!(one.len(), USER_OPEN);
         let others: Vec<_> = (2..10).map(|uid| open_all(&calls, uid)).collect();
         let all = others.iter().map(Vec::len).sum::<usize>() + one.len();
         assert_eq!(all, MOST_OPEN - RESERVED_OPEN);
-        let kept = open_all(&calls, 0);
-        assert_eq!(kept.len(), RESERVED_OPEN);
+        let reserved = open_all(&calls, 0);
+        assert_eq!(reserved.len(), RESERVED_OPEN);
         assert!(calls.open(1, OWNER).is_err());
-        drop(kept);
+        drop(reserved);
         assert_eq!(open_all(&calls, OWNER).len(), RESERVED_OPEN);
         drop(one);
         assert_eq!(open_all(&calls, 1).len(), USER_OPEN);
@@ -291,23 +293,23 @@ mod tests {
         assert!(calls.open.lock().is_empty());
     }
 
-    /// Makes it look as if it had been idle for long.
+    /// Makes the call look as if it had been idle for long.
     fn age(place: &Place) {
         place.exchange().age(IDLE);
     }
 
     #[test]
-    fn what_asks_nothing_for_long_makes_room() {
+    fn an_idle_call_makes_room() {
         let calls = Calls::new(OWNER);
         let mut own = open_all(&calls, 1);
         age(&own[3]);
         let more = calls.open(77, 1).expect("in the place of the idle one");
         assert!(calls.open(78, 1).is_err());
         assert!(own[3].exchange().idle_since().is_some());
-        // That the idle one is closed takes nothing from anybody.
+        // Closing the call that was ended does not free a second place.
         own.remove(3);
         assert!(calls.open(78, 1).is_err());
-        // Of another user, where the mount has no room.
+        // The idle call of another user is ended where the mount is full.
         let _others: Vec<_> = (2..10).map(|uid| open_all(&calls, uid)).collect();
         assert!(calls.open(79, 11).is_err());
         age(&own[0]);
@@ -326,7 +328,7 @@ mod tests {
             let started = started.clone();
             let job = move || {
                 started.send(uid).expect("listened to");
-                // Until its other end goes.
+                // Until the other end is dropped.
                 ended.recv().expect_err("nothing is sent");
             };
             calls.submit(uid, Box::new(job));
@@ -346,7 +348,7 @@ mod tests {
         assert_eq!(starts.recv(), Ok(0));
         submit(OWNER);
         assert_eq!(starts.recv(), Ok(OWNER));
-        // All that are left run as others end, and a panic is an end too.
+        // The remaining jobs run as others end, and a panic ends a job too.
         ends.remove(&3);
         assert_eq!(starts.recv(), Ok(4));
         calls.submit(2, Box::new(|| panic!("on purpose")));
@@ -358,22 +360,22 @@ mod tests {
         assert_eq!((queue.running.shared, queue.running.by_user.len()), (0, 0));
     }
 
-    /// Two users have all threads but those that are kept, and much that waits: a third one waits for one job of each.
+    /// Two users have all unreserved threads and long queues: a third user waits for one job of each.
     #[test]
-    fn who_has_much_that_waits_keeps_nobody_waiting_for_it() {
+    fn a_long_queue_of_one_user_does_not_delay_another() {
         let mut queue = FairQueue::default();
         let mut begun = Vec::new();
-        let mut go =
+        let mut start =
             |queue: &mut FairQueue| begun.extend(queue.next(OWNER).into_iter().map(|(uid, _)| uid));
         for uid in [1, 2] {
             (0..100).for_each(|_| queue.wait(uid, Box::new(|| ())));
-            go(&mut queue);
+            start(&mut queue);
         }
         queue.wait(3, Box::new(|| ()));
-        go(&mut queue);
+        start(&mut queue);
         for uid in [1, 2, 1] {
             queue.running.end(uid, false);
-            go(&mut queue);
+            start(&mut queue);
         }
         assert_eq!(begun[..6], [1, 1, 1, 1, 2, 2]);
         assert_eq!(begun.len(), 9);

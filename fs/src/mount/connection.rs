@@ -1,7 +1,8 @@
-//! What the kernel says of a mount's connection, and how it is ended: the files of `fusectl`.
+//! The control files of a FUSE connection in `fusectl`: they report its pending requests, and abort it.
 //!
-//! They are where that is mounted (`/sys/fs/fuse/connections`, as systemd does), and belong to who mounted; as root they
-//! are had elsewhere too, by a mount of it that only this process sees, and only as long as it looks.
+//! They are in `/sys/fs/fuse/connections`, where systemd mounts `fusectl`, and belong to the user who mounted. Where
+//! that is not mounted, root reaches them through a detached mount of `fusectl`, which only this process sees and
+//! which lasts as long as the file descriptor.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,23 +15,23 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use super::page_writes::PageWrites;
 
-/// Where `fusectl` usually is.
+/// The usual mount point of `fusectl`.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// Nobody is told when requests have come to their end: so often they are looked at.
+/// How often the number of pending requests is polled: the kernel does not notify of its changes.
 const LOOK: Duration = Duration::from_millis(2);
-/// If the kernel sends no page for so long, and none is being written, it has no more.
+/// If the kernel sends no page for this long, and none is being written, it has no more to send.
 const STILL: Duration = Duration::from_millis(200);
-/// However many it sends, nobody waits for them longer.
+/// The longest wait, however many pages the kernel still sends.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The files of a connection.
+/// The control files of a connection.
 pub(super) struct Connection {
     dir: OwnedFd,
 }
 
 impl Connection {
-    /// Those of the mount on this device (`MAJOR:MINOR`).
+    /// The control files of the mount on this device (`MAJOR:MINOR`).
     pub(super) fn of(device: &str) -> io::Result<Connection> {
         let (_, minor) = (device.split_once(':'))
             .ok_or_else(|| io::Error::other(format!("{device} is no device")))?;
@@ -47,7 +48,7 @@ impl Connection {
         Ok(openat(&self.dir, name, flags | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 
-    /// Requests that have not ended, also those that no thread has taken yet.
+    /// The number of pending requests, including those that no thread has read yet.
     fn waiting(&self) -> io::Result<u64> {
         let mut text = String::new();
         self.open("waiting", OFlags::RDONLY)?
@@ -56,8 +57,8 @@ impl Connection {
         number.map_err(|_| io::Error::other(format!("\"{}\" requests", text.trim())))
     }
 
-    /// Returns when the kernel has sent all pages that it had begun to write back: when no request is under way, or only
-    /// others are, of programs that go on or wait for a lock.
+    /// Returns when the kernel has sent all pages whose write-back it had begun: either no request is pending, or the
+    /// pending ones are of other kinds, from programs that still run or wait for a lock.
     pub(super) fn wait_for_pages(&self, pages: &PageWrites) -> io::Result<()> {
         let begun = Instant::now();
         let mut moved = begun;
@@ -78,13 +79,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends it: every request on it fails from now on.
+    /// Aborts the connection: every request on it fails from now on.
     pub(super) fn abort(&self) -> io::Result<()> {
         self.open("abort", OFlags::WRONLY)?.write_all(b"1")
     }
 }
 
-/// `fusectl`, mounted nowhere.
+/// A detached mount of `fusectl`.
 fn control() -> io::Result<OwnedFd> {
     let opened = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&opened)?;

@@ -1,9 +1,8 @@
 //! `/dev/fuse`, mounting and detaching.
 //!
-//! slabfs mounts by itself, and hands fuser the open device: fuser's own unmounting takes whatever is at
-//! the path by then, which may already be another mount, and its errors tell little. With the right to
-//! mount (root) that is `mount(2)`; without it the helper `fusermount3` does it and sends the device back
-//! over a socket.
+//! slabfs mounts by itself, and hands fuser the open device. fuser's own unmount detaches whatever is mounted at the
+//! path by then, which may be another mount, and its errors say little. With the privilege to mount (root), slabfs
+//! uses `mount(2)`; without it the helper `fusermount3` mounts, and sends the device back over a socket.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -19,24 +18,24 @@ use nix::sys::socket::{
 use super::error::MountError;
 use super::mount::MountOptions;
 
-/// The device that all FUSE filesystems talk through.
+/// The device of all FUSE filesystems.
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
-/// What `mount` and `df` call the type.
+/// The filesystem type that `mount` and `df` show.
 const KIND: &str = "fuse.slabfs";
 
-/// How a mount is taken off its point.
+/// How a mount is detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Only if nobody uses it.
+    /// Only if it is not in use.
     Unused,
-    /// Away from the path at once; whoever still uses it goes on.
+    /// Detached from the path at once; programs that still use it continue.
     Lazily,
-    /// Away at once, and whoever still uses it gets errors.
+    /// Detached at once; programs that still use it get errors.
     Forced,
 }
 
-/// Mounts at `point` and returns the device to answer on.
+/// Mounts at `point` and returns the device to serve.
 pub(super) fn attach(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let device = open_device()?;
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
@@ -83,7 +82,7 @@ fn shared_options(options: &MountOptions) -> &'static str {
     }
 }
 
-/// The helper mounts for users who may not: it gets one end of a socket and sends the device.
+/// Mounts through `fusermount3`, for users without the privilege: it gets one end of a socket and sends the device.
 fn attach_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let refused = |reason: io::Error| MountError::Refused {
         point: point.to_path_buf(),
@@ -120,11 +119,11 @@ fn attach_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     match received {
         Ok(device) => Ok(device),
         Err(error) => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-            Err(refused(if said.is_empty() {
+            let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
+            Err(refused(if message.is_empty() {
                 error
             } else {
-                io::Error::other(said)
+                io::Error::other(message)
             }))
         }
     }
@@ -145,14 +144,14 @@ fn receive_device(socket: RawFd) -> io::Result<OwnedFd> {
         if let ControlMessageOwned::ScmRights(descriptors) = control
             && let Some(&descriptor) = descriptors.first()
         {
-            // SAFETY: the descriptor was just received, and nobody else knows of it.
+            // SAFETY: the descriptor was just received, and nothing else owns it.
             return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }
     Err(io::Error::other(format!("{HELPER} sent no device")))
 }
 
-/// Takes what is mounted at `point` away.
+/// Unmounts what is mounted at `point`.
 pub(super) fn detach(point: &Path, how: How) -> io::Result<()> {
     let flags = match how {
         How::Unused => MntFlags::empty(),
@@ -181,10 +180,10 @@ fn detach_by_helper(point: &Path, how: How) -> io::Result<()> {
     }
 }
 
-/// Lets the kernel read `kib` KiB ahead in mapped files; needs root.
+/// Sets the kernel's read-ahead of mapped files to `kib` KiB; needs root.
 pub(super) fn set_readahead(device: &str, kib: u32) {
     let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, kib.to_string()) {
-        tracing::debug!(%error, path, "read-ahead stays as the kernel has it");
+        tracing::debug!(%error, path, "the kernel's read-ahead is left unchanged");
     }
 }

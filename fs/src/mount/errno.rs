@@ -1,7 +1,7 @@
-//! The one border at which errors become an errno, and where they are logged.
+//! The only place where errors become an errno, and where they are logged.
 //!
-//! A program gets a number; the log says what was wrong. `warn` for what somebody should look at (`EIO`,
-//! `ENOSPC`), `debug` for everything that a program did wrong: any user may do so, in a loop even.
+//! The program gets a number; the log has the reason. The level is `warn` for errors that an administrator should see
+//! (`EIO`, `ENOSPC`), and `debug` for mistakes of programs: any user can cause those, even in a loop.
 
 use fuser::Errno;
 use slabfs_mdserver::api::MdError;
@@ -17,22 +17,22 @@ use crate::view::pattern::PatternError;
 /// Why an operation of the mount failed.
 #[derive(Debug, Error)]
 pub(super) enum Failure {
-    /// The client library says so.
+    /// The client library failed.
     #[error(transparent)]
     Client(#[from] FsError),
-    /// The name means nothing.
+    /// The name is malformed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The attribute's name or value means nothing.
+    /// The name or the value of the attribute is wrong.
     #[error(transparent)]
     Attribute(#[from] AttributeError),
-    /// The view that a program wants to set cannot be.
+    /// The view that a program sets is invalid.
     #[error(transparent)]
     Pattern(#[from] PatternError),
     /// A command of `.slabfs/call` failed.
     #[error(transparent)]
     Call(CallError),
-    /// The mount itself refuses, as POSIX names it.
+    /// The mount itself refuses, with the errno that POSIX prescribes.
     #[error("{why}")]
     Refused {
         /// The number the program gets.
@@ -58,7 +58,7 @@ impl From<CallError> for Failure {
     }
 }
 
-/// What an operation of the mount comes to.
+/// The result of an operation of the mount.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
 /// A refusal by the mount itself.
@@ -66,7 +66,7 @@ pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
     Err(Failure::Refused { errno, why })
 }
 
-/// Logs a failure of `operation` on `inode` and says which number the program gets.
+/// Logs a failure of `operation` on `inode` and returns the errno for the program.
 pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
     let errno = number(failure);
     match errno.code() {
@@ -76,10 +76,9 @@ pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> 
     errno
 }
 
-/// [`report`] for an operation on the inode itself, that names nothing in it. That the inode is gone is
-/// `ESTALE` then: the name that led to it stands for another one by now, or for none, and the kernel looks
-/// it up again. With `ENOENT` a `stat` of a name that another mount renames something to would say that it
-/// is not there, though it was there all the time.
+/// [`report`] for an operation on the inode itself, not on a name in it. A missing inode is then `ESTALE`: the name
+/// that led to it now stands for another inode, or for none, and the kernel looks it up again. With `ENOENT`, a
+/// `stat` of a name that another mount replaces by rename would fail, although the name existed all the time.
 pub(super) fn report_inode(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
     match report(operation, inode, failure) {
         errno if errno.code() == libc::ENOENT => Errno::ESTALE,
@@ -156,7 +155,7 @@ fn md_number(error: &MdError) -> Errno {
         MdError::NotPermitted(_) => Errno::EPERM,
         MdError::NotSupported(_) => Errno::EOPNOTSUPP,
         MdError::SessionLost
-        | MdError::Kept
+        | MdError::NamesCached
         | MdError::Unavailable { .. }
         | MdError::Io(_)
         | MdError::Protocol(_) => Errno::EIO,
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_that_posix_names() {
+    fn errors_map_to_their_posix_numbers() {
         for (failure, errno) in [
             (Failure::from(MdError::NotFound), libc::ENOENT),
             (Failure::from(MdError::NoData), libc::ENODATA),

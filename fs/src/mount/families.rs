@@ -1,15 +1,14 @@
-//! Which inodes of the mount show the bytes of the same object, as far as they are open.
+//! Families: the open inodes of the mount that show bytes of the same object.
 //!
 //! A *family* is an object with open handles: its plain inode and the selections that are open. It answers
 //! three questions, fast when the answer is no:
 //!
 //! - Which other inodes may have pages in the kernel? Those that were read through the page cache, which
 //!   with direct I/O means: mapped. A page fault shows as a read without a lock owner. The mark goes when
-//!   the inode's last handle is released; clean pages that stay behind are dropped by the kernel itself at
-//!   the next open or `mmap`.
-//! - Are its pages being dropped because the session is over? Then what the kernel writes of them is refused.
-//! - Is a selection open for writing? Then the kernel may not keep the attributes of the plain inode, since
-//!   size and times change without its knowing.
+//!   the inode's last handle is released; the kernel itself drops clean pages that remain, at the next open or `mmap`.
+//! - Are its pages being discarded because the session is over? Then writes of these pages by the kernel are refused.
+//! - Is a selection open for writing? Then the kernel may not cache the attributes of the plain inode, since
+//!   size and times change without its knowledge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +23,7 @@ pub(super) struct Family {
     object: Ino,
     any_mapped: AtomicBool,
     any_of_mount: Arc<AtomicBool>,
-    /// Pages of the object are being dropped that nobody may bring back; how often at the same time.
+    /// How many discards of the object's pages run; dirty pages must not be written back meanwhile.
     discarding: AtomicUsize,
     members: Mutex<Vec<Member>>,
 }
@@ -37,11 +36,11 @@ struct Member {
     mapped: bool,
 }
 
-/// All of them.
+/// The families of a mount.
 #[derive(Debug, Default)]
 pub(super) struct Families {
     by_object: Mutex<HashMap<Ino, Arc<Family>>>,
-    /// Selections open for writing on the whole mount: mostly none, and then nobody looks further.
+    /// Selections open for writing on the mount: mostly none, and then no family is searched.
     selection_writers: AtomicUsize,
     /// The kernel has asked for a page of any object.
     any_mapped: Arc<AtomicBool>,
@@ -67,7 +66,7 @@ impl Families {
         family.clone()
     }
 
-    /// Takes a handle back; the family goes with the last.
+    /// Removes a handle; the family goes with its last one.
     pub(super) fn leave(&self, family: &Family, inode: u64, write: bool) {
         let mut by_object = self.by_object.lock();
         if family.leave(inode, write) {
@@ -86,7 +85,7 @@ impl Families {
                 .is_some_and(|family| family.has_selection_writer())
     }
 
-    /// The inodes of an object that may have pages in the kernel, but `except`.
+    /// The inodes of an object that may have pages in the kernel, except `except`.
     pub(super) fn mapped(&self, object: Ino, except: Option<u64>) -> Vec<u64> {
         self.find(object)
             .map(|family| family.mapped(except))
@@ -98,7 +97,7 @@ impl Families {
         self.any_mapped.load(Ordering::Acquire)
     }
 
-    /// The objects with pages in the kernel, and their inodes that have them.
+    /// The families with pages in the kernel, and their inodes that have them.
     pub(super) fn all_mapped(&self) -> Vec<(Arc<Family>, Vec<u64>)> {
         let all: Vec<Arc<Family>> = self.by_object.lock().values().cloned().collect();
         all.into_iter()
@@ -143,7 +142,7 @@ impl Family {
         members[at].writers += usize::from(write);
     }
 
-    /// Says whether nobody is left.
+    /// Returns whether no member is left.
     fn leave(&self, inode: u64, write: bool) -> bool {
         let mut members = self.members.lock();
         if let Some(at) = members.iter().position(|member| member.inode == inode) {
@@ -158,17 +157,17 @@ impl Family {
         members.is_empty()
     }
 
-    /// What programs have changed in pages is refused from now on.
+    /// Begins a discard: writes of dirty pages are refused from now on.
     pub(super) fn discard(&self) {
         self.discarding.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The pages are gone.
+    /// Ends a discard: the pages are gone.
     pub(super) fn discarded(&self) {
         self.discarding.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether what programs have changed in pages is refused.
+    /// Whether writes of dirty pages are refused.
     pub(super) fn discards(&self) -> bool {
         self.discarding.load(Ordering::SeqCst) > 0
     }
@@ -183,7 +182,7 @@ impl Family {
         self.any_of_mount.store(true, Ordering::Release);
     }
 
-    /// The inodes that may have pages in the kernel, but `except`.
+    /// The inodes that may have pages in the kernel, except `except`.
     pub(super) fn mapped(&self, except: Option<u64>) -> Vec<u64> {
         if !self.any_mapped.load(Ordering::Acquire) {
             return Vec::new();

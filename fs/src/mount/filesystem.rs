@@ -1,8 +1,8 @@
-//! FUSE's trait: unpacks each request and sends it to its file under `ops`.
+//! The implementation of fuser's `Filesystem` trait: unpacks each request and calls the operation's file under `ops`.
 //!
-//! [`SlabFs::run`] is for whatever asks the metadata service: inline when that is in this process, on the
-//! pool otherwise. Reads, writes, flushes and syncs decide for themselves, in their files. Every handler
-//! runs inside [`guarded`].
+//! [`SlabFs::run`] is for operations that ask the metadata service: inline if that is in this process, on the pool
+//! otherwise. Reads, writes, flushes and syncs choose their thread in their own files. Every handler runs inside
+//! [`guarded`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -34,7 +34,7 @@ impl SlabFs {
         SlabFs { shared }
     }
 
-    /// Runs an operation here if all it may wait for is in this process, else on the pool.
+    /// Runs an operation on this thread if it can wait only for this process, else on the pool.
     fn run(&self, what: &'static str, operation: impl FnOnce(&Arc<Shared>) + Send + 'static) {
         if self.shared.client.is_same_host() {
             guarded(what, || operation(&self.shared));
@@ -43,7 +43,8 @@ impl SlabFs {
         }
     }
 
-    /// The same for what changes names or attributes, and so may have to wait for other mounts that keep them.
+    /// [`SlabFs::run`] for operations that change names or attributes, and may have to wait until other mounts have
+    /// given up cached ones.
     fn run_on_names(
         &self,
         what: &'static str,
@@ -55,8 +56,8 @@ impl SlabFs {
         }
     }
 
-    /// The same for what touches bytes of an object, and so may have to wait for a right to that, also where
-    /// it does not look so now.
+    /// [`SlabFs::run`] for operations that touch bytes of an object, and may have to wait for a right, even if that
+    /// is not visible yet.
     fn run_on_bytes(
         &self,
         what: &'static str,
@@ -78,8 +79,8 @@ impl SlabFs {
         let shared = self.shared.clone();
         pool.submit(Box::new(move || {
             if let Err(error) = shared.client.wait_alive() {
-                // The operation finds out for itself, and has an errno for it.
-                tracing::debug!(what, %error, "begun all the same");
+                // The operation fails by itself, and has an errno for it.
+                tracing::debug!(what, %error, "the operation starts all the same");
             }
             operation(&shared);
         }));
@@ -275,7 +276,7 @@ impl Filesystem for SlabFs {
         let open = move |shared: &Arc<Shared>| {
             ops::open::answer(shared, caller, inode.0, flags, reply);
         };
-        match ops::open::needs_nobody(&self.shared, inode.0) {
+        match ops::open::answers_locally(&self.shared, inode.0) {
             true => guarded("open", || open(&self.shared)),
             false => self.run("open", open),
         }
@@ -607,7 +608,7 @@ impl Filesystem for SlabFs {
         reply: ReplyIoctl,
     ) {
         guarded("ioctl", || {
-            // Of a directory the handle is none of ours.
+            // The handle of a directory is not one of this filesystem's.
             if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
                 return reply.error(Errno::ENOTTY);
             }
@@ -623,7 +624,7 @@ impl Filesystem for SlabFs {
         });
     }
 
-    // The kernel then answers polls itself (files are always ready) and asks no more.
+    // After this error the kernel answers polls itself (files are always ready) and sends no more.
     fn poll(
         &self,
         _request: &Request,
@@ -637,7 +638,7 @@ impl Filesystem for SlabFs {
         reply.error(Errno::ENOSYS);
     }
 
-    // There is no block device behind this.
+    // There is no block device.
     fn bmap(
         &self,
         _request: &Request,

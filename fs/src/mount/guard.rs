@@ -1,12 +1,12 @@
-//! A panic in a handler must not end the session.
+//! Catches panics in handlers, so that a panic does not end the session.
 //!
-//! fuser ends a session when one of its threads panics, and every program on the mount with it. So each
-//! handler runs in here. What it held is dropped on the way out: a reply that was not given answers `EIO`.
-//! State behind a lock stays as it was (the locks do not poison); the panic is a bug and is logged as one.
+//! fuser ends a session when one of its threads panics, and every program on the mount with it. So each handler runs
+//! in here. Unwinding drops what the handler held: a reply that was not sent answers `EIO`. State behind a lock stays
+//! as it was (the locks do not poison). The panic is a bug and is logged as one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `f`; a panic in it is logged under `what` and goes no further.
+/// Runs `f`; a panic in it is logged under `what` and does not propagate.
 pub(super) fn guarded<F: FnOnce()>(what: &'static str, f: F) {
     tried(what, || {
         f();
@@ -14,7 +14,7 @@ pub(super) fn guarded<F: FnOnce()>(what: &'static str, f: F) {
     });
 }
 
-/// The same for what may answer the request, and else gives back what it is to be answered with.
+/// The same for a handler that may answer the request; otherwise it returns the reply, which is still to be sent.
 pub(super) fn tried<T>(what: &'static str, f: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic

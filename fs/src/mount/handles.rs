@@ -1,9 +1,9 @@
-//! File handles: the number the kernel sends with each read and write, and what it stands for.
+//! File handles: the table from the number that the kernel sends with each read and write to the open file.
 //!
-//! A slab in shards: a number holds its shard in the low bits and its slot above. A read takes the shard's
-//! lock shared and clones an `Arc`; there is no lock that all requests meet at. New handles go round the
-//! shards. Numbers are used again after release, which is safe because the kernel sends nothing on a
-//! number after its release. None is 0: that is what directories have, and what a request without a handle says.
+//! A sharded slab: a number has its shard in the low bits and its slot above. A read takes the shard's lock shared and
+//! clones an `Arc`; no lock is common to all requests. New handles are spread round-robin over the shards. Numbers are
+//! reused after release, which is safe because the kernel sends nothing on a number after its release. No number is 0:
+//! that is the handle of directories and of requests without a handle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 const SHARDS: usize = 32;
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 
-/// Keeps its shard on a cache line of its own.
+/// Aligned so that each shard has a cache line of its own.
 #[repr(align(64))]
 struct Shard<T>(RwLock<Slots<T>>);
 
@@ -22,7 +22,7 @@ struct Slots<T> {
     free: Vec<u32>,
 }
 
-/// The table; see the module's head.
+/// The table; see the module documentation.
 pub(super) struct Handles<T> {
     shards: [Shard<T>; SHARDS],
     next: AtomicUsize,
@@ -42,7 +42,7 @@ impl<T> Handles<T> {
         }
     }
 
-    /// Keeps `what` and says under which number.
+    /// Stores `what` and returns its number.
     pub(super) fn insert(&self, what: Arc<T>) -> u64 {
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let mut slots = self.shards[shard].0.write();
@@ -59,13 +59,13 @@ impl<T> Handles<T> {
         (slot as u64 + 1) << SHARD_BITS | shard as u64
     }
 
-    /// What a number stands for; nothing if it was never given out, or released.
+    /// The entry of a number; `None` if the number was never given out, or was released.
     pub(super) fn get(&self, number: u64) -> Option<Arc<T>> {
         let (shard, slot) = place(number)?;
         self.shards[shard].0.read().slots.get(slot)?.clone()
     }
 
-    /// Gives a number back.
+    /// Removes a number.
     pub(super) fn remove(&self, number: u64) -> Option<Arc<T>> {
         let (shard, slot) = place(number)?;
         let mut slots = self.shards[shard].0.write();
@@ -74,7 +74,7 @@ impl<T> Handles<T> {
         Some(what)
     }
 
-    /// Gives all numbers back: for a session that ended without releases.
+    /// Removes all numbers: for a session that ended without releases.
     pub(super) fn drain(&self) -> Vec<Arc<T>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_find_what_they_were_given_for() {
+    fn numbers_find_their_entries() {
         let handles = Handles::new();
         let numbers: Vec<u64> = (0..1000).map(|i| handles.insert(Arc::new(i))).collect();
         for (i, &number) in numbers.iter().enumerate() {

@@ -1,20 +1,20 @@
-//! Which request waits for which lock, so that a signal can end the wait.
+//! Maps requests to the locks they wait for, so that a signal can end the wait.
 //!
-//! The kernel names the request that a signal interrupts by its number. The interrupt may be read on another
-//! thread before the request itself is looked at: the number is then remembered, and the request finds it.
-//! Most numbers that are remembered are of no use, since signals interrupt all kinds of requests and only
-//! those for locks wait for long. Numbers are never used twice, so the oldest are forgotten; for one of use
-//! to be among them, a thousand signals would have to come while a thread goes from one line to the next.
+//! The kernel identifies the request that a signal interrupts by its number. Another thread may read the interrupt
+//! before the request itself is processed: the number is then remembered, and the request finds it. Most remembered
+//! numbers are never used, since signals interrupt all kinds of requests and only lock requests wait for long. Numbers
+//! are never reused, so the oldest are dropped; for a needed one to be dropped, a thousand signals would have to
+//! arrive while a thread goes from one line to the next.
 
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
 use slabfs_mdserver::api::LockTicket;
 
-/// Numbers that are remembered.
+/// Early interrupts that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// Requests that can be interrupted, and interrupts that have overtaken theirs.
+/// Requests that can be interrupted, and interrupts that arrived before their requests.
 #[derive(Debug, Default)]
 pub(super) struct Interrupts {
     state: Mutex<State>,
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl Interrupts {
-    /// A request begins that may wait; false if it is interrupted already.
+    /// Registers a request that may wait; returns false if it is interrupted already.
     pub(super) fn enter(&self, request: u64, ticket: LockTicket) -> bool {
         let mut state = self.state.lock();
         if let Some(at) = state.early.iter().position(|&early| early == request) {
@@ -38,7 +38,7 @@ impl Interrupts {
         true
     }
 
-    /// It is about to be answered.
+    /// Unregisters a request that is about to be answered.
     pub(super) fn leave(&self, request: u64) {
         self.state.lock().waiting.remove(&request);
     }
@@ -48,7 +48,7 @@ impl Interrupts {
         self.state.lock().waiting.get(&request).copied()
     }
 
-    /// A signal has come for a request; the one to be taken back, if it waits.
+    /// A signal has interrupted a request; returns the ticket to cancel, if the request waits.
     pub(super) fn interrupt(&self, request: u64) -> Option<LockTicket> {
         let mut state = self.state.lock();
         let ticket = state.waiting.get(&request).copied();
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupt_finds_its_request_whichever_comes_first() {
+    fn an_interrupt_finds_its_request_in_either_order() {
         let interrupts = Interrupts::default();
         assert!(interrupts.enter(7, LockTicket(1)));
         assert_eq!(interrupts.interrupt(7), Some(LockTicket(1)));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_interrupts_are_bounded() {
         let interrupts = Interrupts::default();
         for request in 0..3 * REMEMBERED as u64 {
             assert_eq!(interrupts.interrupt(request), None);

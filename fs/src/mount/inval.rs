@@ -1,6 +1,6 @@
-//! Telling the kernel to forget what it holds of an inode.
+//! Invalidation: makes the kernel drop what it caches of an inode.
 //!
-//! The kernel keeps pages of an inode only while it is mapped (all handles bypass the page cache), but a
+//! The kernel caches pages of an inode only while it is mapped (all handles bypass the page cache). But a
 //! selection and the plain file are different inodes over the same bytes: a write through one makes pages
 //! of the other stale, and a dirty page of the other, written back later, would undo the write. So a write
 //! on an object that is mapped through another inode runs like this:
@@ -11,8 +11,8 @@
 //!
 //! Dropping pages waits for the kernel, which waits for this daemon to answer the write-backs and the reads
 //! in flight. Therefore it happens on threads that hold no lock and that nothing in the daemon waits for:
-//! what comes after an invalidation is handed to it as a continuation. Write-backs themselves (they come
-//! with `FUSE_WRITE_CACHE`) never wait for an invalidation; those they cause are only queued.
+//! the step after an invalidation is given to it as a continuation. Write-backs themselves (they come
+//! with `FUSE_WRITE_CACHE`) never wait for an invalidation; the ones they cause are only queued.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -27,7 +27,7 @@ use super::pool::{Job, Pool};
 
 const THREADS: usize = 4;
 
-/// What of an inode the kernel should forget.
+/// What the kernel should drop of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forget {
     /// Size, times and mode; pages stay.
@@ -36,7 +36,7 @@ pub(super) enum Forget {
     Pages,
 }
 
-/// The threads that talk to the kernel unasked.
+/// The threads that send notifications to the kernel.
 pub(super) struct Inval {
     notifier: OnceLock<Notifier>,
     pool: Pool,
@@ -50,14 +50,14 @@ impl Inval {
         }
     }
 
-    /// Says how to reach the kernel; before that there is nothing it could hold.
+    /// Sets the channel to the kernel; before that the kernel caches nothing.
     pub(super) fn connect(&self, notifier: Notifier) {
         if self.notifier.set(notifier).is_err() {
             tracing::error!("a mount has got a second session; its invalidations go to the first");
         }
     }
 
-    /// Forgets `what` of each inode, and then runs `then`, on a thread of this pool; returns at once.
+    /// Drops `what` of each inode, and then runs `then`, on a thread of this pool; returns at once.
     ///
     /// `then` must not wait for the kernel.
     pub(super) fn forget(&self, inodes: Vec<u64>, what: Forget, then: Option<Job>) {
@@ -77,27 +77,27 @@ impl Inval {
         }));
     }
 
-    /// Drops the pages of an inode that have one of `bytes`; returns when they are gone. The kernel may wait for
-    /// its own reads and writes of them meanwhile: for threads that those do not need (`client/rights/recall.rs`,
-    /// `client/rights/page_overlap.rs`).
+    /// Drops the pages of an inode that overlap `bytes`; returns when they are gone. The kernel may wait for its own
+    /// reads and writes of these pages meanwhile, so only threads that those do not need may call this
+    /// (`client/rights/recall.rs`, `client/rights/page_overlap.rs`).
     pub(super) fn drop_now(&self, inode: u64, bytes: Range<u64>) {
         let Some(notifier) = self.notifier.get() else {
             return;
         };
-        // Without a length: to the end.
+        // Length 0 means to the end.
         let (offset, len) = match (i64::try_from(bytes.start), i64::try_from(bytes.end)) {
             (Ok(from), Ok(to)) => (from, to - from),
             (Ok(from), Err(_)) => (from, 0),
             (Err(_), _) => return,
         };
         if let Err(error) = notifier.inval_inode(INodeNo(inode), offset, len) {
-            // The session is ending: there is nothing left that could be stale.
+            // The session is ending: nothing is left that could be stale.
             tracing::debug!(%error, inode, "pages were not dropped");
         }
     }
 
-    /// Forgets all names, and the attributes of `open` inodes; those of others are asked for with their names.
-    /// Waits for nothing. False where the kernel does not know how.
+    /// Drops all names, and the attributes of `open` inodes; attributes of other inodes are looked up again with their
+    /// names. Waits for nothing. Returns false if the kernel does not support it.
     pub(super) fn forget_names(&self, open: &[u64]) -> bool {
         self.notifier
             .get()
@@ -111,15 +111,15 @@ impl Inval {
         };
         self.pool.submit(Box::new(move || {
             if !forget_names(&notifier, &open) {
-                tracing::debug!("names are kept for as long as the kernel was told");
+                tracing::debug!("the kernel keeps cached names until they expire");
             }
         }));
     }
 
-    /// Forgets names and attributes that a call has changed; waits for the kernel, on the caller's thread.
+    /// Drops names and attributes that a call has changed; waits for the kernel, on the caller's thread.
     ///
-    /// Names are forgotten under their directory's lock in the kernel, whose holder may wait for one of the
-    /// threads here: so this is for threads of calls only, for which nobody waits.
+    /// The kernel drops a name under its directory's lock, whose holder may wait for one of the threads here. So this
+    /// is for threads of calls only: nothing waits for those.
     pub(super) fn forget_changed(&self, changed: Changed) {
         let Some(notifier) = self.notifier.get() else {
             return;
@@ -128,7 +128,7 @@ impl Inval {
         for (parent, name) in names {
             let shown = OsStr::from_bytes(&name);
             if let Err(error) = notifier.inval_entry(INodeNo(parent.0), shown) {
-                // It did not know the name.
+                // The kernel did not have the name.
                 tracing::trace!(%error, %parent, "a name was not forgotten");
             }
         }
@@ -139,7 +139,7 @@ impl Inval {
         }
     }
 
-    /// Ends the threads, after what is queued.
+    /// Finishes what is queued, then ends the threads.
     pub(super) fn stop(&self) {
         self.pool.stop();
     }
@@ -165,7 +165,7 @@ fn forget_one(notifier: &Notifier, inode: u64, what: Forget) {
         Forget::Pages => 0,
     };
     if let Err(error) = notifier.inval_inode(INodeNo(inode), offset, 0) {
-        // The session is ending: there is nothing left that could be stale.
+        // The session is ending: nothing is left that could be stale.
         tracing::debug!(%error, inode, ?what, "an invalidation did not reach the kernel");
     }
 }

@@ -1,35 +1,36 @@
-//! Letting programs go that are killed while they wait.
+//! Ends requests of programs that are killed while they wait.
 //!
-//! The kernel keeps a thread until its request is answered, also one that was killed. Where a request waits for
-//! a service that is away, that may be minutes (`io_timeout`). So a thread of the mount looks, now and then,
-//! which requests have waited for longer than [`PATIENCE`] and whether those who sent them are being killed, and
-//! answers for these with `EINTR`, which nobody gets to see. It is not enough to wait for the kernel's interrupts:
-//! there is one for the first signal only, which may be one that does not kill, and none for the `flush` with
-//! which a killed process closes its files.
+//! The kernel does not let a thread end until its request is answered, even if the thread was killed. Where a request
+//! waits for a service that is down, that may be minutes (`io_timeout`). So a thread of the mount periodically looks
+//! for requests that have waited for longer than [`PATIENCE`] and whose senders are being killed, and answers them with
+//! `EINTR`, which no program sees. The kernel's interrupts are not enough: it sends one for the first signal only,
+//! which may be one that does not kill, and none for the `flush` with which a killed process closes its files.
 //!
-//! What was asked for goes on, as for an operation whose answer is lost on the way: it may be done later, or not
-//! at all, and what the program wrote before is kept and written. Invariants:
+//! The operation itself continues, like one whose reply is lost: it may be done later, or not at all, and earlier
+//! writes of the program are retained and written. Invariants:
 //!
-//! - A request is answered once: by whoever takes it from fuser's table first.
-//! - What the kernel would have been given with an answer that comes too late is taken back: handles of `open`
-//!   and `create`, lookups of virtual nodes. (The replies say so where they are sent.)
-//! - A lock that is granted too late is the file's, not the dead one's alone: a process that shares the open file may
-//!   have had it before. It ends when what it hangs on is closed, or at once if that was before
-//!   ([`abandon_lock`](crate::client::Client::abandon_lock)).
+//! - A request is answered once: by the thread that removes it from fuser's table.
+//! - What a late answer would have given the kernel is taken back: handles of `open` and `create`, lookups of virtual
+//!   nodes. (Sending such a reply returns false.)
+//! - A lock that is granted too late belongs to the file, not only to the dead process: a process that shares the open
+//!   file may have had it before. It ends when the file or the process's descriptor is closed, or at once if that has
+//!   happened already ([`abandon_lock`](crate::client::Client::abandon_lock)).
 //! - The kernel releases a file when its requests are answered, not when they are done (`open_file.rs`).
-//! - The kernel believes that the request has failed. After a late answer it forgets the names and attributes it
-//!   keeps, if it keeps any ([`Shared::answered_late`]).
-//! - Nothing is ended within [`PATIENCE`]: while the services are there, what a killed program did last is done
-//!   when it is gone, as with other filesystems.
-//! - Pages that the kernel writes back are from nobody (their requests have no thread), and never ended.
+//! - The kernel assumes that the request failed. After a late answer it drops its cached names and attributes, if it
+//!   caches any ([`Shared::answered_late`]).
+//! - Nothing is ended within [`PATIENCE`]: while the services are up, the last operation of a killed program is done
+//!   when the program is gone, as with other filesystems.
+//! - Pages that the kernel writes back have no sender (their requests have no thread), and are never ended.
 //!
-//! Not ended, since nothing says that they are killed, or since data would be lost:
+//! Not ended, since the kill is not visible, or since data would be lost:
 //!
-//! - a thread whose number is not seen from here, in a container that does not share its processes with the mount;
-//! - a process that is ending in order already, and waits for its files to be written: the kernel drops signals to it;
-//! - the closes of another user's process that was killed, where the mount's user may not trace it;
+//! - requests of a thread whose id is not visible here, in a container that does not share its PID namespace with the
+//!   mount;
+//! - requests of a process that is already exiting normally and waits for its files to be written: the kernel does not
+//!   deliver signals to it;
+//! - the closes of another user's killed process that the mount's user may not trace;
 //! - asynchronous I/O whose thread has ended before its process;
-//! - pages of mappings, for which a process that ends waits in the kernel.
+//! - pages of mappings, for which an exiting process waits in the kernel.
 
 use std::collections::HashSet;
 use std::io;
@@ -42,23 +43,23 @@ use parking_lot::{Condvar, Mutex};
 
 use super::shared::Shared;
 
-/// What a request may take while whoever sent it is being killed.
+/// The least age at which a request is ended while its sender is being killed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often is looked.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
-/// The same while programs are going: each of their open files may be a request more.
+/// The interval while programs are exiting: each of their open files may be one more request.
 const LOOK_SOON: Duration = Duration::from_millis(20);
-/// At most one part in this many of a processor is spent on looking.
+/// Checks take at most this fraction (one in `SHARE`) of a processor's time.
 const SHARE: u32 = 20;
 
-/// The thread that looks; it ends with this.
+/// The thread that checks; it ends when this is dropped.
 pub(super) struct Watch {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Starts to look at the requests of a mount.
+    /// Starts checking the requests of a mount.
     pub(super) fn start(waiting: WaitingRequests, shared: &Arc<Shared>) -> io::Result<Watch> {
         let of = Arc::downgrade(shared);
         let late = of.clone();
@@ -90,7 +91,7 @@ impl Drop for Watch {
 }
 
 fn look(waiting: &WaitingRequests, mount: &Weak<Shared>, (stop, changed): &(Mutex<bool>, Condvar)) {
-    // Threads a request of which was ended: they wait for nothing any more.
+    // Threads of which a request was ended: they are exiting, and their other requests need not wait.
     let mut going = HashSet::new();
     let mut pause = LOOK;
     let mut stopped = stop.lock();
@@ -135,24 +136,24 @@ fn end_those_of_killed(waiting: &WaitingRequests, shared: &Shared, going: &mut H
     }
 }
 
-/// Whether a thread is being killed: it is ending because of a signal, or one that ends its process is on its way.
+/// Whether a thread is being killed: it is exiting because of a signal, or a fatal signal is pending.
 fn is_killed(thread: u32) -> bool {
     let of = |what: &str| std::fs::read(format!("/proc/{thread}/{what}"));
     match (of("stat"), of("status")) {
         (Ok(stat), Ok(status)) => {
             let known = ends_by_signal(&stat).zip(awaits_its_end(&status));
             let (ends, awaits) = known.unwrap_or_else(|| {
-                tracing::error!(thread, "what the kernel says of a thread is not understood");
+                tracing::error!(thread, "cannot parse the stat or status of a thread");
                 (false, false)
             });
             ends || awaits
         }
-        // It is gone.
+        // The thread is gone.
         (Err(_), _) | (_, Err(_)) => false,
     }
 }
 
-/// Signals that do not end a process that has no handler for them.
+/// Signals whose default action does not end a process.
 const HARMLESS: u64 = {
     let harmless = [
         libc::SIGCHLD,
@@ -172,9 +173,9 @@ const HARMLESS: u64 = {
     set
 };
 
-/// Whether a signal waits for the thread, or for its process, that ends the process as soon as the thread looks: from
-/// the text of its `status` (proc_pid_status(5)); nothing if that is not one. The kernel makes the first such signal a
-/// SIGKILL for each thread, but not one that comes when another signal is waiting already.
+/// Whether a signal is pending for the thread or its process that will end the process. Reads the text of its `status`
+/// (proc_pid_status(5)); `None` if that has another format. The kernel makes the first such signal a SIGKILL for
+/// each thread, but not one that arrives when another signal is pending already.
 fn awaits_its_end(status: &[u8]) -> Option<bool> {
     let status = String::from_utf8_lossy(status);
     let set = |name: &str| {
@@ -186,8 +187,8 @@ fn awaits_its_end(status: &[u8]) -> Option<bool> {
     Some(pending & !spared & !HARMLESS != 0)
 }
 
-/// Whether the thread is ending because of a signal: from the text of its `stat` (proc_pid_stat(5)); nothing if that is
-/// not one.
+/// Whether the thread is exiting because of a signal. Reads the text of its `stat` (proc_pid_stat(5)); `None` if that
+/// has another format.
 fn ends_by_signal(stat: &[u8]) -> Option<bool> {
     const EXITING: u64 = 0x4;
     let name_ends = stat.iter().rposition(|&byte| byte == b')')?;
@@ -196,7 +197,7 @@ fn ends_by_signal(stat: &[u8]) -> Option<bool> {
     // The first field after the name is the third.
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let (flags, exit_code) = (number(9)?, number(52)?);
-    // One that has ended and is only to be waited for asks for nothing.
+    // A zombie, or a dead thread, has no requests.
     let ended = matches!(*fields.first()?, "Z" | "X");
     Some(!ended && flags & EXITING != 0 && exit_code & 0x7f != 0)
 }
@@ -208,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// A line as the kernel writes it, with the fields that are looked at.
+    /// A line as the kernel writes it, with the fields that are checked.
     fn stat(name: &str, state: char, flags: u64, exit_code: u64) -> Vec<u8> {
         format!(
             "77 ({name}) {state} 1 77 77 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 5 4096 10 18446744073709551615 1 1 0 0 \
@@ -218,27 +219,27 @@ mod tests {
     }
 
     #[test]
-    fn killed_is_who_ends_by_a_signal() {
+    fn a_thread_that_exits_by_a_signal_is_killed() {
         assert_eq!(ends_by_signal(&stat("cat", 'D', 0x40_0000, 0)), Some(false));
         assert_eq!(ends_by_signal(&stat("cat", 'D', 0x40_0004, 9)), Some(true));
-        // A dump was written.
+        // With a core dump.
         assert_eq!(
             ends_by_signal(&stat("cat", 'D', 0x40_0004, 0x80 | 11)),
             Some(true)
         );
-        // An exit in order, with a status.
+        // A normal exit with a status.
         assert_eq!(
             ends_by_signal(&stat("cat", 'D', 0x40_0004, 3 << 8)),
             Some(false)
         );
         // Stopped by a tracer: the code is that of the stop.
         assert_eq!(ends_by_signal(&stat("cat", 'D', 0x40_0000, 5)), Some(false));
-        // Only to be waited for.
+        // A zombie.
         assert_eq!(ends_by_signal(&stat("cat", 'Z', 0x40_0004, 9)), Some(false));
     }
 
     #[test]
-    fn killed_is_whom_a_signal_will_end() {
+    fn a_thread_with_a_fatal_pending_signal_is_killed() {
         let status = |own: u64, shared: u64, blocked: u64, ignored: u64, caught: u64| {
             let text = format!(
                 "Name:\tcat\nSigQ:\t0/1\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n\
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_writes_it_as_it_is_read_here() {
+    fn the_files_of_this_kernel_are_parsed() {
         let of = |what: &str| std::fs::read(format!("/proc/self/{what}")).unwrap();
         assert_eq!(ends_by_signal(&of("stat")), Some(false));
         assert_eq!(awaits_its_end(&of("status")), Some(false));

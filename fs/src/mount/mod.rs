@@ -1,32 +1,33 @@
-//! The mount: FUSE requests in, answers out. The only place that knows errno.
+//! The FUSE mount: serves the kernel's requests. The only module that knows errno.
 //!
-//! One file an operation under `ops`; `filesystem` only unpacks the arguments and says on which thread an
-//! operation runs. What they share:
+//! One file per operation under `ops`; `filesystem` only unpacks the arguments and chooses the thread on which an
+//! operation runs. What the operations share:
 //!
-//! - `shared` the state of a mount, how long the kernel may keep what it is told, changes of bytes that
-//!   are visible through several inodes
-//! - `call` what is behind an open `.slabfs/call`
-//! - `handles` file handles; `open_file` what is behind one
-//! - `pool` threads for what would block a session thread; `inval` threads that talk to the kernel unasked
-//! - `interrupts` which requests wait for locks, and which are not wanted any more; `killed` lets programs go that are
-//!   killed while they wait; `root` tells of the root while the metadata service is away
-//! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for handed-over writes
+//! - `shared` the state of a mount, cache timeouts of the kernel, changes of bytes that are visible through several
+//!   inodes
+//! - `call` an open `.slabfs/call`; `calls` quotas of users on these; `searches` listings of searches in progress
+//! - `handles` file handles; `open_file` an open file; `viewed` the view of an open file
+//! - `pool` threads for operations that would block a session thread; `inval` threads that notify the kernel
+//! - `interrupts` lock requests that wait, and those that signals have interrupted; `killed` ends requests of programs
+//!   that are killed while they wait; `root` the root's attributes while the metadata service is down
+//! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for copies of writes
 //! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
-//! - `mount`, `point`, `device`, `error` mounting and unmounting; `connection` what the kernel says of a mount, and
-//!   `page_writes` of pages it writes back, when one ends
+//! - `mount`, `point`, `device`, `error` mounting and unmounting; `connection` and `page_writes` the kernel's pending
+//!   requests and pages, for an unmount
 //!
-//! # Who waits for whom
+//! # Which thread waits for which
 //!
-//! Session threads answer what needs no network at once, and hand the rest to the pool. A pool thread waits
-//! for the client library only, never for the kernel. Invalidation threads wait for the kernel, which may
-//! wait for session threads and, through them, for the pool. Nothing waits for an invalidation thread: what
-//! must come after an invalidation is given to it as a continuation. So there is no circle.
+//! Session threads answer at once what needs no network, and hand the rest to a pool. A pool thread waits for the
+//! client library only; the threads of `waits`, which are not bounded by `workers`, may also wait for the kernel to
+//! drop pages. Invalidation threads wait for the kernel, which may wait for session threads and, through them, for a
+//! pool. Nothing waits for an invalidation thread: the step after an invalidation is given to it as a continuation. So
+//! there is no cycle.
 //!
 //! # What the kernel caches
 //!
-//! Handles bypass the page cache (`FOPEN_DIRECT_IO`): a read asks the daemon, which knows what is newest to
-//! the byte (`docs/decisions/pages.md`). Pages are kept only for mappings. Names and attributes are kept for a second while no other
-//! session is attached, and not at all otherwise. Kernel writeback caching is off: it writes whole pages
+//! Handles bypass the page cache (`FOPEN_DIRECT_IO`): a read asks the daemon, which has the latest version of each
+//! byte (`docs/decisions/23-pages.md`). Pages are cached only for mappings. Names and attributes are cached for a
+//! second while no other session is attached, and not at all otherwise. Kernel writeback caching is off: it writes full pages
 //! back, and two mounts that write neighbouring bytes would undo each other.
 
 mod attr;

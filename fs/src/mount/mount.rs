@@ -1,9 +1,9 @@
-//! Mounting: from a client to a directory full of arrays, and back.
+//! Mounting and unmounting of a client's objects.
 //!
-//! [`Mount::start`] mounts and starts the session; [`Running`] is the mount while it lasts. A session ends
-//! when the kernel says so: after an unmount, by whomever. Then, on the session's own thread and before
-//! [`Running::wait`] returns: the invalidation threads and the pool end, and handles that were never
-//! released are released, which flushes them. Stopping the client afterwards is the owner's.
+//! [`Mount::start`] mounts and starts the session; [`Running`] is the running mount. A session ends when the kernel
+//! reports its end, after an unmount by any process. Then, on the session's own thread and before [`Running::wait`]
+//! returns, the invalidation threads and the pools end, and handles that were never released are released, which
+//! flushes them. Stopping the client afterwards is the owner's task.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -29,7 +29,7 @@ use super::shared::Shared;
 
 /// Read-ahead of mapped files: cold mappings read twice as fast as with the kernel's 128 KiB.
 const READAHEAD_KIB: u32 = 4096;
-/// More session threads than this only wake each other.
+/// More session threads than this only wake each other up.
 const MOST_THREADS: usize = 16;
 
 /// How long after an unmount the kernel may take to end the session.
@@ -38,15 +38,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How to mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// Threads that take requests from the kernel; `None`: one a processor, two at least.
+    /// Threads that take requests from the kernel; `None`: one per processor, at least two.
     pub threads: Option<usize>,
     /// Threads for requests that wait for a server or a disk.
     pub workers: usize,
     /// Programs may only read.
     pub read_only: bool,
-    /// Other users may use the mount; modes decide, as on any filesystem.
+    /// Other users may use the mount; file modes decide, as on any filesystem.
     pub allow_other: bool,
-    /// What `df` and `mount` show as the source.
+    /// The source that `df` and `mount` show.
     pub fsname: String,
 }
 
@@ -66,7 +66,7 @@ impl Default for MountOptions {
 #[derive(Debug, Clone, Copy)]
 pub struct Mount;
 
-/// A mount that lasts until it is unmounted, by this process or by anybody.
+/// A mount that lasts until it is unmounted, by this process or another.
 pub struct Running {
     point: PathBuf,
     device: Option<String>,
@@ -75,14 +75,14 @@ pub struct Running {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How far a session is.
+/// The progress of a session.
 #[derive(Debug, Clone)]
 enum Stage {
     /// The kernel sends requests.
     Serving,
-    /// It sends no more; what is left is brought to an end.
+    /// The kernel sends no more requests; running ones are being finished.
     Ending,
-    /// All is done.
+    /// Everything has ended.
     Over(Result<(), Arc<io::Error>>),
 }
 
@@ -102,7 +102,7 @@ impl Mount {
     /// Mounts `client`'s objects at `point` and starts answering.
     ///
     /// # Errors
-    /// Says what is wrong with the mount point, the device or the permissions, and what to do about it.
+    /// Reports what is wrong with the mount point, the device or the permissions, and what to do about it.
     pub fn start(
         client: Arc<Client>,
         point: &Path,
@@ -140,15 +140,15 @@ impl Mount {
             stage: Mutex::new(Stage::Serving),
             changed: Condvar::new(),
         });
-        let (teller, page_writes) = (progress.clone(), shared.page_writes.clone());
+        let (reporter, page_writes) = (progress.clone(), shared.page_writes.clone());
         let spawned = std::thread::Builder::new()
             .name("slabfs-session".to_string())
             .spawn(move || {
                 let result = ended_in_order(session.run()).map_err(Arc::new);
-                teller.reach(Stage::Ending);
+                reporter.reach(Stage::Ending);
                 drop(watch);
                 end(&shared);
-                teller.reach(Stage::Over(result));
+                reporter.reach(Stage::Over(result));
             });
         match spawned {
             Ok(thread) => {
@@ -166,8 +166,8 @@ impl Mount {
     }
 }
 
-/// An unmount by force aborts the connection, and a thread that reads from it at that moment is told so
-/// instead of being told that the mount is gone: an end in order all the same.
+/// A forced unmount aborts the connection, and a thread that reads from it at that moment gets `ECONNABORTED` instead
+/// of the error for an unmounted filesystem: that is a regular end too.
 fn ended_in_order(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => {
@@ -178,7 +178,7 @@ fn ended_in_order(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Takes a mount away that came to nothing.
+/// Detaches a mount whose start failed.
 fn undo(point: PathBuf, error: io::Error) -> MountError {
     if let Err(error) = device::detach(&point, How::Lazily) {
         tracing::warn!(%error, point = %point.display(), "a mount that failed is left behind");
@@ -208,20 +208,20 @@ fn config(options: &MountOptions) -> Config {
     config
 }
 
-/// Brings to an end what the session has left. Continuations of invalidations go to the pool, and what the
-/// pool still hands to the invalidation threads after their end runs on the pool itself.
+/// Finishes what the session has left. Continuations of invalidations go to the pool; jobs that the pool submits to
+/// the invalidation threads after their end run on the pool's own thread.
 fn end(shared: &Shared) {
     shared.inval.stop();
     shared.calls.stop();
     shared.pool.stop();
     shared.waits.stop();
     shared.writebacks.stop();
-    // Pools that have ended do what they are given at once.
+    // Stopped pools run submitted jobs at once.
     drop(shared.handles.drain());
 }
 
 impl Running {
-    /// Where it is mounted.
+    /// The mount point.
     pub fn point(&self) -> &Path {
         &self.point
     }
@@ -234,7 +234,7 @@ impl Running {
     /// Waits until the mount is gone and its threads have ended.
     ///
     /// # Errors
-    /// Where the session broke, in contrast to an unmount.
+    /// Where the session broke, as opposed to an unmount.
     pub fn wait(&self) -> Result<(), MountError> {
         let result = {
             let mut stage = self.progress.stage.lock();
@@ -256,9 +256,8 @@ impl Running {
         })
     }
 
-    /// Unmounts, and waits as [`Running::wait`] does. If programs still use the mount, what they have mapped
-    /// and changed is written back as far as it goes, and the mount is taken away from under them: they get
-    /// errors from then on.
+    /// Unmounts, and waits as [`Running::wait`] does. If programs still use the mount, their dirty mapped pages are
+    /// written back as far as possible, and the mount is then detached by force: the programs get errors from then on.
     ///
     /// # Errors
     /// Where the system refuses, and those of [`Running::wait`].
@@ -284,7 +283,7 @@ impl Running {
             let waited = self.progress.changed.wait_for(&mut stage, PATIENCE);
             if waited.timed_out() && matches!(*stage, Stage::Serving) {
                 return Err(io::Error::other(
-                    "it was detached or moved by somebody else, and programs still use it",
+                    "another process detached or moved the mount, and programs still use it",
                 ));
             }
         }
@@ -292,7 +291,7 @@ impl Running {
     }
 
     fn detach(&self) -> io::Result<()> {
-        // Somebody may have unmounted it, and mounted something else: only our own is taken away.
+        // Another process may have unmounted it, and mounted something else: only this mount is detached.
         let there = point::mounted_at(&self.point).map(|mounted| mounted.device);
         if there != self.device {
             self.abort();
@@ -304,10 +303,10 @@ impl Running {
             other => return other,
         }
         tracing::warn!(point = %self.point.display(),
-            "programs still use the mount; it is taken away from under them");
+            "programs still use the mount; it is detached by force");
         if let Err(error) = self.write_back() {
             tracing::warn!(
-                "what programs changed through mappings and did not sync may be lost: {error}"
+                "data that programs changed through mappings and did not sync may be lost: {error}"
             );
         }
         device::detach(&self.point, How::Forced)?;
@@ -315,34 +314,34 @@ impl Running {
         Ok(())
     }
 
-    /// Ends the connection, if it is not ended yet; detaching by force has done so where that was allowed.
+    /// Aborts the connection if it has not ended yet; a forced unmount has done so where it was permitted.
     fn abort(&self) {
         if let Some(device) = &self.device
             && self.serves()
             && let Err(error) = Connection::of(device).and_then(|connection| connection.abort())
         {
-            tracing::debug!(%error, device, "the connection cannot be ended from here");
+            tracing::debug!(%error, device, "the connection cannot be aborted by this process");
         }
     }
 
-    /// Lets the kernel write back what programs have changed in mapped files. Since about Linux 6.16 `syncfs` only begins
-    /// that on FUSE; its end is waited for.
+    /// Makes the kernel write back dirty pages of mapped files. Since about Linux 6.16 `syncfs` only begins that on
+    /// FUSE, so this waits for its end.
     ///
-    /// A process of its own asks for that. The kernel does not end a thread that waits for its own mount's answer, so
-    /// that of this process would keep the device open when the process is killed or cut off, and everything that uses
-    /// the mount would wait for ever.
+    /// A separate process calls `syncfs`. The kernel does not end a thread that waits for an answer of its own
+    /// process's mount. A thread of this process would keep the device open when the process is killed or cut off, and
+    /// everything that uses the mount would wait for ever.
     fn write_back(&self) -> io::Result<()> {
         let synced = Command::new("sync")
             .args(["-f", "--"])
             .arg(&self.point)
             .stdin(Stdio::null())
-            // A signal for the daemon's group is not for it.
+            // Signals to the daemon's process group do not reach it.
             .process_group(0)
             .output()
             .map_err(|error| io::Error::other(format!("cannot run sync: {error}")))?;
         if !synced.status.success() {
-            let said = String::from_utf8_lossy(&synced.stderr);
-            return Err(io::Error::other(said.trim().to_owned()));
+            let message = String::from_utf8_lossy(&synced.stderr);
+            return Err(io::Error::other(message.trim().to_owned()));
         }
         let Some(device) = &self.device else {
             return Err(io::Error::other("its device is not known"));

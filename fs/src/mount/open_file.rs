@@ -1,8 +1,8 @@
-//! What is behind a file handle.
+//! The open file behind a file handle.
 //!
-//! The kernel releases a handle when all requests on it are answered. That is no longer to say that they are done: one
+//! The kernel releases a handle when all requests on it are answered. That does not mean that they are done: a request
 //! whose sender was killed may be answered long before (`killed.rs`). So an open file ends ([`Ending`]) when the last
-//! of those lets go of it that work on it, which is nearly always whoever serves the release.
+//! request that works on it drops its reference, which is nearly always the release itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -26,7 +26,7 @@ use super::viewed::Views;
 pub(super) enum Open {
     /// An object, or a selection of one.
     File(OpenFile),
-    /// A hidden file: its text as it was when it was opened.
+    /// A hidden file: its text at the time of the open.
     Text(Vec<u8>),
     /// `.slabfs/call`.
     Call(Arc<Call>),
@@ -34,21 +34,21 @@ pub(super) enum Open {
 
 /// An open object, or an open selection of one.
 ///
-/// Whether a write appends is a flag that a program may change after opening, and a page that the kernel
-/// writes back always has a place of its own even if the only handle is an appending one. The client's
-/// handles append always or never; so there may be two behind one file, the second made when it is needed.
+/// A program may change the append flag after opening, and a page that the kernel writes back always has an explicit
+/// offset, even if the only handle is an appending one. A handle of the client appends always or never; so an open
+/// file may have two of them, the second opened on demand.
 pub(super) struct OpenFile {
-    /// Never used twice: the number of the handle is, and so is the kernel's for the owner of its locks.
+    /// Unique; the number of the handle and the kernel's number for the lock owner are reused.
     pub(super) id: u64,
-    /// The inode of the mount it was opened through.
+    /// The inode of the mount that was opened.
     pub(super) inode: u64,
     /// The object whose bytes these are.
     pub(super) object: Ino,
     /// Open for writing.
     pub(super) write: bool,
-    /// Its object's open inodes.
+    /// The open inodes of the object.
     pub(super) family: Arc<Family>,
-    /// Whether the kernel is known to have pages of the inode, so that it need not be noted again.
+    /// Whether it is already noted that the kernel has pages of the inode.
     mapped: AtomicBool,
     selection: Option<Selection>,
     handle: Arc<Handle>,
@@ -56,12 +56,12 @@ pub(super) struct OpenFile {
     other: OnceLock<Arc<Handle>>,
     views: Views,
     mount: Weak<Shared>,
-    /// Locks that end with it, once it is released.
+    /// Locks that end with this file, once it is released.
     closing: OnceLock<Vec<(LockKind, LockOwner)>>,
     over: bool,
 }
 
-/// What is to be done when nobody works on an open file any more.
+/// The work that remains when the last reference to an open file is dropped.
 pub(super) struct Ending {
     handles: [Option<Arc<Handle>>; 2],
     family: Arc<Family>,
@@ -72,8 +72,8 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Flushes what was written and ends the handles, and after that the locks: whoever gets one finds what was written
-    /// under it. Nobody hears an error, so it is only logged.
+    /// Flushes dirty data, ends the handles, and then the locks: the next holder of a lock sees the writes made under
+    /// it. No caller can receive an error, so it is only logged.
     pub(super) fn run(self, shared: &Shared) {
         for handle in self.handles.into_iter().flatten() {
             if let Err(error) = handle.release() {
@@ -117,7 +117,7 @@ impl OpenFile {
         }
     }
 
-    /// It is released; says whether any locks end with it.
+    /// Marks the file as released; returns whether any locks end with it.
     pub(super) fn close(&self, client: &Arc<Client>) -> bool {
         let locks = client.closing_locks(&self.lock_file(), self.id);
         let any = !locks.is_empty();
@@ -127,7 +127,7 @@ impl OpenFile {
         any
     }
 
-    /// What ends it, by whoever had the last of it; once.
+    /// The work that ends the file; `None` after the first call.
     pub(super) fn ending(&mut self) -> Option<Ending> {
         if std::mem::replace(&mut self.over, true) {
             return None;
@@ -142,7 +142,7 @@ impl OpenFile {
         })
     }
 
-    /// What its locks are on.
+    /// The file that its locks are on.
     pub(super) fn lock_file(&self) -> LockFile {
         LockFile {
             ino: self.object,
@@ -150,7 +150,7 @@ impl OpenFile {
         }
     }
 
-    /// A lock is about to be asked for through it.
+    /// Notes that a lock is about to be requested through this file.
     pub(super) fn note_locker(&self, client: &Client) {
         client.note_locker(self.id, &self.handle);
     }
@@ -165,13 +165,13 @@ impl OpenFile {
         &self.views
     }
 
-    /// The handle for reads, seeks and whatever else has a place.
+    /// The handle for reads, seeks and other operations with an explicit offset.
     pub(super) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 
-    /// The handle for a write that appends, or that has a place, if it is there already. A selection has
-    /// no end to append to: its writes have a place whatever the flags say.
+    /// The handle for a write that appends, or that has an explicit offset, if it is open already. A selection cannot
+    /// be appended to: its writes have an offset whatever the flags are.
     pub(super) fn ready_writer(&self, append: bool) -> Option<&Arc<Handle>> {
         let append = append && self.selection.is_none();
         if append == self.appends {
@@ -181,7 +181,7 @@ impl OpenFile {
         }
     }
 
-    /// The same; opens it, which asks the metadata service, if need be.
+    /// The same; opens the handle if necessary, which asks the metadata service.
     pub(super) fn writer(
         &self,
         client: &Arc<Client>,
@@ -196,30 +196,30 @@ impl OpenFile {
         };
         let made = client.open(self.object, mode, self.selection.as_ref())?;
         if let Err(unused) = self.other.set(made) {
-            // Somebody was faster.
+            // Another thread was faster.
             unused.release()?;
         }
         Ok(self.other.get().unwrap_or(&self.handle))
     }
 
-    /// Notes, before its bytes are read, that the kernel is about to have a page of the inode.
+    /// Notes, before its bytes are read, that the kernel is about to cache a page of the inode.
     pub(super) fn note_mapped(&self) {
         if !self.mapped.swap(true, Ordering::AcqRel) {
             self.family.mark_mapped(self.inode);
         }
     }
 
-    /// Whether a close would have to write anything.
+    /// Whether a close would have to write anything back.
     pub(super) fn has_dirty(&self) -> bool {
         self.handle.has_dirty() || self.other.get().is_some_and(|other| other.has_dirty())
     }
 
-    /// As `close(2)`.
+    /// Flushes, as `close(2)` does.
     pub(super) fn flush(&self) -> Result<(), FsError> {
         self.each(Handle::flush)
     }
 
-    /// As `fsync(2)`.
+    /// Syncs, as `fsync(2)` does.
     pub(super) fn fsync(&self) -> Result<(), FsError> {
         self.each(Handle::fsync)
     }
@@ -232,7 +232,7 @@ impl OpenFile {
     }
 }
 
-/// The last to work on it may be anybody: it ends on a thread that may wait.
+/// Any thread may drop the last reference: the file ends on a thread that may block.
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if let (Some(shared), Some(ending)) = (self.mount.upgrade(), self.ending()) {

@@ -1,7 +1,7 @@
-//! The mount point: is it one, is it free, and what is there now?
+//! Checks of the mount point: that it exists and is free, and what is mounted there.
 //!
-//! A mount whose daemon has died leaves its mount point behind: every access says "Transport endpoint is
-//! not connected". Such a mount is of no use to anybody and is detached, with a warning, before a new one.
+//! A mount whose daemon has died leaves its mount point behind: every access returns "Transport endpoint is not
+//! connected". Such a mount is useless and is detached, with a warning, before a new mount.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use super::device;
 use super::error::MountError;
 
-/// A mount point can have been mounted over several times; more often than this is not by accident.
+/// A mount point may have been mounted over several times; this is the most that is cleaned up.
 const STALE_AT_MOST: usize = 16;
 
-/// Makes sure that `path` is a directory to mount on, and says what it is really called.
+/// Checks that `path` is a directory to mount on, and returns its canonical path.
 pub(super) fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     let shown = || path.to_path_buf();
     let mut stale = 0;
@@ -60,18 +60,18 @@ fn is_stale(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
-/// A line of the table of mounts.
+/// An entry of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mounted {
     /// `major:minor` of its device.
     pub(super) device: String,
     /// Type of the filesystem.
     pub(super) kind: String,
-    /// What was mounted, by its own account.
+    /// The source, as the filesystem reports it.
     pub(super) source: String,
 }
 
-/// What is mounted at `point`, on top if there is more than one.
+/// The filesystem mounted at `point`; the topmost, if there are several.
 pub(super) fn mounted_at(point: &Path) -> Option<Mounted> {
     match std::fs::read("/proc/self/mountinfo") {
         Ok(table) => find(&table, point),
@@ -108,7 +108,7 @@ fn parse(line: &[u8]) -> Option<(PathBuf, Mounted)> {
     Some((PathBuf::from(point), mounted))
 }
 
-/// Blanks and the like are written as `\040` in the table.
+/// Decodes `\040` and the like, which stand for blanks in the table.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_mount_points_are_told_apart() {
+    fn unusable_mount_points_have_different_errors() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");
         assert!(matches!(prepare(&missing), Err(MountError::Missing { .. })));

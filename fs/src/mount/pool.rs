@@ -1,13 +1,13 @@
-//! Worker threads for requests that would keep a session thread waiting.
+//! Worker threads for requests that would block a session thread.
 //!
-//! A session thread hands over a job, which owns its reply, and takes the next request from the kernel.
-//! The queue is bounded: when it is full, the session thread waits, and with it the programs. That cannot
-//! lock up, because a job never waits for the kernel or for another job: invalidations, which do wait for
-//! the kernel, have a pool of their own (`inval.rs`) and hand a job back when they are done. Their queue
-//! has no bound: a session thread that waited there could be the one the kernel needs to go on.
+//! A session thread submits a job, which owns its reply, and takes the next request from the kernel. The queue of
+//! `workers` is bounded: when it is full, the session thread waits, and with it the programs. That cannot deadlock,
+//! because its jobs never wait for the kernel or for another job. Invalidations, which do wait for the kernel, have a
+//! pool of their own (`inval.rs`) and submit a job when they are done. Its queue is unbounded: a session thread that
+//! waited there could be the one that the kernel needs to make progress.
 //!
-//! Threads are started when there is work and no idle one, up to the limit, and stay. A job that panics is
-//! logged and costs nothing but itself: its reply is dropped on the way out, which answers `EIO`.
+//! Threads are started when there is work and none is idle, up to the limit, and then stay. A job that panics is logged
+//! and affects no other: unwinding drops its reply, which answers `EIO`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,20 +20,20 @@ use parking_lot::{Condvar, Mutex};
 
 use super::guard::guarded;
 
-/// A piece of work that owns all it needs.
+/// A job, which owns all it needs.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Jobs that may wait for each worker before those who bring more must wait themselves.
+/// Queued jobs per worker before submitters must wait.
 const QUEUE_PER_WORKER: usize = 64;
 
-/// The pool; see the module's head.
+/// The pool; see the module documentation.
 pub(super) struct Pool {
     queue: Arc<Queue>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     limit: usize,
     name: &'static str,
-    /// Where its threads may run: a session thread that starts one may stay on one processor
-    /// (`own_processors`).
+    /// The processors its threads may run on. A new thread would inherit those of the session thread that starts it,
+    /// which may be bound to a single one (`own_processors`).
     processors: Option<CpuSet>,
 }
 
@@ -58,7 +58,7 @@ impl Pool {
         Pool::with_capacity(name, limit, limit.max(1) * QUEUE_PER_WORKER)
     }
 
-    /// The same with a queue that takes everything at once.
+    /// The same with an unbounded queue.
     pub(super) fn unbounded(name: &'static str, limit: usize) -> Pool {
         Pool::with_capacity(name, limit, usize::MAX)
     }
@@ -78,7 +78,7 @@ impl Pool {
         }
     }
 
-    /// Hands over a job; waits while the queue is full. After [`Pool::stop`] the job runs here and now.
+    /// Queues a job; waits while the queue is full. After [`Pool::stop`] the job runs on the caller's thread.
     pub(super) fn submit(&self, job: Job) {
         let mut state = self.queue.state.lock();
         while state.jobs.len() >= self.queue.capacity && !state.ending {
@@ -116,7 +116,7 @@ impl Pool {
         Ok(())
     }
 
-    /// No thread could be had: the other workers take the job, and if there are none, this one does.
+    /// Handles a failed thread start: the other workers take the job, or, if there are none, this thread does.
     fn do_without_worker(&self, error: &io::Error) {
         tracing::warn!(%error, "no more threads for {}", self.name);
         let mut state = self.queue.state.lock();
@@ -131,7 +131,7 @@ impl Pool {
         }
     }
 
-    /// Finishes what was handed over, then ends and joins the threads.
+    /// Finishes all queued jobs, then ends and joins the threads.
     pub(super) fn stop(&self) {
         self.queue.state.lock().ending = true;
         self.queue.work.notify_all();
@@ -145,14 +145,14 @@ impl Pool {
     }
 }
 
-/// Where the calling thread may run; `None` if it cannot be told.
+/// The processors that the calling thread may run on; `None` if they cannot be read.
 fn processors() -> Option<CpuSet> {
     sched_getaffinity(Pid::from_raw(0))
-        .inspect_err(|error| tracing::debug!(%error, "no processors of a thread can be told"))
+        .inspect_err(|error| tracing::debug!(%error, "cannot read the processors of a thread"))
         .ok()
 }
 
-/// Lets the calling thread run there.
+/// Restricts the calling thread to `processors`.
 fn run_on(processors: &CpuSet, name: &str) {
     if let Err(error) = sched_setaffinity(Pid::from_raw(0), processors) {
         tracing::debug!(%error, "a thread of {name} stays where it was started");
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_handed_over_is_done_before_stop_returns() {
+    fn every_submitted_job_is_done_before_stop_returns() {
         let pool = Pool::new("test-pool", 3);
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..1000 {

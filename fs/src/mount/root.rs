@@ -1,8 +1,9 @@
-//! The root while the metadata service is away.
+//! The attributes of the root while the metadata service is down.
 //!
-//! Every path begins with the root, also those of `.slabfs`, which tell what is the matter when the service is away.
-//! So whoever asks for the attributes of the root is then told what they were last; whatever lies below waits. Who
-//! has asked before that was known is answered when it is ([`Caches::drop_all`](crate::client::Caches::drop_all)).
+//! Every path begins with the root, also those of `.slabfs`, which report the problem when the service is down. So a
+//! `getattr` of the root then returns the last known attributes; requests for anything below it wait. A request that
+//! came before the outage was detected is answered when it is detected
+//! ([`Caches::drop_all`](crate::client::Caches::drop_all)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,26 +13,26 @@ use parking_lot::Mutex;
 
 use super::shared::Shared;
 
-/// What is known of the root, and who waits to hear of it.
+/// The last known attributes of the root, and the requests that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Root(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// As the kernel was told last.
+    /// The attributes that the kernel was given last.
     last: Option<FileAttr>,
     asked: HashMap<u64, ReplyAttr>,
     next: u64,
 }
 
-/// Somebody waits to hear of the root; gets an error if this is dropped.
+/// A waiting request for the root's attributes; dropping this answers it with an error.
 pub(super) struct Asked {
     root: Arc<Root>,
     number: u64,
 }
 
 impl Asked {
-    /// What is to be answered with, unless it has been meanwhile.
+    /// The reply, unless the request has been answered meanwhile.
     pub(super) fn take(&self) -> Option<ReplyAttr> {
         self.root.0.lock().asked.remove(&self.number)
     }
@@ -59,12 +60,12 @@ impl Root {
         self.0.lock().asked.contains_key(&asked.number)
     }
 
-    /// The kernel is told of it.
+    /// Records the attributes that the kernel is given.
     pub(super) fn note(&self, attr: &FileAttr) {
         self.0.lock().last = Some(*attr);
     }
 
-    /// Answers all who wait, if anything is known; they keep nothing of it.
+    /// Answers all waiting requests with the last known attributes, if there are any; the kernel does not cache them.
     pub(super) fn answer_as_it_was(&self) {
         let (last, asked) = {
             let mut state = self.0.lock();
@@ -78,12 +79,12 @@ impl Root {
 }
 
 impl Shared {
-    /// Somebody asks for the attributes of the root, and is answered at once if the service is away; else by whom it
-    /// takes, or when the service is away. Nothing is left to be taken from whoever has been answered: a job for each
-    /// would wait for the service.
+    /// Registers a request for the attributes of the root. If the service is down and attributes are known, it is
+    /// answered at once, and `None` is returned: a job for it would only wait for the service. Otherwise the caller
+    /// answers it, or [`Root::answer_as_it_was`] does when the service goes down.
     pub(super) fn ask_for_root(&self, reply: ReplyAttr) -> Option<Asked> {
         let asked = self.root.ask(reply);
-        // After that: the service may be found to be away in between.
+        // After the registration: the outage may be detected in between.
         if self.client.lapsed() {
             self.root.answer_as_it_was();
         }

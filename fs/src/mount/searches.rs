@@ -1,8 +1,8 @@
-//! Listings of searches under way.
+//! Listings of searches in progress.
 //!
-//! A listing comes in pieces, each asked for by an offset. The pages of a search have cursors that are
-//! no offsets; so where each lister stands is remembered here, for few listers. Who is not remembered,
-//! or goes back, has his search begun anew and read up to where he was.
+//! A directory is listed in parts, each requested by an offset, but the pages of a search have cursors that are not
+//! offsets. So the position of each lister is remembered here, for a few listers. For a lister that is not remembered,
+//! or that seeks back, the search starts from scratch and is read up to the offset.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use slabfs_mdserver::api::Hit;
 
 use crate::client::{Client, FsError, Search};
 
-/// Listers remembered.
+/// Listers that are remembered.
 const LISTERS: usize = 32;
-/// Hits asked for at a time: what a lister keeps in memory.
+/// Hits per request: the number that a lister holds in memory.
 const PAGE: u32 = 256;
 
-/// Whose listing it is.
+/// Identifies a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lister {
-    /// The folder.
+    /// The directory.
     pub(super) inode: u64,
     /// The user.
     pub(super) uid: u32,
@@ -27,26 +27,26 @@ pub(super) struct Lister {
     pub(super) pid: u32,
 }
 
-/// Where a lister stands.
+/// The position of a lister.
 #[derive(Debug, Default)]
 struct Standing {
-    /// Which hit is the first of `hits`.
+    /// The number of the first of `hits`.
     at: u64,
     hits: Vec<Hit>,
     next: Option<Vec<u8>>,
-    /// The first page was asked for.
+    /// The first page was requested.
     begun: bool,
 }
 
-/// The listers that are remembered.
+/// The remembered listers.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
     listers: Mutex<VecDeque<(Lister, Standing)>>,
 }
 
 impl Searches {
-    /// Gives the hits of `search` from the one with number `from` on to `add`, with the number behind
-    /// each, until it says that there is no more room.
+    /// Gives the hits of `search`, from number `from` on, to `add`, each with the number after it, until `add` returns
+    /// true: the reply is full.
     pub(super) fn list(
         &self,
         client: &Client,

@@ -1,11 +1,13 @@
-//! Which inodes have a set-user-id or set-group-id bit, as far as this mount has seen.
+//! Tracks which inodes have a set-user-id or set-group-id bit, as far as this mount has seen.
 //!
-//! A write by somebody without `CAP_FSETID` takes these bits off. The kernel marks such writes and leaves the rest to
-//! us; a truncate, a fallocate or a copy it does not mark, so there the process is looked at. Set-group-id without
-//! execution by the group goes only if who writes is not of that group, as in Linux since 6.2; of truncates and so on the
-//! kernel takes the other bits off itself. Asking the metadata service for the mode at each of them would cost every small write of
-//! every user a round trip, and mostly there is no such file at all. So the mount remembers the numbers of
-//! those whose attributes it has shown with a bit set; a file nobody has looked up cannot be written to.
+//! A write by a process without `CAP_FSETID` clears these bits. The kernel marks such writes and leaves the rest to the
+//! filesystem. It does not mark a truncate, a fallocate or a copy, so there the process's capabilities are checked.
+//! Set-group-id without group execution is cleared only if the writer is not in that group, as in Linux since 6.2; the
+//! kernel itself clears the other bits for truncates and the like.
+//!
+//! Asking the metadata service for the mode each time would cost every small write of every user a round trip, and
+//! mostly there is no such file. So the mount remembers the inodes whose attributes it has shown with a bit set; a file
+//! that was never looked up cannot be written to.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +17,7 @@ use slabfs_mdserver::api::{Attr, Ino, Kind};
 
 const SETID: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// The inodes that have been seen with such a bit.
+/// The inodes seen with such a bit.
 #[derive(Debug, Default)]
 pub(super) struct SetIds {
     count: AtomicUsize,
@@ -23,7 +25,7 @@ pub(super) struct SetIds {
 }
 
 impl SetIds {
-    /// Takes note of attributes that pass by.
+    /// Records the bits of attributes that the mount shows.
     pub(super) fn note(&self, attr: &Attr) {
         let set = attr.kind == Kind::Object && attr.mode & SETID != 0;
         if !set && self.count.load(Ordering::Acquire) == 0 {
@@ -38,13 +40,13 @@ impl SetIds {
         self.count.store(seen.len(), Ordering::Release);
     }
 
-    /// Whether a write to the object has to take bits off.
+    /// Whether a write to the object has to clear bits.
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.seen.lock().contains(&ino)
     }
 }
 
-/// The mode after a write by somebody without `CAP_FSETID`, who is in the file's group or not.
+/// The mode after a write by a process without `CAP_FSETID`; `member`: it is in the file's group.
 pub(super) fn without(mode: u32, member: bool) -> u32 {
     let mut left = mode & !libc::S_ISUID;
     if mode & libc::S_IXGRP != 0 || !member {
@@ -53,7 +55,7 @@ pub(super) fn without(mode: u32, member: bool) -> u32 {
     left
 }
 
-/// Whether a process has `CAP_FSETID`, in this process's user namespace. One that cannot be looked at has not.
+/// Whether a process has `CAP_FSETID`, in this process's user namespace; false if that cannot be read.
 pub(super) fn may_set_ids(pid: u32) -> bool {
     const CAP_FSETID: u64 = 4;
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_takes_the_bits_that_posix_says() {
+    fn a_write_clears_the_bits_that_posix_names() {
         for member in [false, true] {
             assert_eq!(without(0o6755, member), 0o755);
             assert_eq!(without(0o4600, member), 0o600);

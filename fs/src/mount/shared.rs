@@ -1,4 +1,4 @@
-//! The state of a mount that its operations share.
+//! The state of a mount that its operations share, and changes of bytes that are visible through several inodes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use super::searches::Searches;
 use super::setid::{SetIds, may_set_ids, without};
 use super::viewed::Room;
 
-/// How long the kernel may keep what it is told while nobody else can change it.
+/// How long the kernel may cache names and attributes while no other client can change them.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// Requests that may wait for rights at a time.
+/// Requests that may wait for rights at the same time.
 const MOST_WAITING: usize = 8192;
 
-/// Everything a request may need.
+/// The state that all requests share.
 pub(super) struct Shared {
     pub(super) client: Arc<Client>,
     pub(super) nodes: Nodes,
@@ -47,27 +47,27 @@ pub(super) struct Shared {
     pub(super) view_room: Room,
     pub(super) buffers: Arc<Buffers>,
     pub(super) pool: Pool,
-    /// Threads of requests that may wait for rights or for the kernel to drop pages, and of its reads of pages:
-    /// they may be as many as there are requests, since what they wait for may be another one of them.
+    /// Threads of requests that may wait for rights or for the kernel to drop pages, and of the kernel's reads of
+    /// pages. There may be as many as requests, since a request may wait for another one.
     pub(super) waits: Pool,
-    /// Threads of the kernel's writes of pages: those never wait for anything but servers.
+    /// Threads of the kernel's writes of pages, which never wait for anything but servers.
     pub(super) writebacks: Pool,
     pub(super) page_writes: Arc<PageWrites>,
-    /// Open `.slabfs/call`, and the threads of these and of listings of searches.
+    /// Open `.slabfs/call`, and the threads that run these and list searches.
     pub(super) calls: Calls,
     pub(super) inval: Inval,
     pub(super) interrupts: Interrupts,
-    /// Numbers for open files.
+    /// The next number of an open file.
     pub(super) next_open: AtomicU64,
-    /// Whom hidden files belong to.
+    /// The owner of hidden files.
     pub(super) owner: (u32, u32),
     pub(super) mounted: Time,
     pub(super) root: Arc<Root>,
-    /// Listings of searches.
+    /// Listings of searches in progress.
     pub(super) searches: Searches,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
     pub(super) uid: u32,
@@ -76,7 +76,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Who sent a request.
+    /// The sender of a FUSE request.
     pub(super) fn of(request: &Request) -> Caller {
         Caller {
             uid: request.uid(),
@@ -86,7 +86,7 @@ impl Caller {
     }
 }
 
-/// An inode as the kernel is told of it.
+/// The attributes of an inode that the kernel is given, and how long it may cache them.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
     pub(super) attr: FileAttr,
@@ -95,8 +95,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Found under this name. A name with `@[` means something else as soon as a file before it comes or goes, so the
-    /// kernel keeps none.
+    /// The result of a lookup under this name. A name with `@[` changes its meaning when the file named by the part
+    /// before it is created or removed, so the kernel does not cache it.
     pub(super) fn named(mut self, name: &[u8]) -> Shown {
         if has_mark(name) {
             self.name_ttl = Duration::ZERO;
@@ -134,8 +134,8 @@ impl Shared {
         }
     }
 
-    /// Where a request goes that touches bytes of an object and cannot be answered at once. Once a file was
-    /// mapped it may have to wait for the kernel (`client/rights/page_overlap.rs`), which may need a thread.
+    /// The pool for a request that touches bytes of an object and cannot be answered at once. Once a file was mapped,
+    /// the request may have to wait for the kernel (`client/rights/page_overlap.rs`), which may need a thread.
     pub(super) fn for_bytes(&self) -> &Pool {
         match self.client.strict() || self.families.any_was_mapped() {
             true => &self.waits,
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// How long the kernel may keep a name, or its absence.
+    /// How long the kernel may cache a name, or its absence.
     pub(super) fn name_ttl(&self) -> Duration {
         if self.client.alone() {
             KEEP
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// What a number of the mount stands for.
+    /// The node of an inode number.
     pub(super) fn node(&self, inode: u64) -> Outcome<Node> {
         match self.nodes.get(inode) {
             Some(node) => Ok(node),
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// The object, directory or other inode of the metadata service behind a number.
+    /// The object, directory or other inode of the metadata service with this number.
     pub(super) fn plain(&self, inode: u64) -> Outcome<Ino> {
         match self.node(inode)? {
             Node::Plain(ino) => Ok(ino),
@@ -174,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// An inode of the metadata service as the kernel is told of it.
+    /// The kernel's view of an inode of the metadata service.
     pub(super) fn shown(&self, entry: &Entry) -> Shown {
         let attr = &entry.attr;
         self.setids.note(attr);
@@ -188,8 +188,8 @@ impl Shared {
         }
     }
 
-    /// A selection as the kernel is told of it. Nothing is kept: its name hangs on another name, that of
-    /// the object, and its times on writes to another inode.
+    /// The kernel's view of a selection. Nothing is cached: its name depends on another name, that of the object, and
+    /// its times on writes to another inode.
     pub(super) fn shown_selection(
         &self,
         number: u64,
@@ -205,7 +205,7 @@ impl Shared {
         })
     }
 
-    /// Something hidden as the kernel is told of it; `repeats` is what it stands for, if anything.
+    /// The kernel's view of a hidden inode; `repeats` are the attributes of the inode that it mirrors, if any.
     pub(super) fn shown_hidden(
         &self,
         number: u64,
@@ -239,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// The attributes of an inode as the kernel is told of them.
+    /// The kernel's view of any inode.
     pub(super) fn attributes(&self, inode: u64) -> Outcome<Shown> {
         match self.node(inode)? {
             Node::Plain(ino) => {
@@ -262,8 +262,8 @@ impl Shared {
         }
     }
 
-    /// What was found of an inode, or what is remembered of it, with these attributes set, if it was removed: the kernel
-    /// asks only for what somebody has.
+    /// Returns `found`; for an inode that was removed, the attributes that the metadata service retains, with `set`
+    /// applied: the kernel asks only for inodes that a program still has open.
     pub(super) fn or_removed(
         &self,
         ino: Ino,
@@ -276,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// Takes the bits off that a write takes off by `caller`, who has no `CAP_FSETID`; says whether there were any.
+    /// Clears the bits that a write by `caller`, which has no `CAP_FSETID`, clears; returns whether there were any.
     pub(super) fn drop_setid(&self, object: Ino, caller: Caller) -> Result<bool, FsError> {
         let Attr { mode, gid, .. } = self.client.getattr(object)?.attr;
         let Caller { uid, gid: own, pid } = caller;
@@ -293,16 +293,16 @@ impl Shared {
         Ok(true)
     }
 
-    /// Does so after a change of bytes that the kernel does not mark: a truncate, a fallocate, a copy.
+    /// The same after changes of bytes that the kernel does not mark: a truncate, a fallocate, a copy.
     pub(super) fn drop_setid_unmarked(&self, object: Ino, caller: Caller) -> Result<bool, FsError> {
         Ok(self.setids.has(object)
             && !may_set_ids(caller.pid)
             && self.drop_setid(object, caller)?)
     }
 
-    /// Changes bytes of `object` through `inode` (`None`: not through an inode, so that all of them are
-    /// told), and then answers; other inodes that may have pages of the object write them back before and
-    /// drop them after. See `inval.rs` for the order, and for why nothing here waits.
+    /// Changes bytes of `object` through `inode` (`None`: through none, so that all inodes drop their pages), and then
+    /// answers. Other inodes that may have pages of the object write them back before and drop them after. `inval.rs`
+    /// documents the order, and why nothing here waits.
     pub(super) fn change_bytes<T: Send + 'static>(
         self: &Arc<Self>,
         object: Ino,
@@ -319,7 +319,7 @@ impl Shared {
         });
     }
 
-    /// Has the kernel write back and drop its pages of `inodes`, and runs `then` after that.
+    /// Makes the kernel write back and drop its pages of `inodes`, and then runs `then`.
     pub(super) fn after_pages(
         self: &Arc<Self>,
         inodes: Vec<u64>,
@@ -352,14 +352,14 @@ impl Shared {
             .forget(after, Forget::Pages, Some(Box::new(then)));
     }
 
-    /// A request was ended before its answer (`killed.rs`): what it did, the kernel takes for not done.
+    /// A request was ended before its answer (`killed.rs`): the kernel assumes that it has done nothing.
     pub(super) fn answered_late(&self) {
         if !self.name_ttl().is_zero() {
             self.inval.forget_names_soon(self.families.inodes());
         }
     }
 
-    /// Lets the kernel forget the attributes of `inode`, and then answers.
+    /// Makes the kernel drop the cached attributes of `inode`, and then answers.
     pub(super) fn forget_attributes(&self, inode: u64, answer: impl FnOnce() + Send + 'static) {
         self.inval
             .forget(vec![inode], Forget::Attributes, Some(Box::new(answer)));
@@ -384,9 +384,9 @@ impl Caches for Shared {
 
     fn drop_pages(&self, ino: Ino, bytes: Range<u64>) {
         for inode in self.families.mapped(ino, None) {
-            // A selection's bytes are others.
-            let whole = 0..u64::MAX;
-            let bytes = if inode == ino.0 { bytes.clone() } else { whole };
+            // A selection has other byte offsets than the object, so all its pages are dropped.
+            let all = 0..u64::MAX;
+            let bytes = if inode == ino.0 { bytes.clone() } else { all };
             self.inval.drop_now(inode, bytes);
         }
     }

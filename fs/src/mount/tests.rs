@@ -1,7 +1,7 @@
-//! A real mount over services in this process, in the two forms a mount knows: everything at hand, where
-//! session threads answer, and everything behind sockets, where the pool does.
+//! Tests of a real mount over services in this process, in two forms: all services in-process, where session threads
+//! answer, and all behind sockets, where the pool answers.
 //!
-//! Each needs `/dev/fuse`. Where it is missing they say so and pass, except under `CI=true`.
+//! Each test needs `/dev/fuse`. Where that is missing, a test reports so and succeeds, except under `CI=true`.
 
 mod arrays;
 mod call;

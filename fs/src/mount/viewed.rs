@@ -1,14 +1,15 @@
-//! The view of an open file: the bytes that a batch selects, packed, in place of the object's.
+//! The view of an open file: reads and writes go to the bytes that a batch selects, packed, instead of the object's.
 //!
-//! A program sets it by `ioctl` (`ops/ioctl.rs`), in parts. It belongs to the open file, so that duplicates of the
-//! descriptor share it and other opens of the file know nothing of it. Files are open with `FOPEN_DIRECT_IO`: every
-//! read and write of the program comes here, with the packed offset the program means. What the kernel reads and
-//! writes of pages is the object's: a mapping has no view.
+//! A program sets it by `ioctl` (`ops/ioctl.rs`), in parts. It belongs to the open file, so duplicates of the
+//! descriptor share it and other opens of the file are not affected. Files are open with `FOPEN_DIRECT_IO`, so every
+//! read and write of the program arrives here with the packed offset that the program means. Pages that the kernel
+//! reads and writes are the object's: a mapping has no view.
 //!
-//! A request that has begun goes on with the view it found.
+//! A request that has begun continues with the view that it found.
 //!
-//! Views are memory that programs ask for, so all of a mount have a bound together, and those of one user a part of it
-//! ([`Room`]): a node is about 270 bytes, looked through. Those that have come count, not those that are announced.
+//! Views are memory that programs allocate, so all views of a mount are limited together, and those of one user to a
+//! part of that ([`Room`]): a parsed node is about 270 bytes. Nodes count when they arrive, not when they are
+//! announced.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,21 +24,21 @@ use crate::view::pattern::{Gathering, Part, Pattern, PatternError, Unit};
 
 /// Nodes that all views of a mount may have together.
 const ROOM: usize = 1 << 20;
-/// Nodes that all views of one user may have, other than root: nobody takes all the room.
+/// Nodes that all views of one user other than root may have: no user takes all the room.
 const SHARE: usize = ROOM / 4;
 
-/// How many nodes the views of a mount have.
+/// The number of nodes of a mount's views.
 #[derive(Debug, Default)]
 pub(super) struct Room(Arc<Mutex<Used>>);
 
 #[derive(Debug, Default)]
 struct Used {
     all: usize,
-    /// Of each user that has any.
+    /// The nodes of each user that has any.
     by_user: HashMap<u32, usize>,
 }
 
-/// Nodes that are counted until this is dropped.
+/// Counted nodes; dropping this releases them.
 #[derive(Debug)]
 struct Counted {
     used: Arc<Mutex<Used>>,
@@ -46,7 +47,7 @@ struct Counted {
 }
 
 impl Room {
-    /// A view of a user, which has no nodes yet.
+    /// Begins the count of a new view of a user, with no nodes.
     fn begin(&self, user: u32) -> Counted {
         Counted {
             used: self.0.clone(),
@@ -57,7 +58,7 @@ impl Room {
 }
 
 impl Counted {
-    /// Counts so many nodes more, if there is room for them.
+    /// Counts `nodes` more, if there is room for them.
     fn add(&mut self, nodes: usize) -> Outcome<()> {
         let mut used = self.used.lock();
         let all = used.all.saturating_add(nodes);
@@ -91,7 +92,7 @@ impl Drop for Counted {
     }
 }
 
-/// A view, looked through.
+/// A view, validated and planned.
 #[derive(Debug)]
 pub(super) struct Viewed {
     pattern: Pattern,
@@ -99,7 +100,7 @@ pub(super) struct Viewed {
     _counted: Option<Counted>,
 }
 
-/// The place of a view in an open file; most files never have one, and then it is a pointer.
+/// The view of an open file. Most files never have one; then this is a null pointer.
 #[derive(Debug, Default)]
 pub(super) struct Views(OnceLock<Box<Set>>);
 
@@ -109,7 +110,7 @@ struct Set {
     gathering: Mutex<Begun>,
 }
 
-/// A view of which not all parts have come.
+/// A view of which some parts are missing.
 #[derive(Debug, Default)]
 struct Begun {
     parts: Gathering,
@@ -117,7 +118,7 @@ struct Begun {
 }
 
 impl Viewed {
-    /// Looks a pattern through; `elem` is the size of an element in bytes.
+    /// Validates a pattern and plans it; `elem` is the size of an element in bytes.
     fn new(pattern: Pattern, elem: u64, counted: Option<Counted>) -> Result<Viewed, PatternError> {
         let unit = match pattern.unit {
             Unit::Bytes => 1,
@@ -131,18 +132,18 @@ impl Viewed {
         })
     }
 
-    /// Its batch; the buffer of it is the packed bytes.
+    /// The plan of its batch, whose buffer is the packed bytes.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The packed bytes `offset..offset + len`, as far as there are any.
+    /// The packed bytes `offset..offset + len`, clipped to the size of the view.
     pub(super) fn range(&self, offset: u64, len: u64) -> Range<u64> {
         let end = self.plan.bytes();
         offset.min(end)..offset.saturating_add(len).min(end)
     }
 
-    /// The part of its pattern that begins at a node, as a program gets it.
+    /// The part of its pattern that begins at node `first`, in the format of the `ioctl`.
     pub(super) fn part(&self, first: u32) -> Vec<u8> {
         self.pattern.part(first, self.plan.bytes())
     }
@@ -154,9 +155,9 @@ impl Views {
         self.0.get()?.current.read().clone()
     }
 
-    /// Takes a part of a view in that a user sends, and sets the view if that was the last part.
+    /// Accepts a part of a view that a user sends, and sets the view if that was the last part.
     pub(super) fn take(&self, part: Part, elem: u64, room: &Room, user: u32) -> Outcome<()> {
-        // Held until the view is set: of two that are sent at the same time one is set as a whole.
+        // Held until the view is set: of two that are sent concurrently, one is set completely.
         let set = self.0.get_or_init(Box::default);
         let mut begun = set.gathering.lock();
         if part.first == 0 {
@@ -181,7 +182,7 @@ impl Views {
         }
     }
 
-    /// Takes the view off.
+    /// Removes the view.
     pub(super) fn clear(&self) {
         let Some(set) = self.0.get() else { return };
         let mut begun = set.gathering.lock();
@@ -229,9 +230,9 @@ mod tests {
         assert_eq!((used.all, used.by_user.len()), (0, 0));
     }
 
-    /// A user has a share, which other users cannot take.
+    /// A user has a quota, which other users cannot take.
     #[test]
-    fn a_user_has_a_share() {
+    fn a_user_has_a_quota() {
         let room = Room::default();
         let mut one = room.begin(1);
         one.add(SHARE).expect("a share");
@@ -243,9 +244,9 @@ mod tests {
         room.begin(1).add(SHARE).expect("given back");
     }
 
-    /// Nodes that are announced take no room until they come.
+    /// Announced nodes take no room until they arrive.
     #[test]
-    fn what_has_not_come_takes_no_room() {
+    fn missing_parts_take_no_room() {
         let room = Room::default();
         let begun: Vec<Views> = (0..100)
             .map(|_| {
@@ -257,7 +258,7 @@ mod tests {
         let views = Views::default();
         views.take(part(3, 3), 1, &room, 1).expect("room");
         assert_eq!(room.0.lock().all, 3);
-        // A part that is out of turn ends what was begun.
+        // A part out of order discards the view that was begun.
         let mut late = part(5, 2);
         views.take(part(5, 2), 1, &room, 1).expect("room");
         late.first = 3;

@@ -1,6 +1,6 @@
-//! A filesystem that only this process uses: metadata service and one data server in a directory, by direct calls.
+//! A filesystem used only by this process: metadata service and one data server in a directory, by direct calls.
 //!
-//! It keeps what `slabfs up --data DIR` keeps, so that either can open what the other left; one at a time.
+//! It has the format of `slabfs up --data DIR`, so that either can open the other's directory; one at a time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use slabfs_objstore::store::{LocalOptions, LocalStore};
 use super::error::{Error, ErrorKind};
 use crate::client::{Client, ClientOptions};
 
-/// How long the data server may take to be known to the metadata service.
+/// Timeout for the registration of the data server at the metadata service.
 const REGISTERED: Duration = Duration::from_secs(30);
 
-/// What is behind the session of such a filesystem.
+/// The services behind the session of such a filesystem.
 pub(super) struct Alone {
     service: Arc<Service>,
     heart: Heart,
@@ -27,7 +27,7 @@ pub(super) struct Alone {
 }
 
 impl Alone {
-    /// Opens the directory, which is made if it is missing, and attaches.
+    /// Opens the directory, creating it if it is missing, and attaches.
     pub(super) fn open(dir: &Path) -> Result<(Alone, Arc<Client>), Error> {
         if dir.join("os2").exists() {
             return Err(Error::new(
@@ -101,7 +101,7 @@ impl Alone {
         }
     }
 
-    /// Closes the services with everything on disk; the session has ended.
+    /// Closes the services with everything on disk; the session has ended before.
     pub(super) fn close(self) -> Result<(), Error> {
         self.heart.stop();
         let stored = self.store.sync(&[]);
@@ -116,7 +116,7 @@ impl Alone {
     }
 }
 
-/// Makes a directory that only its owner may enter: what lies in it goes past all permissions.
+/// Creates a directory that only its owner may enter: access to the files in it bypasses all permissions.
 fn make_private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
 

@@ -1,4 +1,4 @@
-//! Where a filesystem is, and how a session attaches to it: as a mount does, without one.
+//! Finds a filesystem and attaches a session to it, as a mount does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use slabfs_objstore::wire::{Key, WireError};
 use super::error::{Error, ErrorKind};
 use crate::client::{Client, ClientOptions, Consistency, FsError};
 
-/// Bytes of `.slabfs/status`; more is some other file.
+/// Maximum size of `.slabfs/status` in bytes; a larger file is something else.
 const STATUS_LIMIT: u64 = 16 << 20;
 
-/// How long a service that did not let a session begin is asked why.
+/// Timeout for asking a service why it refused a session.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The longest I/O timeout: clocks go on from now by so much.
+/// The longest I/O timeout: deadlines are computed from it.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// How to attach to a running filesystem.
@@ -41,9 +41,9 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// To the filesystem whose metadata service listens at `unix:PATH` or `tcp:HOST:PORT`, as `slabfs mount --md`
-    /// takes it; or that is mounted where the path lies which is given instead. A mount by `slabfs up` serves
-    /// others only with `--listen`.
+    /// The filesystem whose metadata service listens at `unix:PATH` or `tcp:HOST:PORT`, as in `slabfs mount --md`; or
+    /// the one that is mounted at the given path or above it. A mount by `slabfs up` serves other processes only with
+    /// `--listen`.
     pub fn to(place: impl AsRef<Path>) -> ConnectOptions {
         ConnectOptions {
             place: place.as_ref().to_owned(),
@@ -53,8 +53,8 @@ impl ConnectOptions {
         }
     }
 
-    /// Whether what is given to be written stays as it is until the call, or the transfer, is over; it does if nothing is
-    /// said, and memory that other languages own may not. Then sums are made of what has come and not of what is sent.
+    /// Whether buffers being written stay unchanged until the call, or the transfer, is over. True by default; memory
+    /// owned by other languages may change. Then checksums are made of the received data and not of the sent data.
     #[must_use]
     pub fn steady_memory(mut self, steady: bool) -> ConnectOptions {
         self.steady = steady;
@@ -68,43 +68,43 @@ impl ConnectOptions {
         self
     }
 
-    /// How long a call waits for a server that is away, 100 ms at least; 30 s if nothing is said.
+    /// How long a call waits for a server that is away, 100 ms at least; 30 s by default.
     #[must_use]
     pub fn io_timeout(mut self, time: Duration) -> ConnectOptions {
         self.client.io_timeout = time;
         self
     }
 
-    /// What this session and others see of each other; strict if nothing is said.
+    /// The coherence between this session and others; strict by default.
     #[must_use]
     pub fn consistency(mut self, consistency: Consistency) -> ConnectOptions {
         self.client.consistency = consistency;
         self
     }
 
-    /// Nothing may be changed.
+    /// Refuses all changes.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> ConnectOptions {
         self.client.read_only = read_only;
         self
     }
 
-    /// Bytes of written data that may wait in memory before writers wait, 1 MiB at least; 256 MiB if nothing is said.
-    /// From half of it on they are written back.
+    /// Maximum amount of dirty data in bytes, beyond which writers block; 1 MiB at least, 256 MiB by default.
+    /// Write-back begins at half of it.
     #[must_use]
     pub fn dirty_limit(mut self, bytes: u64) -> ConnectOptions {
         self.client.dirty_limit = bytes;
         self
     }
 
-    /// Bytes of read data to keep in memory; 64 MiB if nothing is said.
+    /// Size of the read cache in bytes; 64 MiB by default.
     #[must_use]
     pub fn cache(mut self, bytes: u64) -> ConnectOptions {
         self.client.cache_bytes = bytes;
         self
     }
 
-    /// The name of this machine, by which placement `local` finds its servers; the host's if nothing is said.
+    /// The name of this machine, by which placement `local` finds its servers; the host name by default.
     #[must_use]
     pub fn host(mut self, name: impl Into<String>) -> ConnectOptions {
         self.client.host = Some(name.into());
@@ -190,7 +190,7 @@ impl ConnectOptions {
     }
 }
 
-/// Whether a service that could not be used is there and does not let this process in: another key, another user.
+/// Whether a service is reachable but refuses this process: another key, another user.
 fn refused(metadata: &RemoteMd) -> Option<WireError> {
     metadata.greet(LOOK).err().filter(|error| match error {
         WireError::Refused { .. } => true,
@@ -199,7 +199,7 @@ fn refused(metadata: &RemoteMd) -> Option<WireError> {
     })
 }
 
-/// The address that a mount tells of its metadata service.
+/// The address of the metadata service as reported by a mount.
 fn of_mount(path: &Path) -> Result<Addr, Error> {
     let shown = path.display();
     let full = path.canonicalize().map_err(|error| {
@@ -222,9 +222,9 @@ fn of_mount(path: &Path) -> Result<Addr, Error> {
             "{shown} is not on a slabfs mount; give unix:PATH or tcp:HOST:PORT of a metadata service, or a path on a mount"
         )));
     };
-    let told = read(&status)
+    let report = read(&status)
         .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", status.display())))?;
-    match told.get("metadata").and_then(serde_json::Value::as_str) {
+    match report.get("metadata").and_then(serde_json::Value::as_str) {
         Some(addr) => addr
             .parse()
             .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", status.display()))),
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_that_lead_nowhere_say_what_would() {
+    fn errors_of_invalid_places_name_valid_ones() {
         let dir = tempfile::tempdir().unwrap();
         let error = |place: &Path| ConnectOptions::to(place).addr().unwrap_err();
         assert_eq!(error(&dir.path().join("none")).kind(), ErrorKind::NotFound);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_tells_where_its_service_is() {
+    fn a_mount_reports_the_address_of_its_service() {
         let dir = tempfile::tempdir().unwrap();
         let hidden = dir.path().join(".slabfs");
         std::fs::create_dir_all(&hidden).unwrap();

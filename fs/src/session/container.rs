@@ -1,4 +1,4 @@
-//! Containers and what is in them: made, opened, listed, removed, renamed, tagged by name.
+//! Containers and their entries: create, open, list, remove, rename and tag by name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,14 +21,14 @@ use crate::call::tags::tagged;
 use crate::call::{Context, Described};
 use crate::view::name::HIDDEN;
 
-/// Entries that are asked for at once.
+/// Entries a `readdir` request asks for.
 const PAGE: u32 = 1024;
 
-/// The sticky bit: what is in such a container only its owner removes, or the container's.
+/// The sticky bit: only the owner of an entry, or of the container, removes the entry.
 const STICKY: u32 = 0o1000;
 
-/// A container that has been found once: it stays the same one when it is renamed. All paths given to it count from
-/// it, with or without a slash in front; `..` and symbolic links are not followed.
+/// A container, identified by its inode: it stays the same one when it is renamed. All paths given to it are relative
+/// to it, with or without a leading slash; `..` and symbolic links are not followed.
 #[derive(Debug, Clone)]
 pub struct Container {
     session: Session,
@@ -39,17 +39,16 @@ pub struct Container {
 /// An entry of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name, by which it opens.
+    /// Its name, usable in `open`.
     pub name: OsString,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What is to become of the tags of one object or container. Removals come first; removing what is not there is no
-/// error.
+/// Changes to the tags of one object or container. Removals come first; removing a tag that is absent is not an error.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TagEdit {
-    /// Whose.
+    /// The object or container.
     pub path: PathBuf,
     /// Tags to set.
     pub set: Vec<(String, Tag)>,
@@ -57,19 +56,19 @@ pub struct TagEdit {
     pub remove: Vec<String>,
 }
 
-/// A path as it was given, and as messages have it.
+/// A path as given by the caller, and as error messages show it.
 struct Given<'a> {
     context: Context,
     from: Ino,
     relative: &'a [u8],
-    whole: PathText,
+    full: PathText,
 }
 
 impl Given<'_> {
     fn find(&self) -> Result<Entry, Error> {
         Ok(find_below(
             &self.context,
-            &self.whole,
+            &self.full,
             self.from,
             self.relative,
         )?)
@@ -82,13 +81,13 @@ impl Given<'_> {
     }
 
     fn check(&self, entry: &Entry, want: Want) -> Result<(), Error> {
-        Ok(check(&self.context, &self.whole, entry, want)?)
+        Ok(check(&self.context, &self.full, entry, want)?)
     }
 
-    /// The container in which a name is to appear or to go, and the name as it is stored.
+    /// The parent container of a name to create or remove, and the name as it is stored.
     fn place(&self) -> Result<(Entry, Vec<u8>), Error> {
         let (parent, name) =
-            find_parent_below(&self.context, &self.whole, self.from, self.relative)?;
+            find_parent_below(&self.context, &self.full, self.from, self.relative)?;
         if parent.attr.ino == ROOT && name == HIDDEN {
             return Err(Error::new(
                 ErrorKind::Denied,
@@ -99,7 +98,7 @@ impl Given<'_> {
         Ok((parent, name))
     }
 
-    /// Refuses to take somebody else's name out of a sticky container.
+    /// Refuses to remove an entry of another owner from a sticky container.
     fn may_go(&self, parent: &Entry, attr: &Attr) -> Result<(), Error> {
         let caller = &self.context.caller;
         let free = parent.attr.mode & STICKY == 0
@@ -111,14 +110,14 @@ impl Given<'_> {
                 ErrorKind::Denied,
                 format!(
                     "{}: its container is sticky: only the owner of either takes it away",
-                    self.whole
+                    self.full
                 ),
             )),
         }
     }
 
     fn about(&self, error: impl Into<Error>) -> Error {
-        error.into().about(&self.whole)
+        error.into().about(&self.full)
     }
 }
 
@@ -137,24 +136,24 @@ impl Container {
             context: self.session.context()?,
             from: self.ino,
             relative,
-            whole: match rest {
+            full: match rest {
                 b"" => self.path.clone(),
                 rest => PathText::of_bytes(rest).within(&self.path),
             },
         })
     }
 
-    /// The session it is of.
+    /// The session the container belongs to.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Its path from the root when it was found.
+    /// Its path from the root at the time it was looked up.
     pub fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.path.bytes()))
     }
 
-    /// The container of this path below this one; of an empty path this one.
+    /// The container at `path` below this one; with an empty path, this one.
     ///
     /// # Errors
     /// `NotFound`, `NotContainer`, `Denied`.
@@ -166,18 +165,18 @@ impl Container {
                 ErrorKind::NotContainer,
                 format!(
                     "{} is not a container; objects are opened with open",
-                    given.whole
+                    given.full
                 ),
             ));
         }
         Ok(Container::new(
             self.session.clone(),
             entry.attr.ino,
-            given.whole,
+            given.full,
         ))
     }
 
-    /// Makes a container, in one that is there.
+    /// Creates a container; its parent must exist.
     ///
     /// # Errors
     /// `Exists`, `NotFound`, `Denied`, `ReadOnly`.
@@ -201,14 +200,15 @@ impl Container {
         Ok(Container::new(
             self.session.clone(),
             made.entry.attr.ino,
-            given.whole,
+            given.full,
         ))
     }
 
-    /// Makes an object and opens it for reading and writing. A name that is taken is refused.
+    /// Creates an object and opens it for reading and writing. An existing name is refused.
     ///
     /// # Errors
-    /// `Exists`; `Invalid`, saying what of the spec cannot be; `NotFound` and `Denied` for what is above it; `ReadOnly`.
+    /// `Exists`; `Invalid`, naming the bad part of the spec; `NotFound` and `Denied` for the containers above it;
+    /// `ReadOnly`.
     pub fn create(&self, path: impl AsRef<Path>, spec: &ObjectSpec) -> Result<Object, Error> {
         let path = path.as_ref();
         let made = self.make([(path, spec)].into_iter());
@@ -217,11 +217,11 @@ impl Container {
         let Some(&ino) = made.first() else {
             return Err(Error::new(ErrorKind::Io, "nothing was made"));
         };
-        Object::open(&self.session, ino, given.whole, Access::ReadWrite)
+        Object::open(&self.session, ino, given.full, Access::ReadWrite)
     }
 
-    /// Makes many objects, and says how many. They are made in batches of 1024, each wholly or not at all; what is
-    /// wrong with one is looked for in all of them first, and [`Error::index`] says which it is.
+    /// Creates many objects and returns their number. Each batch of 1024 is created completely or not at all. All
+    /// specs are checked before the first batch; [`Error::index`] is the position of the object that failed.
     ///
     /// # Errors
     /// As [`Container::create`].
@@ -256,7 +256,7 @@ impl Container {
     /// Opens an object.
     ///
     /// # Errors
-    /// `NotFound`, `IsContainer`, `Denied`; `ReadOnly` for writing in a session that may not.
+    /// `NotFound`, `IsContainer`, `Denied`; `ReadOnly` for writing in a read-only session.
     pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<Object, Error> {
         let given = self.given(path.as_ref())?;
         let entry = given.find()?;
@@ -265,13 +265,13 @@ impl Container {
             Kind::Directory => {
                 return Err(Error::new(
                     ErrorKind::IsContainer,
-                    format!("{} is a container; give the path of an object", given.whole),
+                    format!("{} is a container; give the path of an object", given.full),
                 ));
             }
             _ => {
                 return Err(Error::invalid(format!(
                     "{} is neither an object nor a container; give the path of an object",
-                    given.whole
+                    given.full
                 )));
             }
         }
@@ -282,10 +282,10 @@ impl Container {
             self.session.changes()?;
             given.check(&entry, Want::Write)?;
         }
-        Object::open(&self.session, entry.attr.ino, given.whole, access)
+        Object::open(&self.session, entry.attr.ino, given.full, access)
     }
 
-    /// What this container has in it, in no order, while it may change: asked for a page at a time.
+    /// The entries of this container, unordered, fetched a page at a time; the container may change meanwhile.
     ///
     /// # Errors
     /// `Denied`.
@@ -321,15 +321,15 @@ impl Container {
             }))
     }
 
-    /// What is known of what has this path; of an empty path of this container.
+    /// The attributes of the entry at `path`; with an empty path, of this container.
     ///
     /// # Errors
-    /// `NotFound`, `Denied` for what is above it.
+    /// `NotFound`; `Denied` for the containers above it.
     pub fn stat(&self, path: impl AsRef<Path>) -> Result<Stat, Error> {
         Ok(Stat::of(&self.given(path.as_ref())?.find()?))
     }
 
-    /// Removes an object's name, or a container that is empty. An object lives on while somebody has it open.
+    /// Removes an object's name, or an empty container. An object that is open remains until its last close.
     ///
     /// # Errors
     /// `NotFound`, `NotEmpty`, `Denied`, `ReadOnly`.
@@ -348,10 +348,10 @@ impl Container {
         removed.map_err(|error| given.about(error))
     }
 
-    /// Renames, as `rename(2)`: what has the new name is replaced, or as the flags say.
+    /// Renames, as `rename(2)`: an existing entry at the new name is replaced, unless the flags say otherwise.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `NotEmpty`, `Denied`, `ReadOnly`; `Invalid` for a container that would come below itself.
+    /// `NotFound`, `Exists`, `NotEmpty`, `Denied`, `ReadOnly`; `Invalid` for moving a container below itself.
     pub fn rename(
         &self,
         from: impl AsRef<Path>,
@@ -367,7 +367,7 @@ impl Container {
             .map_err(|error| from.about(error))?;
         from.may_go(&old, &moved.attr)?;
         let elsewhere = old.attr.ino != new.attr.ino;
-        // Its `..` changes.
+        // The container's `..` entry changes.
         let moves = |given: &Given<'_>, entry: &Entry| match entry.attr.kind {
             Kind::Directory if elsewhere => given.check(entry, Want::Write),
             _ => Ok(()),
@@ -384,10 +384,10 @@ impl Container {
             Err(error) => return Err(to.about(error)),
         }
         md.rename(old.attr.ino, &name, new.attr.ino, &new_name, flags)
-            .map_err(|error| Error::from(error).about(format!("{} to {}", from.whole, to.whole)))
+            .map_err(|error| Error::from(error).about(format!("{} to {}", from.full, to.full)))
     }
 
-    /// The tags of what has this path, by their keys; of an empty path this container's.
+    /// The tags of the entry at `path`, by key; with an empty path, of this container.
     ///
     /// # Errors
     /// `NotFound`, `Denied`.
@@ -398,11 +398,11 @@ impl Container {
         tags.map_err(|error| given.about(error))
     }
 
-    /// Sets and removes tags of many objects and containers in one request, all of it or nothing.
+    /// Sets and removes tags of many objects and containers in one atomic request.
     ///
     /// # Errors
-    /// `NotFound`, `Denied`, `ReadOnly`, `Invalid`, `NoSpace` where something has too many; [`Error::index`] says which edit it
-    /// is about.
+    /// `NotFound`, `Denied`, `ReadOnly`, `Invalid`, `NoSpace` for too many tags; [`Error::index`] is the position of
+    /// the edit that failed.
     pub fn tag(&self, edits: impl IntoIterator<Item = TagEdit>) -> Result<(), Error> {
         self.session.changes()?;
         let changes: Result<Vec<TagChange>, Error> = edits
@@ -417,7 +417,7 @@ impl Container {
     fn change(&self, edit: TagEdit) -> Result<TagChange, Error> {
         let given = self.given(&edit.path)?;
         let entry = given.find_for(Want::Write)?;
-        tagged(&given.whole, &entry)?;
+        tagged(&given.full, &entry)?;
         Ok(TagChange {
             ino: entry.attr.ino,
             set: edit.set,
@@ -426,7 +426,7 @@ impl Container {
     }
 }
 
-/// The umask of this process, without setting it: another thread may be making a file.
+/// The umask of this process, read without setting it: another thread may be creating a file.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

@@ -1,4 +1,4 @@
-//! What a session's calls fail with: a kind that programs go by, and a text that says what to do.
+//! The errors of a session's calls: a kind for programs, and a text with advice.
 
 use slabfs_mdserver::api::MdError;
 use slabfs_objstore::StoreError;
@@ -7,10 +7,10 @@ use thiserror::Error;
 use crate::call::CallError;
 use crate::client::FsError;
 
-/// What went wrong, for programs.
+/// The kind of an error, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// There is nothing of that name.
+    /// No entry has that name.
     NotFound,
     /// The name exists already.
     Exists,
@@ -18,39 +18,39 @@ pub enum ErrorKind {
     NotContainer,
     /// A container was not allowed.
     IsContainer,
-    /// The container has something in it.
+    /// The container is not empty.
     NotEmpty,
-    /// The user may not.
+    /// The user lacks the permission.
     Denied,
     /// The session, or the object as it was opened, does not allow changes.
     ReadOnly,
-    /// The request makes no sense; the text says what would.
+    /// The request makes no sense; the text gives an alternative.
     Invalid,
     /// A name, a size or a number beyond its limit.
     TooLarge,
-    /// A disk is full, or an object has as many tags as it may have.
+    /// A disk is full, or an object has the maximum number of tags.
     NoSpace,
-    /// This filesystem does not do that.
+    /// This filesystem does not support the operation.
     NotSupported,
-    /// Somebody else is at it; later it may work.
+    /// A conflict with another user of the object; a retry may succeed.
     Busy,
-    /// The object is gone or another one than when it was opened.
+    /// The object was removed or replaced since it was opened.
     Stale,
-    /// A server could not be reached in time; later it may work.
+    /// A server could not be reached in time; a retry may succeed.
     Unavailable,
-    /// The session is lost, or a lock of it: what it had not flushed may be lost.
+    /// The session, or one of its locks, is lost: data it had not flushed may be lost.
     Lost,
-    /// Stored data is not what was written.
+    /// Stored data is corrupt.
     Damaged,
     /// A disk or a protocol failed.
     Io,
-    /// It was cancelled before anything of it was done.
+    /// It was cancelled before it had any effect.
     Cancelled,
-    /// The session was closed, or the object of a transfer before it was started.
+    /// The session was closed, or the object of a transfer before the transfer was started.
     Closed,
 }
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Error {
@@ -61,7 +61,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Of a kind, with a text.
+    /// An error of a kind, with a text.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
             kind,
@@ -71,23 +71,23 @@ impl Error {
         }
     }
 
-    /// What went wrong.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Which of several things that were asked for at once it is about, from 0.
+    /// The index, from 0, of the failed item of a request for several.
     pub fn index(&self) -> Option<usize> {
         self.index
     }
 
-    /// The elements of a batch that it is about, one or two, each by its path: its index in the top vector, then in the
+    /// The elements of a batch that it concerns, one or two, each by its path: its index in the top vector, then in the
     /// vector below, and so on.
     pub fn elements(&self) -> &[Vec<u32>] {
         &self.elements
     }
 
-    /// Whether the same call may succeed later.
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.kind,
@@ -99,13 +99,13 @@ impl Error {
         Error::new(ErrorKind::Invalid, message)
     }
 
-    /// With what it is about in front.
+    /// Prepends its subject.
     pub(super) fn about(mut self, what: impl std::fmt::Display) -> Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// Of a request for one thing, which has no number.
+    /// For a request for one item, which has no index.
     pub(super) fn alone(mut self) -> Error {
         self.index = None;
         self
@@ -202,7 +202,7 @@ fn of_metadata(error: &MdError) -> ErrorKind {
         MdError::Stale => ErrorKind::Stale,
         MdError::Busy | MdError::NeedsRewrite | MdError::NeedsClear => ErrorKind::Busy,
         MdError::SessionLost => ErrorKind::Lost,
-        MdError::Unavailable { .. } | MdError::Kept => ErrorKind::Unavailable,
+        MdError::Unavailable { .. } | MdError::NamesCached => ErrorKind::Unavailable,
         MdError::Io(_) | MdError::Protocol(_) => ErrorKind::Io,
         MdError::NotPermitted(_) => ErrorKind::Denied,
         MdError::NotSupported(_) => ErrorKind::NotSupported,
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_several_keeps_its_number() {
+    fn an_error_of_one_of_several_items_keeps_its_index() {
         let inner = CallError::from(MdError::Exists);
         let error = Error::from(CallError::At {
             index: 7,

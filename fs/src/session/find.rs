@@ -1,4 +1,4 @@
-//! Searches: the query language of `docs/search.md`, whole or one rank's share, in an order or none.
+//! Searches in the query language of `docs/search.md`: all hits or one rank's share, sorted or unsorted.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -32,27 +32,27 @@ pub struct Query {
     sort: Option<String>,
 }
 
-/// Something that was found.
+/// A hit of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// One of its paths, from the root.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Last change of data.
     pub mtime: SystemTime,
-    /// Its tags by their keys, where they were asked for and may be read.
+    /// Its tags by key, if requested and readable.
     pub tags: Vec<(String, Tag)>,
-    /// It has more tags than are here.
+    /// True if it has more tags than these.
     pub tags_cut: bool,
-    /// Of an object, where it was asked for: element type and dims.
+    /// For an object, if requested: dtype and dims.
     pub array: Option<(DType, Coords)>,
 }
 
 impl Query {
-    /// What this text says.
+    /// The query given as text.
     pub fn new(text: impl Into<String>) -> Query {
         let query = text.into();
         Query {
@@ -71,36 +71,36 @@ impl Query {
         self
     }
 
-    /// Only share `part` of `parts`, from 0: the shares are disjoint, and all together are everything. For programs
-    /// that search collectively.
+    /// Only share `part` of `parts`, from 0: the shares are disjoint, and together they are all hits. For programs that
+    /// search collectively.
     #[must_use]
     pub fn part(mut self, part: u32, parts: u32) -> Query {
         self.search.part = Some((part, parts));
         self
     }
 
-    /// At most so many hits.
+    /// The maximum number of hits.
     #[must_use]
     pub fn limit(mut self, hits: u64) -> Query {
         self.search.limit = Some(hits);
         self
     }
 
-    /// In the order of this key, least first: `path`, `name`, `size`, `mtime`, `dims[0]`, …, or a tag's.
+    /// Sorts ascending by this key: `path`, `name`, `size`, `mtime`, `dims[0]`, …, or a tag's.
     #[must_use]
     pub fn sort(mut self, key: impl Into<String>) -> Query {
         self.sort = Some(key.into());
         self
     }
 
-    /// Hits with their tags.
+    /// Returns the tags of the hits.
     #[must_use]
     pub fn with_tags(mut self) -> Query {
         self.search.with_tags = true;
         self
     }
 
-    /// Hits with element type and dims.
+    /// Returns dtype and dims of the hits.
     #[must_use]
     pub fn with_array(mut self) -> Query {
         self.search.with_form = true;
@@ -109,11 +109,11 @@ impl Query {
 }
 
 impl Session {
-    /// Everything a query finds, of what this user may list, in memory: say a limit where that may be much, or use
+    /// All hits of a query that this user may list, in memory: give a limit if there may be many, or use
     /// [`Session::find_each`].
     ///
     /// # Errors
-    /// `Invalid` when the query cannot be read: the text points at the place.
+    /// `Invalid` if the query cannot be parsed: the text points at the place.
     pub fn find(&self, query: &Query) -> Result<Vec<Found>, Error> {
         let mut all = Vec::new();
         self.find_each(query, |found| {
@@ -123,7 +123,7 @@ impl Session {
         Ok(all)
     }
 
-    /// Gives what a query finds to `each`, one by one, until that says `false`.
+    /// Calls `each` for each hit of a query, until it returns `false`.
     ///
     /// # Errors
     /// As [`Session::find`].
@@ -138,7 +138,7 @@ impl Session {
             .search(&search, &mut |hit| each(found(hit)))?)
     }
 
-    /// How many a query finds.
+    /// The number of hits of a query.
     ///
     /// # Errors
     /// As [`Session::find`].

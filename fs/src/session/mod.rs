@@ -9,7 +9,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
-//! // A filesystem of this process alone; `Session::connect` attaches to one that runs.
+// A filesystem of this process alone; `Session::connect` attaches to a running one.
 //! let session = Session::alone(dir.path())?;
 //!
 //! let run = session.create_container("run1")?;
@@ -27,17 +27,17 @@
 //! # }
 //! ```
 //!
-//! By file: `connect` where a filesystem is, `alone` one of this process; `container` names, `object` open objects,
-//! `spec` what is to be made, `stat` what is there, `select` which elements, `transfer` what is started and
-//! waited for, and nested strided patterns; `find` searches.
+//! By file: `connect` finds a filesystem, `alone` opens one of this process; `container` handles names, `object` open
+//! objects, `spec` describes an object to create, `stat` an existing one, `select` the elements, `transfer`
+//! asynchronous reads and writes and nested strided patterns; `find` searches.
 //!
-//! What holds: a session may be used from any thread, and is one session of the filesystem, with its write-behind
-//! and its rights; the same coherence as between mounts holds between sessions and mounts. Permissions are checked
-//! here by the user and groups of this process, as the kernel checks them on a mount; symbolic links are not
-//! followed. Nothing is lost quietly: [`Session::close`] and [`Object::close`] tell errors, dropping logs them.
+//! Invariants: a session may be used from any thread, and is one session of the filesystem, with its write-behind and
+//! its rights; sessions and mounts are coherent with each other as mounts are. Permissions are checked here by the user
+//! and groups of this process, as the kernel checks them on a mount; symbolic links are not followed. No error is
+//! dropped silently: [`Session::close`] and [`Object::close`] return errors, dropping logs them.
 //!
-//! Deliberately elsewhere: what a name or a spec means (`view`), how bytes move (`client`), the checks of a path walk
-//! (`call`).
+//! Deliberately elsewhere: the meaning of names and specs (`view`), the transport of data (`client`), the checks of a
+//! path walk (`call`).
 
 mod alone;
 mod connect;
@@ -87,9 +87,9 @@ use crate::call::{self, Caller};
 use crate::client::Client;
 use alone::Alone;
 
-/// A filesystem a program is attached to; copies are the same session, which ends with the last of them and of
-/// what came from them. It is of the process that made it: a child of `fork` has none of its threads, and must not use
-/// or drop it, but connect anew (the C library refuses it there).
+/// A connection to a filesystem. Clones are the same session, which ends when the last of them, and of the objects made
+/// from them, is dropped. It belongs to the process that made it: a child of `fork` has none of its threads, must not
+/// use or drop it, and has to connect again (the C library refuses it there).
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -99,7 +99,7 @@ struct Inner {
     client: Arc<Client>,
     caller: Caller,
     closed: AtomicBool,
-    /// Services that are this session's own.
+    /// The services, if they belong to this session.
     alone: Mutex<Option<Alone>>,
 }
 
@@ -107,27 +107,27 @@ impl Session {
     /// Attaches to a running filesystem.
     ///
     /// # Errors
-    /// `Unavailable` when nothing answers there within the I/O timeout; `Invalid` or `NotSupported` when what is
-    /// given leads to no filesystem, and the text says what would.
+    /// `Unavailable` if no service replies there within the I/O timeout; `Invalid` or `NotSupported` if the place leads
+    /// to no filesystem; the text describes valid places.
     pub fn connect(options: &ConnectOptions) -> Result<Session, Error> {
         Ok(Session::over(options.attach()?, None))
     }
 
-    /// Opens a filesystem of this process alone, in a directory that is made if it is missing. It keeps what
-    /// `slabfs up --data DIR` keeps, with one data server; others can use the directory when the session was
-    /// closed and what came from it is dropped.
+    /// Opens a filesystem of this process alone, in a directory that is created if it is missing. It has the format of
+    /// `slabfs up --data DIR`, with one data server; other processes can use the directory after the session was closed
+    /// and everything made from it dropped.
     ///
     /// # Errors
-    /// `Io` when the directory cannot be used; another process may have it open.
+    /// `Io` if the directory cannot be used; another process may have it open.
     pub fn alone(dir: impl AsRef<Path>) -> Result<Session, Error> {
         let (alone, client) = Alone::open(dir.as_ref())?;
         Ok(Session::over(client, Some(alone)))
     }
 
-    /// Attaches to services that the caller brings: in this process, or of another transport.
+    /// Attaches to services given by the caller: in this process, or over another transport.
     ///
     /// # Errors
-    /// When the metadata service refuses or is away.
+    /// If the metadata service refuses or is away.
     pub fn start(
         metadata: Arc<dyn Metadata>,
         servers: Arc<Servers>,
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// The container that all others are in.
+    /// The root container.
     pub fn root(&self) -> Container {
         Container::new(self.clone(), ROOT, PathText::Text(String::new()))
     }
@@ -161,7 +161,7 @@ impl Session {
         self.root().container(path)
     }
 
-    /// Makes a container.
+    /// Creates a container.
     ///
     /// # Errors
     /// As [`Container::create_container`].
@@ -169,7 +169,7 @@ impl Session {
         self.root().create_container(path)
     }
 
-    /// Makes an object and opens it for reading and writing.
+    /// Creates an object and opens it for reading and writing.
     ///
     /// # Errors
     /// As [`Container::create`].
@@ -188,29 +188,29 @@ impl Session {
     /// The data servers, as `slabfs servers` shows them.
     ///
     /// # Errors
-    /// When the metadata service is away.
+    /// If the metadata service is away.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Error> {
         Ok(self.client()?.md().servers()?)
     }
 
-    /// Brings everything this session has written onto the servers' disks.
+    /// Syncs all data written by this session to the servers' disks.
     ///
     /// # Errors
-    /// The first one met; the other objects are written back all the same.
+    /// The first error; the other objects are written back all the same.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.client()?.sync_all()?)
     }
 
-    /// What this session has done and holds: counters, as `.slabfs/stats` of a mount shows them.
+    /// Statistics of this session: counters, as `.slabfs/stats` of a mount shows them.
     pub fn stats(&self) -> serde_json::Value {
         self.inner.client.stats()
     }
 
-    /// Ends the session: what was written is brought onto the servers' disks, and all calls of its containers and
-    /// objects fail from then on. Doing it twice is nothing.
+    /// Ends the session: written data is synced to the servers' disks, and all later calls of its containers and
+    /// objects fail. A second close has no effect.
     ///
     /// # Errors
-    /// When something could not be written back; it is lost then.
+    /// If data could not be written back; it is lost then.
     pub fn close(&self) -> Result<(), Error> {
         self.inner.close()
     }
@@ -222,7 +222,7 @@ impl Session {
         }
     }
 
-    /// Refuses what changes the filesystem in a session that may not.
+    /// Refuses changes in a read-only session.
     fn changes(&self) -> Result<(), Error> {
         match self.client()?.read_only() {
             false => Ok(()),
@@ -238,7 +238,7 @@ impl Session {
         self.inner.closed.load(Ordering::Acquire)
     }
 
-    /// Who asks, for the checks of a path walk.
+    /// The caller, for the checks of a path walk.
     fn context(&self) -> Result<call::Context, Error> {
         let client = self.client()?.clone();
         Ok(call::Context::new(client, self.inner.caller.clone()))

@@ -1,4 +1,4 @@
-//! An open object: read and written by selections.
+//! Open objects: read and written by selections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::call::path::{PathText, check};
 use crate::client::transfer::Memory;
 use crate::client::{FsError, Handle, OpenMode, Part};
 
-/// For what an object is opened.
+/// The access mode of an open object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
@@ -37,12 +37,12 @@ impl Access {
     }
 }
 
-/// An object that is open, until it is closed or dropped; from any thread.
+/// An open object, until it is closed or dropped; usable from any thread.
 ///
-/// Elements travel as bytes: packed in row-major order, each in the byte order of the object's dtype. A write
-/// returns when the bytes are taken over; they reach the servers by [`Object::flush`], at the latest half a minute
-/// later, and their disks by [`Object::sync`]. What this session wrote every reader sees that its consistency
-/// promises it to: with the strict one, at once.
+/// Elements travel as bytes: packed in row-major order, each in the byte order of the object's dtype. A write returns
+/// when the bytes are copied; they reach the servers by [`Object::flush`], at the latest half a minute later, and
+/// their disks by [`Object::sync`]. Readers see data written by this session as its consistency promises: with strict
+/// consistency, at once.
 #[derive(Debug)]
 pub struct Object {
     session: Session,
@@ -53,7 +53,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Opens what the caller may open.
+    /// Opens an object whose permissions the caller has checked.
     pub(super) fn open(
         session: &Session,
         ino: Ino,
@@ -77,18 +77,18 @@ impl Object {
         })
     }
 
-    /// What transfers work on.
+    /// The handle for transfers.
     pub(crate) fn handle(&self) -> Result<&Arc<Handle>, Error> {
         self.session.client()?;
         Ok(&self.handle)
     }
 
-    /// The same of what need not be open any more: a transfer that cannot start says so.
+    /// As `handle`, for a session that may be closed: a transfer that cannot start fails later.
     pub(super) fn opened(&self) -> &Arc<Handle> {
         &self.handle
     }
 
-    /// The session it is of.
+    /// The session the object belongs to.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -100,25 +100,25 @@ impl Object {
         Path::new(std::ffi::OsStr::from_bytes(self.path.bytes()))
     }
 
-    /// For what it is open.
+    /// Its access mode.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Its bytes now.
+    /// Its current size in bytes.
     pub fn size(&self) -> u64 {
         self.handle.size()
     }
 
-    /// What is known of it now.
+    /// Its current attributes.
     ///
     /// # Errors
-    /// `Stale` where it is gone; of the metadata service.
+    /// `Stale` if it was removed; of the metadata service.
     pub fn stat(&self) -> Result<Stat, Error> {
         Ok(Stat::of(&self.entry()?))
     }
 
-    /// Its dims now, slowest axis first.
+    /// Its current dims, slowest axis first.
     ///
     /// # Errors
     /// As [`Object::stat`].
@@ -130,11 +130,11 @@ impl Object {
         Ok(info.dims.clone())
     }
 
-    /// Gives it other dims: each axis grows up to its max dim, or shrinks, and what is outside then is gone. Others
-    /// may have it open; they see it.
+    /// Changes its dims: each axis grows up to its max dim, or shrinks, and elements outside the new dims are lost.
+    /// Other sessions that have it open see the change.
     ///
     /// # Errors
-    /// `Invalid` where an axis may not have that length; `Denied`; `ReadOnly` where it is not open for writing.
+    /// `Invalid` if an axis may not have that length; `Denied`; `ReadOnly` if it is not open for writing.
     pub fn set_dims(&self, dims: impl AsRef<[u64]>) -> Result<(), Error> {
         self.may_change()?;
         let client = self.session.client()?;
@@ -144,11 +144,11 @@ impl Object {
         Ok(())
     }
 
-    /// Says what it is, or more of it: everything while it is empty; dims and dtype once more while its bytes come
-    /// out the same; the placement at any time. Tags and mode of the spec are left alone.
+    /// Changes its form: everything while it is empty; dims and dtype only if its bytes stay the same; the placement at
+    /// any time. Tags and mode of the spec are ignored.
     ///
     /// # Errors
-    /// `Invalid`, saying what is allowed; `Denied`; `ReadOnly` where it is not open for writing.
+    /// `Invalid`, with the allowed changes; `Denied`; `ReadOnly` if it is not open for writing.
     pub fn declare(&self, spec: &ObjectSpec) -> Result<(), Error> {
         self.may_change()?;
         let client = self.session.client()?;
@@ -158,7 +158,7 @@ impl Object {
         Ok(())
     }
 
-    /// Its tags, by their keys.
+    /// Its tags, by key.
     ///
     /// # Errors
     /// `Denied`; of the metadata service.
@@ -167,11 +167,11 @@ impl Object {
         Ok(self.session.client()?.md().tags(self.handle.ino())?)
     }
 
-    /// Sets and removes tags of it in one request; removals come first. It need not be open for writing: tags are
-    /// of the object and not of its bytes, as attributes are on a mount.
+    /// Sets and removes its tags in one request; removals come first. It need not be open for writing: tags belong to
+    /// the object and not to its bytes, as attributes do on a mount.
     ///
     /// # Errors
-    /// `Denied`; `ReadOnly` in a session that may change nothing; `Invalid`; `NoSpace` when it has too many.
+    /// `Denied`; `ReadOnly` in a read-only session; `Invalid`; `NoSpace` for too many tags.
     pub fn tag(&self, set: Vec<(String, Tag)>, remove: Vec<String>) -> Result<(), Error> {
         self.session.changes()?;
         self.may(Want::Write)?;
@@ -185,19 +185,19 @@ impl Object {
     /// Reads a selection, packed.
     ///
     /// # Errors
-    /// `Invalid` for a selection that does not fit, or an object that is open for writing alone; `TooLarge` for one
-    /// that no memory is there for; of the servers.
+    /// `Invalid` for a selection that does not fit, or an object that is open only for writing; `TooLarge` for a
+    /// selection larger than the available memory; of the servers.
     pub fn read<'a>(&self, select: impl Into<Select<'a>>) -> Result<Vec<u8>, Error> {
         self.readable()?;
         let part = self.part(select.into())?;
         part.read_all().map_err(|error| self.about(error))
     }
 
-    /// Reads a selection to where `memory` says in a buffer.
+    /// Reads a selection into the elements that `memory` selects in a buffer.
     ///
     /// # Errors
-    /// As [`Object::read`]; `Invalid` where `memory` does not fit the selection or the buffer, or elements the type
-    /// they are to become.
+    /// As [`Object::read`]; `Invalid` if `memory` does not match the selection or the buffer, or an element does not
+    /// fit its target dtype.
     pub fn read_into<'a>(
         &self,
         select: impl Into<Select<'a>>,
@@ -210,17 +210,17 @@ impl Object {
             .map_err(|error| self.about(error))
     }
 
-    /// Writes a selection from packed bytes. Where the slowest axis is unlimited the object grows as far as a box or
+    /// Writes a selection from packed bytes. If the slowest axis is unlimited, the object grows as far as a box or
     /// hyperslab reaches.
     ///
     /// # Errors
-    /// `ReadOnly` where it is not open for writing; `TooLarge` beyond what the object may hold; `Invalid` for a selection that does not fit, or bytes that are
-    /// not as many; of the servers.
+    /// `ReadOnly` if it is not open for writing; `TooLarge` beyond the object's maximum size; `Invalid` for a selection
+    /// that does not fit, or a different number of bytes; of the servers.
     pub fn write<'a>(&self, select: impl Into<Select<'a>>, from: &[u8]) -> Result<(), Error> {
         self.write_from(select, from, &Memory::packed())
     }
 
-    /// Writes a selection from where `memory` says in a buffer.
+    /// Writes a selection from the elements that `memory` selects in a buffer.
     ///
     /// # Errors
     /// As [`Object::write`] and [`Object::read_into`].
@@ -241,24 +241,24 @@ impl Object {
             .map_err(|error| self.about(error))
     }
 
-    /// Sends what was written through this opening to the servers, and tells an error that sending in the
-    /// background met.
+    /// Sends data written through this object handle to the servers, and returns the error of an earlier background
+    /// flush, if there was one.
     ///
     /// # Errors
-    /// Of that.
+    /// As described.
     pub fn flush(&self) -> Result<(), Error> {
         self.handle()?.flush().map_err(|error| self.about(error))
     }
 
-    /// Brings everything of the object onto the servers' disks.
+    /// Syncs everything of the object to the servers' disks.
     ///
     /// # Errors
-    /// Of that, or what sending in the background met since the last time.
+    /// Of the sync, or of a background flush since the last call.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle()?.fsync().map_err(|error| self.about(error))
     }
 
-    /// Ends it, with a flush, after its transfers that were started have ended.
+    /// Closes it, with a flush, after its started transfers have ended.
     ///
     /// # Errors
     /// Of the flush; the object is closed all the same.
@@ -312,15 +312,15 @@ impl Object {
         Ok(check(&context, &self.path, &self.entry()?, want)?)
     }
 
-    /// Whether this caller may change it through this opening.
+    /// Whether the caller may change it through this handle.
     fn may_change(&self) -> Result<(), Error> {
         self.session.changes()?;
         self.may(Want::Write)?;
         Ok(self.writable()?)
     }
 
-    /// With the object's path. What a session loses by being closed meanwhile is told as that; what failed by itself, as
-    /// for want of room, is not hidden behind it.
+    /// Adds the object's path. An error caused by a close of the session is reported as `Closed`; an error with another
+    /// cause, such as lack of space, is not hidden by it.
     pub(super) fn about(&self, error: impl Into<Error>) -> Error {
         let error: Error = error.into();
         match self.session.client() {

@@ -1,15 +1,15 @@
-//! Which elements of an object a read or a write is about.
+//! The elements of an object that a read or a write is about.
 
 use slabfs_model::{Hyperslab, Region, Selection};
 
 use crate::client::{FsError, Wanted};
 
-/// Elements of an object: all of it, a text as behind the `@` of a path, a box, or a strided hyperslab.
+/// Elements of an object: all of it, a text as after the `@` of a path, a box, or a strided hyperslab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Select<'a> {
-    /// The whole object, as large as it is then.
+    /// The entire object, at its size at the time of the call.
     All,
-    /// A text, `[0:10,::2]`; open ends and what is left out mean all there is then.
+    /// A text, `[0:10,::2]`; open ends and omitted axes extend to the size at the time of the call.
     Text(&'a str),
     /// These elements.
     Slab(Hyperslab),

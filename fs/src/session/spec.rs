@@ -1,4 +1,4 @@
-//! What an object is to be when it is made.
+//! The description of an object to create.
 
 use serde_json::Value;
 use slabfs_mdserver::api::SpecChange;
@@ -10,7 +10,7 @@ use crate::view::attributes::{put_text, spec_of_json};
 use crate::view::describe;
 use crate::view::like::like;
 
-/// What an object is to be; what is not said comes from its container's defaults.
+/// The description of an object to create; properties that are not set come from its container's defaults.
 ///
 /// ```
 /// use slabfs_fs::session::{DType, ObjectSpec, Tag};
@@ -30,7 +30,7 @@ pub struct ObjectSpec {
 }
 
 impl ObjectSpec {
-    /// A byte object, unless the container's defaults or what follows say otherwise.
+    /// A byte object, unless the container's defaults or later calls change that.
     pub fn new() -> ObjectSpec {
         ObjectSpec::default()
     }
@@ -40,49 +40,49 @@ impl ObjectSpec {
         ObjectSpec::new().dims(dims).dtype(dtype)
     }
 
-    /// Elements an axis, slowest first.
+    /// Number of elements per axis, slowest first.
     #[must_use]
     pub fn dims(mut self, dims: impl AsRef<[u64]>) -> ObjectSpec {
         self.change.dims = Some(dims.as_ref().into());
         self
     }
 
-    /// Element type.
+    /// The dtype.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> ObjectSpec {
         self.change.dtype = Some(dtype);
         self
     }
 
-    /// How far each axis may grow; its length if nothing is said.
+    /// The maximum length of each axis; its length by default.
     #[must_use]
     pub fn max_dims(mut self, limits: impl Into<Vec<MaxDim>>) -> ObjectSpec {
         self.change.max_dims = Some(limits.into());
         self
     }
 
-    /// The element that reads where nothing was written, as text: `0`, `1.5`, `nan`, or its bytes as `0x…`.
+    /// The value of elements that were never written, as text: `0`, `1.5`, `nan`, or its bytes as `0x…`.
     #[must_use]
     pub fn fill(mut self, text: impl Into<String>) -> ObjectSpec {
         self.change.fill = Some(text.into());
         self
     }
 
-    /// How it is cut into chunks.
+    /// The layout of its chunks.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> ObjectSpec {
         self.change.layout = Some(layout);
         self
     }
 
-    /// How chunks are encoded.
+    /// The encoding of its chunks.
     #[must_use]
     pub fn codec(mut self, codec: Codec) -> ObjectSpec {
         self.change.codec = Some(codec);
         self
     }
 
-    /// Which data server gets what is written.
+    /// The placement of written data on data servers.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> ObjectSpec {
         self.change.placement = Some(placement);
@@ -96,32 +96,32 @@ impl ObjectSpec {
         self
     }
 
-    /// Permission bits; what the umask leaves of 666 (octal) if nothing is said.
+    /// Permission bits; by default 666 (octal) without the umask.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> ObjectSpec {
         self.mode = Some(mode & 0o7777);
         self
     }
 
-    /// One property by its name and its text, as `slabfs create` takes them: `dims`, `dtype`, `max_dims`, `fill`,
+    /// Sets a property by its name and its text, as `slabfs create` takes them: `dims`, `dtype`, `max_dims`, `fill`,
     /// `layout`, `codec`, `placement`.
     ///
     /// # Errors
-    /// `Invalid`: there is no such property, or the text is none of its values.
+    /// `Invalid`: there is no such property, or the text is not a value of it.
     pub fn with(mut self, property: &str, text: &str) -> Result<ObjectSpec, Error> {
         put_text(property, text, &mut self.change).map_err(Error::invalid)?;
         Ok(self)
     }
 
-    /// What is said here, and all else as another object has it; not its data, nor its tags. What does not go with
-    /// what is said is left out, as limits below the dims, or a codec beside a grid.
+    /// Takes properties that are not set here from another object; neither its data nor its tags. Properties that
+    /// contradict those set here are left out, such as limits below the dims, or a codec with a grid.
     ///
     /// # Errors
-    /// `Invalid` if the other is no array.
+    /// `Invalid` if the other object is not an array.
     pub fn like(mut self, other: &Stat) -> Result<ObjectSpec, Error> {
         let Some(info) = other.info.as_ref().filter(|info| info.declared) else {
             return Err(Error::invalid(
-                "what a new array is to be like is no array; give one, or dims and dtype",
+                "the object to copy the form from is no array; give one, or dims and dtype",
             ));
         };
         let Value::Object(map) = describe::spec(info) else {

@@ -1,4 +1,4 @@
-//! What there is to know of a container, an object or whatever else has a name.
+//! The attributes of a container, an object or another named entry.
 
 use std::time::SystemTime;
 
@@ -7,12 +7,12 @@ use slabfs_model::{Codec, Coords, DType, Layout, MaxDim, Placement};
 
 use crate::view::describe;
 
-/// What something is.
+/// The attributes of an entry.
 #[derive(Debug, Clone)]
 pub struct Stat {
-    /// Its number; never another's.
+    /// Its inode number; never reused.
     pub ino: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -20,35 +20,35 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Last change of data.
     pub mtime: SystemTime,
     /// Grows with every change of data or attributes.
     pub version: u64,
-    /// Of an object: what it is as an array.
+    /// For an object: its form as an array.
     pub array: Option<Array>,
     pub(super) info: Option<SharedInfo>,
 }
 
-/// An object as an array; a byte object is one of a single axis of `u1`.
+/// An object as an array; a byte object is an array of one axis of `u1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
-    /// Element type.
+    /// The dtype.
     pub dtype: DType,
-    /// Elements an axis, slowest first; of a scalar none.
+    /// Number of elements per axis, slowest first; empty for a scalar.
     pub dims: Coords,
-    /// How far each axis may grow.
+    /// The maximum length of each axis.
     pub max_dims: Vec<MaxDim>,
-    /// What reads where nothing was written, as text.
+    /// The value of elements that were never written, as text.
     pub fill: String,
-    /// How it is cut into chunks.
+    /// The layout of its chunks.
     pub layout: Layout,
-    /// How new chunks are encoded.
+    /// The encoding of new chunks.
     pub codec: Codec,
-    /// Which data server gets what is written next.
+    /// The placement of newly written data on data servers.
     pub placement: Placement,
-    /// Somebody made it an array; else it is plain bytes.
+    /// True if it was declared as an array; otherwise it is plain bytes.
     pub declared: bool,
 }
 

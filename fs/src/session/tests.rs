@@ -1,4 +1,4 @@
-//! Sessions over a filesystem of this process: names, forms, tags, searches and bytes, and who may do what.
+//! Tests of sessions over a filesystem in this process: names, forms, tags, searches, data, and permissions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn names(container: &Container) -> Vec<String> {
 }
 
 #[test]
-fn names_are_made_listed_renamed_and_removed() {
+fn names_are_created_listed_renamed_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let run = session.create_container("run1").unwrap();
@@ -39,7 +39,7 @@ fn names_are_made_listed_renamed_and_removed() {
     run.create("name@@[x", &spec).unwrap().close().unwrap();
     assert_eq!(kind(run.create("temp", &spec)), ErrorKind::Exists);
     assert_eq!(kind(run.create("temp@[0]", &spec)), ErrorKind::Invalid);
-    // Of nothing that is there: a name like others.
+    // With no object `part` to select from, this is an ordinary name.
     run.create("part@[0]", &spec).unwrap().close().unwrap();
     assert_eq!(names(&run), ["name@@[x", "part@[0]", "temp"]);
     assert_eq!(kind(run.container("temp")), ErrorKind::NotContainer);
@@ -55,7 +55,7 @@ fn names_are_made_listed_renamed_and_removed() {
 
     let root = session.root();
     root.rename("run1", "run2", RenameFlags::NoReplace).unwrap();
-    // It is the same container under its new name.
+    // The container is the same under its new name.
     assert_eq!(run.stat("temp").unwrap().size, 16);
     assert_eq!(root.stat("/run2/temp").unwrap().kind, Kind::Object);
     let taken = run.rename("temp", "name@@[x", RenameFlags::NoReplace);
@@ -88,7 +88,7 @@ fn selections_move_bytes_both_ways() {
         7, 8, 9, 9, 9, 9,
     ];
     assert_eq!(object.read(Select::All).unwrap(), all);
-    // Columns in the order of Fortran.
+    // Columns in Fortran order.
     let mut columns = [0; 4];
     let select = || Region::new(&[1, 0], &[2, 2]);
     object
@@ -121,7 +121,7 @@ fn selections_move_bytes_both_ways() {
     assert_eq!(kind(reader.write("[0]", &[0; 6])), ErrorKind::ReadOnly);
     let writer = session.open("a", Access::Write).unwrap();
     assert_eq!(kind(writer.read("[0]")), ErrorKind::Invalid);
-    // It is there after the session, too.
+    // The data outlasts the session.
     drop((reader, writer));
     session.close().unwrap();
     drop(session);
@@ -131,7 +131,7 @@ fn selections_move_bytes_both_ways() {
 }
 
 #[test]
-fn what_is_written_in_parts_is_one_chunk() {
+fn data_written_in_parts_becomes_one_chunk() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let spec = ObjectSpec::array([8, 8], "u1".parse().unwrap());
@@ -147,7 +147,7 @@ fn what_is_written_in_parts_is_one_chunk() {
 }
 
 #[test]
-fn forms_are_set_taken_over_and_changed() {
+fn forms_are_set_copied_and_changed() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let spec = ObjectSpec::new()
@@ -195,7 +195,7 @@ fn forms_are_set_taken_over_and_changed() {
 }
 
 #[test]
-fn many_are_made_at_once_or_none() {
+fn many_objects_are_created_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let run = session.create_container("run").unwrap();
@@ -285,9 +285,9 @@ fn tags_and_searches() {
     assert_eq!(hits[0].array.as_ref().unwrap().1.as_slice(), [4]);
 }
 
-/// Transfers that were made before the session was closed say so when they are started.
+/// Transfers that were made before the session was closed fail with `Closed` when they are started.
 #[test]
-fn what_is_started_after_the_end_of_a_session_says_so() {
+fn a_transfer_started_after_the_end_of_its_session_fails_with_closed() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let object = session
@@ -309,17 +309,17 @@ fn what_is_started_after_the_end_of_a_session_says_so() {
     assert_eq!(kind(object.sync()), ErrorKind::Closed);
 }
 
-/// What somebody else keeps is not lost.
+/// A right that another mount withholds is a transient error, not a loss.
 #[test]
-fn waiting_for_others_in_vain_may_be_tried_again() {
-    let kept = Error::from(FsError::Withheld(std::time::Duration::from_secs(1)));
-    assert!(kept.is_transient());
-    assert_eq!(kept.kind(), ErrorKind::Busy);
+fn a_timeout_while_waiting_for_another_mount_is_transient() {
+    let withheld = Error::from(FsError::Withheld(std::time::Duration::from_secs(1)));
+    assert!(withheld.is_transient());
+    assert_eq!(withheld.kind(), ErrorKind::Busy);
     let silent = Error::from(FsError::Lapsed(std::time::Duration::from_secs(1)));
     assert_eq!(silent.kind(), ErrorKind::Unavailable);
 }
 
-/// A session of somebody else on the services of another, which it ends when it ends.
+/// A session of another user over the services of `session`; closing it leaves the services running.
 fn of_user(session: &Session, uid: u32) -> Session {
     Session {
         inner: Arc::new(Inner {
@@ -336,7 +336,7 @@ fn of_user(session: &Session, uid: u32) -> Session {
 }
 
 #[test]
-fn others_may_what_modes_let_them() {
+fn other_users_may_do_what_the_modes_allow() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let client = session.client().unwrap().clone();
@@ -351,37 +351,37 @@ fn others_may_what_modes_let_them() {
     chmod("", 0o1777);
     let (ann, bob) = (of_user(&session, 5001), of_user(&session, 5002));
     let spec = ObjectSpec::array([4], f4()).mode(0o640);
-    ann.create("hers", &spec).unwrap();
+    ann.create("anns", &spec).unwrap();
     ann.create_container("open").unwrap();
     chmod("open", 0o733);
-    chmod("hers", 0o640);
-    assert_eq!(kind(bob.open("hers", Access::Read)), ErrorKind::Denied);
-    chmod("hers", 0o644);
-    let object = bob.open("hers", Access::Read).unwrap();
-    assert_eq!(kind(bob.open("hers", Access::ReadWrite)), ErrorKind::Denied);
+    chmod("anns", 0o640);
+    assert_eq!(kind(bob.open("anns", Access::Read)), ErrorKind::Denied);
+    chmod("anns", 0o644);
+    let object = bob.open("anns", Access::Read).unwrap();
+    assert_eq!(kind(bob.open("anns", Access::ReadWrite)), ErrorKind::Denied);
     assert_eq!(kind(object.set_dims([4])), ErrorKind::Denied);
     assert_eq!(
         kind(object.tag(vec![("k".into(), Tag::int(1))], vec![])),
         ErrorKind::Denied
     );
     // The root is sticky.
-    assert_eq!(kind(bob.root().remove("hers")), ErrorKind::Denied);
-    let away = bob.root().rename("hers", "his", RenameFlags::Replace);
+    assert_eq!(kind(bob.root().remove("anns")), ErrorKind::Denied);
+    let away = bob.root().rename("anns", "bobs", RenameFlags::Replace);
     assert_eq!(kind(away), ErrorKind::Denied);
-    // He may make things there, and not list them; nor move her container.
-    bob.create("open/his", &spec).unwrap();
+    // Bob may create entries in Ann's container, but neither list nor move it.
+    bob.create("open/bobs", &spec).unwrap();
     let open = bob.container("open").unwrap();
     assert!(
         open.list()
             .is_err_and(|error| error.kind() == ErrorKind::Denied)
     );
-    assert_eq!(bob.count(&Query::new("name = his")).unwrap(), 0);
-    assert_eq!(session.count(&Query::new("name = his")).unwrap(), 1);
-    ann.root().remove("hers").unwrap();
+    assert_eq!(bob.count(&Query::new("name = bobs")).unwrap(), 0);
+    assert_eq!(session.count(&Query::new("name = bobs")).unwrap(), 1);
+    ann.root().remove("anns").unwrap();
 }
 
 #[test]
-fn a_session_is_not_used_after_its_end() {
+fn a_session_is_unusable_after_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let object = session.create("a", &ObjectSpec::array([4], f4())).unwrap();
@@ -420,7 +420,7 @@ fn limits_that_cannot_work_are_refused() {
 }
 
 #[test]
-fn a_transfer_of_an_object_that_is_closed_says_so() {
+fn a_transfer_of_a_closed_object_fails_with_closed() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::alone(dir.path()).unwrap();
     let object = session.create("a", &ObjectSpec::array([4], f4())).unwrap();

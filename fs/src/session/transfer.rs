@@ -1,7 +1,7 @@
-//! Transfers and batches of open objects: what a program starts and waits for later, and nested strided patterns.
+//! Transfers and batches of open objects: asynchronous reads and writes, and nested strided patterns.
 //!
-//! The types are the client's; here selections and units get their meaning by the object. Closing an object
-//! waits for what was started, and nothing of it starts any more.
+//! The types are the client's; here selections and units are resolved for the object. Closing an object waits for its
+//! started transfers; those not started can no longer start.
 
 use slabfs_model::batch::{Batch, Plan};
 
@@ -18,17 +18,17 @@ impl<B> From<Failed<B>> for Error {
     }
 }
 
-/// What a transfer of borrowed bytes out of memory is made as.
+/// A transfer out of a borrowed buffer.
 type Out<'scope> = Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>>;
-/// The same into memory.
+/// A transfer into a borrowed buffer.
 type In<'scope> = Result<Transfer<&'scope mut [u8]>, Failed<&'scope mut [u8]>>;
 
 impl Object {
     /// A transfer of a selection to `memory` of `buffer`, to be started and waited for.
     ///
     /// # Errors
-    /// `Invalid` where the selections do not fit each other, the buffer, the object or its type, or the object is open
-    /// for writing alone. The buffer comes back with it.
+    /// `Invalid` if the selections do not match each other, the buffer, the object or its dtype, or the object is open
+    /// only for writing. The buffer is returned with the error.
     pub fn read_transfer<'a, B: AsMut<[u8]> + Send + 'static>(
         &self,
         select: impl Into<Select<'a>>,
@@ -41,11 +41,11 @@ impl Object {
         }
     }
 
-    /// A transfer of `memory` of `buffer` to a selection, to be started and waited for. Where the slowest axis is
-    /// unlimited the object grows as far as a box or hyperslab reaches.
+    /// A transfer of `memory` of `buffer` to a selection, to be started and waited for. If the slowest axis is
+    /// unlimited, the object grows as far as a box or hyperslab reaches.
     ///
     /// # Errors
-    /// As [`Object::read_transfer`]; `ReadOnly`; `TooBig` for a selection beyond what the object may hold.
+    /// As [`Object::read_transfer`]; `ReadOnly`; `TooBig` for a selection beyond the object's maximum size.
     pub fn write_transfer<'a, B: AsRef<[u8]> + Send + 'static>(
         &self,
         select: impl Into<Select<'a>>,
@@ -61,8 +61,8 @@ impl Object {
     /// Reads the pieces of a batch into a buffer: one request to each data server, however many pieces.
     ///
     /// # Errors
-    /// `Invalid` for a batch that cannot be, that reaches beyond the object or the buffer, or whose pieces overlap in
-    /// the buffer, and the text names the element of the batch; of the servers.
+    /// `Invalid` for a batch that is malformed, that reaches beyond the object or the buffer, or whose pieces overlap
+    /// in the buffer; the text names the element of the batch. Errors of the servers.
     pub fn read_batch(&self, batch: &[Batch], unit: Unit, into: &mut [u8]) -> Result<(), Error> {
         let handle = self.handle()?;
         self.readable()
@@ -74,12 +74,12 @@ impl Object {
             .map_err(|error| self.about(error.of_batch(batch)))
     }
 
-    /// Writes the pieces of a batch from a buffer. Of pieces that overlap in the object the later one is there. It is
-    /// taken over as by [`Object::write`]; of many small pieces it goes to the servers at once.
+    /// Writes the pieces of a batch from a buffer. If pieces overlap in the object, the later one is stored. The bytes
+    /// are copied as by [`Object::write`]; many small pieces go to the servers at once.
     ///
     /// # Errors
-    /// `Invalid` for a batch that cannot be, or that reaches beyond the buffer; `TooLarge` for one that reaches beyond
-    /// what the object may hold; `ReadOnly`; of the servers, and part of it may be written then.
+    /// `Invalid` for a batch that is malformed or reaches beyond the buffer; `TooLarge` for one that reaches beyond the
+    /// object's maximum size; `ReadOnly`; errors of the servers, after which part of it may be written.
     pub fn write_batch(&self, batch: &[Batch], unit: Unit, from: &[u8]) -> Result<(), Error> {
         let handle = self.handle()?;
         self.writable()
@@ -92,10 +92,10 @@ impl Object {
         Ok(())
     }
 
-    /// The same as [`Object::read_batch`], to be started and waited for.
+    /// As [`Object::read_batch`], to be started and waited for.
     ///
     /// # Errors
-    /// As there of what can be seen beforehand.
+    /// As there, for errors that can be detected beforehand.
     pub fn read_batch_transfer<B: AsMut<[u8]> + Send + 'static>(
         &self,
         batch: &[Batch],
@@ -108,10 +108,10 @@ impl Object {
         }
     }
 
-    /// The same as [`Object::write_batch`], to be started and waited for; it has ended when others see what it wrote.
+    /// As [`Object::write_batch`], to be started and waited for; at its end other sessions see the written data.
     ///
     /// # Errors
-    /// As there of what can be seen beforehand.
+    /// As there, for errors that can be detected beforehand.
     pub fn write_batch_transfer<B: AsRef<[u8]> + Send + 'static>(
         &self,
         batch: &[Batch],
@@ -137,7 +137,7 @@ impl Object {
     }
 }
 
-/// The paths of the elements that an error names.
+/// Adds the paths of the elements that an error names.
 fn named<B>(
     batch: &[Batch],
     made: Result<Transfer<B>, Failed<B>>,
@@ -158,7 +158,7 @@ fn fits(plan: &Plan, len: usize) -> Result<(), FsError> {
     }
 }
 
-/// Transfers of what a program lends: none of a scope is under way when that returns.
+/// Transfers of borrowed buffers: none of a scope is in flight when the scope returns.
 impl<'scope> Scope<'scope, '_> {
     /// As [`Object::write_transfer`].
     ///

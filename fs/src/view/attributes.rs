@@ -1,23 +1,23 @@
-//! The extended attributes `user.slabfs.*`: what each says of an object, and what setting it asks for.
+//! The extended attributes `user.slabfs.*`: their values on an object, and the changes that setting them requests.
 //!
 //! | name | read | set | listed |
 //! |---|---|---|---|
 //! | `dtype`, `dims`, `max_dims`, `fill` | text | declares | no |
 //! | `layout`, `codec` | text | declares | on byte objects that were given them |
-//! | `placement` | text | any time, for what is written next | no |
-//! | `spec` | JSON object of the seven above | declares all of it at once | on arrays |
+//! | `placement` | text | any time, for data written later | no |
+//! | `spec` | JSON object of the seven above | declares all of them at once | on arrays |
 //! | `resize` | no | dims text: `slabfs set --dims` | no |
 //! | `info` | JSON, see [`super::describe`] | no | no |
 //! | `chunks`, `version` | number | no | no |
 //!
-//! Of an array only `spec` is listed, so that a tool that copies attributes one by one (`cp -a`,
-//! `rsync -X`, in whatever order) makes the copy an array in one step: dims set before the dtype would be
-//! refused. Byte objects list none of these, so that plain files copy plainly.
+//! Of an array only `spec` is listed, so that a tool that copies attributes one by one (`cp -a`, `rsync -X`, in any
+//! order) makes the copy an array in one step: dims set before the dtype would be refused. Byte objects without a
+//! given layout or codec list none of these, so plain files are copied as plain files.
 //!
-//! Those of directories are in [`super::defaults`]. All other names: `user.*` and `trusted.*` are kept by the metadata service as they are. `security.*` is
-//! never there, and neither it nor `system.*` (ACLs) can be set: the answers of a disk filesystem that was
-//! mounted without them, which every tool knows. The rules by which a change is allowed are not here but in
-//! `SpecChange::resolve`.
+//! Attributes of directories are in [`super::defaults`]. The metadata service stores other `user.*` and `trusted.*`
+//! attributes unchanged. `security.*` attributes never exist, and neither they nor `system.*` (ACLs) can be set: a disk
+//! filesystem mounted without them gives the same answers, which every tool knows. The rules for changes are in
+//! `SpecChange::resolve`, not here.
 
 use serde_json::{Map, Value};
 use slabfs_mdserver::api::{ArrayInfo, Attr, SpecChange};
@@ -37,17 +37,17 @@ const PREFIX: &[u8] = b"user.slabfs.";
 pub enum Attribute {
     /// The element type.
     Dtype,
-    /// Elements an axis.
+    /// Elements per axis.
     Dims,
     /// How far each axis may grow.
     MaxDims,
-    /// The element that holes read as.
+    /// The element that unwritten parts read as.
     Fill,
     /// How the object is cut into chunks.
     Layout,
     /// How chunks are encoded.
     Codec,
-    /// Which data server gets what is written next.
+    /// The rule that chooses the data server for new data.
     Placement,
     /// All of those, as JSON.
     Spec,
@@ -76,24 +76,24 @@ const TABLE: [(&str, Attribute); 12] = [
     ("version", Attribute::Version),
 ];
 
-/// Whose an attribute is, by its name.
+/// Who defines an attribute, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// slabfs's own.
+    /// An attribute of slabfs, of objects.
     Slabfs(Attribute),
-    /// slabfs's own, of containers.
+    /// An attribute of slabfs, of containers.
     Default(DefaultAttribute),
-    /// In slabfs's name space, but there is no such attribute.
+    /// In slabfs's namespace, but there is no such attribute.
     Unknown,
-    /// The user's: the metadata service keeps it.
-    Kept,
-    /// `security.*`: never there, cannot be set.
+    /// A user's attribute: the metadata service stores it.
+    Stored,
+    /// `security.*`: never exists, cannot be set.
     Security,
-    /// `system.*`, or a name space nobody knows: not supported.
+    /// `system.*`, or an unknown namespace: not supported.
     Foreign,
 }
 
-/// What setting an attribute asks for.
+/// The change that setting an attribute requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Declare the object, or more of it.
@@ -111,10 +111,10 @@ pub enum AttributeError {
         /// The name that was given.
         name: String,
     },
-    /// The attribute only tells.
+    /// The attribute is read-only.
     #[error("user.slabfs.{0} can be read but not set")]
     ReadOnly(&'static str),
-    /// The value makes no sense.
+    /// The value is malformed.
     #[error("user.slabfs.{name}: {reason}")]
     Malformed {
         /// The attribute.
@@ -124,7 +124,7 @@ pub enum AttributeError {
     },
 }
 
-/// Whose attribute a name names.
+/// Classifies the name of an attribute.
 pub fn owner(name: &[u8]) -> Owner {
     if let Some(default) = defaults::attribute(name) {
         return Owner::Default(default);
@@ -136,7 +136,7 @@ pub fn owner(name: &[u8]) -> Owner {
             .map_or(Owner::Unknown, |&(_, attribute)| Owner::Slabfs(attribute));
     }
     if name.starts_with(b"user.") || name.starts_with(b"trusted.") {
-        Owner::Kept
+        Owner::Stored
     } else if name.starts_with(b"security.") {
         Owner::Security
     } else {
@@ -159,7 +159,7 @@ pub fn listed(info: &ArrayInfo) -> Vec<&'static str> {
     names
 }
 
-/// The names that the listing of a selection shows: what makes a copy of its bytes an array again.
+/// The names that the listing of a selection shows: those that make a copy of its bytes an array again.
 pub const LISTED_OF_SELECTION: [&str; 1] = ["user.slabfs.spec"];
 
 impl Attribute {
@@ -176,8 +176,8 @@ impl Attribute {
         matches!(self, Attribute::Info | Attribute::Chunks)
     }
 
-    /// Its value on an object of `chunks` chunks (which matter only to those that need them); nothing
-    /// for one that can only be set.
+    /// Its value on an object of `chunks` chunks (used only where [`Attribute::needs_chunks`]); `None` for an
+    /// attribute that can only be set.
     pub fn read(self, attr: &Attr, info: &ArrayInfo, chunks: u64) -> Option<Vec<u8>> {
         let text = match self {
             Attribute::Dtype => info.dtype.to_string(),
@@ -196,7 +196,7 @@ impl Attribute {
         Some(text.into_bytes())
     }
 
-    /// Its value on a selection of these dims: only what describes the bytes that are seen there.
+    /// Its value on a selection of these dims; `None` unless it describes the selected bytes.
     pub fn read_selection(self, info: &ArrayInfo, dims: &[u64]) -> Option<Vec<u8>> {
         match self {
             Attribute::Dtype => Some(info.dtype.to_string().into_bytes()),
@@ -214,7 +214,7 @@ impl Attribute {
         }
     }
 
-    /// What setting it to `value` asks for.
+    /// The change that setting it to `value` requests.
     pub fn set(self, value: &[u8]) -> Result<Change, AttributeError> {
         let name = self.name();
         let malformed = |reason: String| AttributeError::Malformed { name, reason };
@@ -237,7 +237,7 @@ impl Attribute {
         }
     }
 
-    /// Puts the text of one of the seven fields into a change.
+    /// Parses the text of one of the seven fields into a change.
     fn put(self, text: &str, change: &mut SpecChange) -> Result<(), String> {
         match self {
             Attribute::Dtype => change.dtype = Some(parse::<DType>(text)?),
@@ -261,8 +261,7 @@ fn parse<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
         .map_err(|error: T::Err| error.to_string())
 }
 
-/// Reads `{"dtype": "f4", "dims": [16, 16], ...}`; each value is the attribute's text, or the JSON that
-/// says the same.
+/// Parses `{"dtype": "f4", "dims": [16, 16], ...}`; each value is the attribute's text, or the equivalent JSON.
 fn parse_spec(text: &str) -> Result<SpecChange, String> {
     let map: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         format!("a spec is a JSON object, e.g. {{\"dtype\":\"f4\",\"dims\":\"16,16\"}}: {error}")
@@ -270,10 +269,10 @@ fn parse_spec(text: &str) -> Result<SpecChange, String> {
     spec_of_json(&map)
 }
 
-/// What a map of attributes' names and texts, or the JSON that says the same, declares.
+/// The change declared by a map from names of attributes to their texts, or to the equivalent JSON.
 ///
 /// # Errors
-/// In words: the key that cannot be, or the value.
+/// As text: the unknown key, or the key with an invalid value.
 pub fn spec_of_json(map: &Map<String, Value>) -> Result<SpecChange, String> {
     let mut change = SpecChange::default();
     for (key, value) in map {
@@ -293,10 +292,10 @@ pub fn spec_of_json(map: &Map<String, Value>) -> Result<SpecChange, String> {
     Ok(change)
 }
 
-/// Puts the text of one attribute that declares into a change.
+/// Parses the text of one declaring attribute into a change.
 ///
 /// # Errors
-/// In words: there is no such attribute, or the text cannot be its value.
+/// As text: there is no such attribute, or the text cannot be its value.
 pub fn put_text(key: &str, text: &str, change: &mut SpecChange) -> Result<(), String> {
     named(key)?
         .put(text, change)
@@ -315,7 +314,7 @@ fn named(key: &str) -> Result<Attribute, String> {
         })
 }
 
-/// A change as a map of attributes' names and texts; the inverse of [`spec_of_json`].
+/// A change as a map from names of attributes to texts; the inverse of [`spec_of_json`].
 pub fn json_of_spec(spec: &SpecChange) -> Map<String, Value> {
     let texts = [
         ("dtype", spec.dtype.map(|dtype| dtype.to_string())),
@@ -340,7 +339,7 @@ pub fn json_of_spec(spec: &SpecChange) -> Map<String, Value> {
 
 /// A value of a spec.
 enum Given {
-    /// `null`: leave it as it is.
+    /// `null`: leaves the field unchanged.
     Nothing,
     /// `[]`: a scalar.
     NoAxes,

@@ -2,12 +2,12 @@
 //!
 //! | name on a directory | read | set | remove | listed |
 //! |---|---|---|---|---|
-//! | `user.slabfs.defaults` | all of them as JSON | puts these in place of all | clears all | if there are any |
+//! | `user.slabfs.defaults` | all of them as JSON | replaces all of them | clears all | if there are any |
 //! | `user.slabfs.default.KEY` | text | sets one | clears one | no |
 //!
 //! `KEY` is `dtype`, `fill`, `layout`, `codec` or `placement`. The JSON has the same keys with the same texts, and
-//! `tags`, an object of tags, those without a type as `{"auto": TEXT}`. One attribute is listed, so that a copy of the directory gets all of them in
-//! one step.
+//! `tags`, an object of tags; tags without a type are `{"auto": TEXT}`. Only one attribute is listed, so that a copy
+//! of the directory gets all of them in one step.
 
 use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{DefaultKey, Defaults, DefaultsChange, SpecChange};
@@ -17,10 +17,10 @@ use super::attributes::{AttributeError, json_of_spec, spec_of_json};
 
 /// The attribute that holds all of them.
 pub const ALL: &str = "user.slabfs.defaults";
-/// What begins the names of single ones.
+/// The prefix of the attributes that hold one.
 const ONE: &[u8] = b"user.slabfs.default.";
 
-/// What an attribute of a container means.
+/// An attribute of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultAttribute {
     /// All defaults.
@@ -32,7 +32,7 @@ pub enum DefaultAttribute {
 /// Keys of single defaults.
 const KEYS: [&str; 5] = ["dtype", "fill", "layout", "codec", "placement"];
 
-/// The default that a name of an attribute means, if it means one.
+/// The defaults that an attribute's name denotes, if any.
 pub fn attribute(name: &[u8]) -> Option<DefaultAttribute> {
     if name == ALL.as_bytes() {
         return Some(DefaultAttribute::All);
@@ -42,7 +42,7 @@ pub fn attribute(name: &[u8]) -> Option<DefaultAttribute> {
     Some(DefaultAttribute::One(known))
 }
 
-/// The key of a default as text: those of the attributes, `tags`, `tag:NAME`, `all`.
+/// Parses the key of a default: a key of the attributes, `tags`, `tag:NAME` or `all`.
 pub fn key(text: &str) -> Result<DefaultKey, String> {
     Ok(match text {
         "all" => DefaultKey::All,
@@ -64,7 +64,7 @@ pub fn key(text: &str) -> Result<DefaultKey, String> {
     })
 }
 
-/// Defaults as JSON, with what there is of them.
+/// Defaults as JSON, without those that are not set.
 pub fn to_json(defaults: &Defaults) -> Value {
     let mut map = json_of_spec(&defaults.spec);
     if !defaults.tags.is_empty() {
@@ -78,10 +78,10 @@ pub fn to_json(defaults: &Defaults) -> Value {
     Value::Object(map)
 }
 
-/// Defaults from such JSON.
+/// Parses defaults from such JSON.
 ///
 /// # Errors
-/// In words: what cannot be one.
+/// As text: the invalid default.
 pub fn from_json(mut map: Map<String, Value>) -> Result<Defaults, String> {
     let tags = match map.remove("tags") {
         None | Some(Value::Null) => Vec::new(),
@@ -94,7 +94,7 @@ pub fn from_json(mut map: Map<String, Value>) -> Result<Defaults, String> {
 /// Tags from a JSON object, `{"project": "climate", "step": 3}`.
 ///
 /// # Errors
-/// In words: which tag is wrong, and how.
+/// As text: which tag is wrong, and how.
 pub fn tags_of_json(tags: &Value) -> Result<Vec<(String, Tag)>, String> {
     let Value::Object(map) = tags else {
         return Err("tags are an object, as {\"project\": \"climate\", \"step\": 3}".to_owned());
@@ -108,7 +108,7 @@ pub fn tags_of_json(tags: &Value) -> Result<Vec<(String, Tag)>, String> {
 }
 
 impl DefaultAttribute {
-    /// Its value; nothing where there is no such default.
+    /// Its value; `None` where there is no such default.
     pub fn read(&self, defaults: &Defaults) -> Option<Vec<u8>> {
         match self {
             Self::All if defaults.is_empty() => None,
@@ -120,10 +120,10 @@ impl DefaultAttribute {
         }
     }
 
-    /// What setting it to `value` asks for.
+    /// The change that setting it to `value` requests.
     ///
     /// # Errors
-    /// The value makes no sense.
+    /// The value is malformed.
     pub fn set(&self, value: &[u8]) -> Result<DefaultsChange, AttributeError> {
         let (name, clear) = match self {
             Self::All => ("defaults", vec![DefaultKey::All]),
@@ -143,7 +143,7 @@ impl DefaultAttribute {
         Ok(DefaultsChange { clear, set })
     }
 
-    /// What removing it asks for.
+    /// The change that removing it requests.
     pub fn remove(&self) -> DefaultsChange {
         let key = match self {
             Self::All => DefaultKey::All,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_there_and_back() {
+    fn json_round_trips() {
         let text = r#"{"codec":"lz4","dtype":"f4","fill":"nan","layout":"aligned","placement":"local","tags":{"a":"x","id":{"auto":"007"},"n":3,"w":[1,2.5]}}"#;
         let change = DefaultAttribute::All.set(text.as_bytes()).unwrap();
         assert_eq!(change.clear, [DefaultKey::All]);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_default_is_refused() {
+    fn invalid_defaults_are_refused() {
         assert_eq!(attribute(b"user.slabfs.default.dims"), None);
         assert_eq!(attribute(b"user.slabfs.dtype"), None);
         for wrong in [

@@ -1,27 +1,27 @@
-//! An object in words: the texts of its attributes, and all of it as JSON.
+//! Descriptions of an object: the texts of its attributes, and everything as JSON.
 //!
 //! The JSON is what `user.slabfs.info` holds and `slabfs info --json` prints:
 //!
 //! | key | value |
 //! |---|---|
 //! | `ino` | inode number |
-//! | `kind` | `array` if somebody gave it a dtype, dims or max dims, else `bytes` |
-//! | `given` | which of `dtype`, `dims`, `max_dims`, `layout` somebody gave; the others are defaults |
-//! | `holds` | whether data was put in since it was made or emptied |
+//! | `kind` | `array` if it was given a dtype, dims or max dims, else `bytes` |
+//! | `given` | which of `dtype`, `dims`, `max_dims`, `layout` were given; the others are defaults |
+//! | `holds` | whether data was written since it was created or truncated |
 //! | `dtype`, `element_bytes` | element type in NumPy's letters, its size |
-//! | `dims` | elements an axis, slowest first |
+//! | `dims` | elements per axis, slowest first |
 //! | `max_dims` | the same, `null` for an unlimited axis |
 //! | `fill`, `layout`, `codec`, `placement` | as in the attributes |
 //! | `size`, `stored` | bytes of the object, bytes known to be stored for it |
 //! | `chunks` | chunks it is stored in |
-//! | `generation` | counts how often it was emptied |
+//! | `generation` | counts how often it was truncated |
 //! | `version` | grows with every change of data or metadata |
 
 use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{ArrayInfo, Attr};
 use slabfs_model::{MaxDim, format_dims, format_max_dims};
 
-/// All there is to say about an object that lies in `chunks` chunks.
+/// The complete description of an object that is stored in `chunks` chunks.
 pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
     let max_dims: Vec<Option<u64>> = info
         .max_dims
@@ -52,8 +52,8 @@ pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
     })
 }
 
-/// The fields somebody gave; with `holds` they are what the rules of a change go by, so that a tool can say
-/// which rule refuses one.
+/// The given fields. With `holds` they decide which changes the rules allow, so a tool can report the rule that
+/// refuses one.
 fn given(info: &ArrayInfo) -> Vec<&'static str> {
     [
         ("dtype", info.given.dtype),
@@ -66,8 +66,7 @@ fn given(info: &ArrayInfo) -> Vec<&'static str> {
     .collect()
 }
 
-/// What can be set of an object, each as the text of its attribute: setting it on another object makes
-/// that the same kind of array.
+/// The settable attributes of an object, as texts: setting them on another object makes that the same kind of array.
 pub fn spec(info: &ArrayInfo) -> Value {
     let texts = [
         ("dtype", info.dtype.to_string()),

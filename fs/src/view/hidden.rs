@@ -1,4 +1,4 @@
-//! What lies under `.slabfs` in the root of a mount.
+//! The files under `.slabfs` in the root of a mount.
 //!
 //! ```text
 //! .slabfs/call           commands: JSON in, JSON out (`crate::call`)
@@ -8,36 +8,36 @@
 //! .slabfs/layout/PATH    the tiling of the object PATH, JSON
 //! ```
 //!
-//! All of it but `call` is read-only and made at the moment it is opened; like files of `/proc` they show the size 0.
-//! `layout` repeats the mount's directories and objects with their owners and the modes they are read with,
-//! so that nobody sees the layout of what he may not read. `readdir` of the root does not list `.slabfs`,
-//! so that `rm -r`, `du` and `rsync` do not walk into it.
+//! All of it but `call` is read-only and generated when it is opened; like files of `/proc`, these have size 0.
+//! `layout` mirrors the mount's directories and objects with their owners and read permissions, so that a user sees no
+//! layout of an object that the user may not read. `readdir` of the root does not list `.slabfs`, so that `rm -r`,
+//! `du` and `rsync` do not walk into it.
 
 use serde_json::{Value, json};
 use slabfs_mdserver::api::{Ino, Kind, ROOT, ServerInfo};
 
-/// Something under `.slabfs`, `.slabfs` itself included.
+/// A file or directory under `.slabfs`, or `.slabfs` itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hidden {
     /// `.slabfs`.
     Top,
     /// `.slabfs/call`.
     Call,
-    /// `.slabfs/find`, in which a folder's name is a query.
+    /// `.slabfs/find`, in which a directory's name is a query.
     Find,
     /// `.slabfs/stats`.
     Stats,
     /// `.slabfs/status`.
     Status,
-    /// `.slabfs/layout` for the root, and each directory in it for the directory it repeats.
+    /// `.slabfs/layout` for the root, and each directory in it for the directory that it mirrors.
     LayoutDirectory(Ino),
     /// The layout of an object.
     Layout(Ino),
 }
 
 impl Hidden {
-    /// What of a fixed place has the name `name`; `None` where the name has to be looked up in the
-    /// directory that [`Hidden::repeats`] says, or where there is nothing.
+    /// The fixed entry of this directory with the name `name`. `None` where there is none, or where the name has to be
+    /// looked up in the directory of [`Hidden::repeats`].
     pub fn child(self, name: &[u8]) -> Option<Hidden> {
         match (self, name) {
             (Hidden::Top, b"call") => Some(Hidden::Call),
@@ -49,7 +49,7 @@ impl Hidden {
         }
     }
 
-    /// The directory or object this one repeats.
+    /// The directory or object that it mirrors.
     pub fn repeats(self) -> Option<Ino> {
         match self {
             Hidden::LayoutDirectory(ino) | Hidden::Layout(ino) => Some(ino),
@@ -57,7 +57,7 @@ impl Hidden {
         }
     }
 
-    /// What stands in a layout directory for an inode; nothing for what is neither directory nor object.
+    /// The entry of a layout directory for an inode; `None` for anything but directories and objects.
     pub fn layout_of(ino: Ino, kind: Kind) -> Option<Hidden> {
         match kind {
             Kind::Directory => Some(Hidden::LayoutDirectory(ino)),
@@ -76,8 +76,8 @@ impl Hidden {
         )
     }
 
-    /// The permission bits, given those of what it repeats: nobody writes, and who may read an object
-    /// may read its layout. Everybody may call; each op asks for itself who does.
+    /// The permission bits, given those of the mirrored inode: write access is masked out, and those who may read an
+    /// object may read its layout. `call` is open to all; each of its operations checks the caller's permissions.
     pub fn mode(self, of: Option<u32>) -> u32 {
         if self == Hidden::Call {
             return 0o666;
@@ -103,7 +103,7 @@ impl Hidden {
     }
 }
 
-/// A JSON value as the text of a hidden file or an attribute: indented, with a line end.
+/// A JSON value as the text of a hidden file or an attribute: indented, with a newline.
 pub fn text(value: &Value) -> Vec<u8> {
     format!("{value:#}\n").into_bytes()
 }
@@ -133,7 +133,7 @@ pub fn servers(servers: &[ServerInfo]) -> Value {
     Value::Array(servers)
 }
 
-/// `.slabfs/status`: the session, where others reach the metadata service, and the data servers.
+/// `.slabfs/status`: the session, the address of the metadata service for other mounts, and the data servers.
 pub fn status(
     session: u64,
     alone: bool,
@@ -150,7 +150,7 @@ pub fn status(
     })
 }
 
-/// What a server is up to, in one word.
+/// The state of a server, in one word.
 fn state(server: &ServerInfo) -> &'static str {
     match server {
         ServerInfo { online: false, .. } => "away",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_and_readers_stay_readers() {
+    fn write_bits_are_masked_and_read_bits_stay() {
         let layout = Hidden::Layout(ObjectId(5));
         assert_eq!(layout.mode(Some(0o4751)), 0o440);
         assert_eq!(Hidden::LayoutDirectory(ROOT).mode(Some(0o1770)), 0o550);

@@ -1,11 +1,11 @@
-//! What a new array takes from another one.
+//! Combines a given spec with the spec of another array.
 
 use slabfs_mdserver::api::SpecChange;
 use slabfs_model::{Fill, Layout};
 
-/// What is given, and of `other` what is not given. What does not go with the given is left out: limits below the
-/// dims or of another rank, the chunk of a grid of another rank, a fill value that the dtype cannot have, a codec
-/// beside a grid.
+/// The given fields, and for the others those of `other`, as far as they fit. Left out are: limits below the dims or of
+/// another rank, the chunk of a grid of another rank, a fill value that the dtype cannot have, a codec together with a
+/// grid.
 pub fn like(given: SpecChange, other: SpecChange) -> SpecChange {
     let mut taken = other;
     if let Some(dims) = &given.dims {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_left_out() {
+    fn fields_that_do_not_fit_are_left_out() {
         let array = json!({"dtype": "f4", "dims": "16,16", "max_dims": "unlimited,16", "fill": "nan", "codec": "lz4"});
         let grid =
             json!({"dtype": "f4", "dims": "16,16", "max_dims": "16,16", "layout": "grid:8,8"});

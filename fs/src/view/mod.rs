@@ -1,18 +1,18 @@
-//! What a path and an attribute on the mount mean.
+//! The meaning of paths and attributes on the mount.
 //!
 //! - [`name`]: a path component: a plain name, a selection `obj@[...]`, or the escape `@@[`.
-//! - [`nodes`]: inode numbers of what has no inode of its own, selections and hidden files.
-//! - [`attributes`]: the `user.slabfs.*` extended attributes and what setting one asks for.
-//! - [`defaults`]: what containers give, as JSON and as attributes.
-//! - [`pattern`]: batches as they come through `ioctl`, for views on file handles.
+//! - [`nodes`]: inode numbers of selections and hidden files, which are no inodes of the metadata service.
+//! - [`attributes`]: the `user.slabfs.*` extended attributes and the changes that setting one requests.
+//! - [`defaults`]: the defaults of containers, as JSON and as attributes.
+//! - [`pattern`]: the `ioctl` format of batches, for views on file handles.
 //! - [`selection`]: the size and the attributes of a selection as a file.
 //! - [`describe`]: an object as the JSON that `user.slabfs.info` and `slabfs info` show.
 //! - [`like`]: what a new array takes from another one.
 //! - [`search`]: the names in `.slabfs/find`.
-//! - [`hidden`]: what lies under `.slabfs` in the root of a mount.
+//! - [`hidden`]: the files under `.slabfs` in the root of a mount.
 //!
-//! Coordinates here are elements, as people write them; below, the client counts in cells. No FUSE types
-//! and no I/O: these are plain functions on what the metadata service said.
+//! Coordinates here are elements, as users write them; below, the client counts in cells. No FUSE types and no I/O:
+//! these are pure functions on replies of the metadata service.
 
 pub mod attributes;
 pub mod defaults;

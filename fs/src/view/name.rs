@@ -1,10 +1,12 @@
-//! One component of a path on the mount, as it is written.
+//! Parser of one path component, which may be a selection.
 //!
 //! `@[` may begin a selection: `temp@[0:10,0:9]` is those elements of `temp`. But projects have files named
-//! `+page@[id].svelte`, so what a name means depends on what is there (`call::meaning`): an entry of that name comes first;
-//! else it is a selection if it ends in `]` and what stands before its first `@[` is a file; all else is an ordinary name.
-//! One more `@`, as in `temp@@[0]`, takes the meaning of a selection away. The rule is about runs: *k* `@` in front of a `[`
-//! may begin a selection if *k* = 1, and stand for *k* - 1 of them otherwise.
+//! `+page@[id].svelte`, so the meaning of a name depends on the existing files (`call::meaning`). An entry of exactly
+//! that name comes first. Otherwise the name is a selection if it ends in `]` and the part before its first `@[` names
+//! a file. Any other name is plain.
+//!
+//! A second `@`, as in `temp@@[0]`, escapes the mark. The rule is about runs: *k* `@` in front of a `[` may begin a
+//! selection if *k* = 1, and stand for *k* - 1 of them otherwise.
 //!
 //! Names are bytes, as everywhere in POSIX; only the text of a selection must be UTF-8 (it is ASCII).
 
@@ -13,35 +15,35 @@ use std::borrow::Cow;
 use slabfs_model::Selection;
 use thiserror::Error;
 
-/// The folder in the root of a mount under which the hidden files lie; `readdir` does not list it.
+/// The directory in the root of a mount that holds the hidden files; `readdir` does not list it.
 pub const HIDDEN: &[u8] = b".slabfs";
 
-/// Whether a name has what may begin a selection.
+/// Whether a name contains `@[`, which may begin a selection.
 pub fn has_mark(name: &[u8]) -> bool {
     name.windows(2).any(|w| w == b"@[")
 }
 
-/// What a path component may mean.
+/// The possible meaning of a path component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name<'a> {
     /// An entry of the directory, under its stored name.
     Plain(Cow<'a, [u8]>),
-    /// Some elements of an entry, if there is such a file.
+    /// Some elements of an entry, if there is such an object.
     Selected(Selected<'a>),
 }
 
 /// `base@[text]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected<'a> {
-    /// The name of the object as it was written, which is its stored name where there is such an entry.
+    /// The name of the object as it was written; an entry may have exactly this stored name.
     pub written: &'a [u8],
-    /// That name without what keeps it from being a selection.
+    /// The name of the object with its escapes removed.
     pub base: Cow<'a, [u8]>,
     /// The selection with its brackets, as it was written.
     pub text: &'a [u8],
 }
 
-/// Why a component means nothing.
+/// Why a component is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
     /// The brackets hold no selection.
@@ -55,7 +57,7 @@ pub enum NameError {
 }
 
 impl Name<'_> {
-    /// Reads a component as a program gave it.
+    /// Parses a component as a program gave it.
     pub fn parse(shown: &[u8]) -> Name<'_> {
         match selection_start(shown) {
             Some(at) if at > 0 && shown.ends_with(b"]") => Name::Selected(Selected {
@@ -63,7 +65,7 @@ impl Name<'_> {
                 base: unescape(&shown[..at]),
                 text: &shown[at + 1..],
             }),
-            // A name that does not end a selection is none, nor is one with nothing to select of.
+            // Without a closing bracket at the end, or without a name before the mark, it is no selection.
             Some(_) => Name::Plain(Cow::Borrowed(shown)),
             None => Name::Plain(unescape(shown)),
         }
@@ -71,7 +73,7 @@ impl Name<'_> {
 }
 
 impl Selected<'_> {
-    /// The selection, parsed; its rank and bounds are checked where it meets an object.
+    /// The selection, parsed; its rank and bounds are checked later, against an object.
     pub fn selection(&self) -> Result<Selection, NameError> {
         let malformed = |reason: String| NameError::Malformed {
             name: format!(
@@ -89,7 +91,7 @@ impl Selected<'_> {
     }
 }
 
-/// How a stored name is written that is not to be taken for a selection.
+/// Escapes a stored name so that it is not parsed as a selection.
 pub fn escape(stored: &[u8]) -> Cow<'_, [u8]> {
     if !stored.windows(2).any(|w| w == b"@[") {
         return Cow::Borrowed(stored);
@@ -104,7 +106,7 @@ pub fn escape(stored: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(shown)
 }
 
-/// The stored name behind a shown one that holds no selection.
+/// Removes the escapes of a name.
 fn unescape(shown: &[u8]) -> Cow<'_, [u8]> {
     if !shown.windows(3).any(|w| w == b"@@[") {
         return Cow::Borrowed(shown);
@@ -119,7 +121,7 @@ fn unescape(shown: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(stored)
 }
 
-/// Where the first `@[` stands that no other `@` precedes.
+/// The position of the first `@[` that no other `@` precedes.
 fn selection_start(shown: &[u8]) -> Option<usize> {
     (0..shown.len().saturating_sub(1))
         .find(|&i| &shown[i..i + 2] == b"@[" && (i == 0 || shown[i - 1] != b'@'))
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_is_cut_off() {
+    fn a_selection_is_split_off() {
         assert_eq!(
             selected(b"temp@[0:10,0:9]"),
             (b"temp".to_vec(), "[0:10,0:9]".into())
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escaped_name_means_itself() {
+    fn an_escaped_name_is_plain() {
         assert_eq!(plain(b"a@@[b"), b"a@[b");
         assert_eq!(plain(b"a@@@[b]"), b"a@@[b]");
         assert_eq!(&*escape(b"a@[0]"), b"a@@[0]");
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_selection_is_a_name() {
+    fn names_that_cannot_be_selections_are_plain() {
         for name in [
             &b"@[0]"[..],
             b"@[username]",
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing_is_told() {
+    fn malformed_selections_are_errors() {
         for name in [&b"t@[\xff]"[..], b"t@[0:1:0]", b"t@[id]", b"t@[0]x]"] {
             let Name::Selected(s) = Name::parse(name) else {
                 panic!()
@@ -216,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_escaped_means_itself(stored in "[@\\[\\]a0:]{1,12}") {
+        fn an_escaped_name_parses_to_the_stored_one(stored in "[@\\[\\]a0:]{1,12}") {
             prop_assert_eq!(plain(&escape(stored.as_bytes())), stored.as_bytes());
         }
     }

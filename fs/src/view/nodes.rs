@@ -1,14 +1,14 @@
-//! The inode numbers a mount shows.
+//! The inode numbers that a mount shows.
 //!
-//! Inodes of the metadata service keep their numbers, which stay below [`FIRST_VIRTUAL`], and need no
-//! entry here. What only the mount knows, selections and hidden files, gets numbers from there up, counted
-//! and never used again within a mount: one for each object and selection, so that two programs that open
-//! `temp@[0:10]` share an inode in the kernel, however they spell it.
+//! Inodes of the metadata service have the same number here, below [`FIRST_VIRTUAL`], and need no entry in the table.
+//! Nodes that exist only on the mount, selections and hidden files, get numbers from there up, which are never reused
+//! within a mount. There is one number per object and selection, so that two programs that open `temp@[0:10]` share an
+//! inode in the kernel, however they spell it.
 //!
-//! A selection means the object, not its name: after a rename or an unlink of the object a node the kernel
-//! still holds means the object it always meant. A node lives while the kernel remembers it: lookups count
-//! up, [`Nodes::forget`] counts down, and counting up happens under the same lock as the search, so that a
-//! node is never handed out while it is being dropped.
+//! A selection refers to the object, not to its name: after a rename or an unlink of the object, a node that the kernel
+//! still holds refers to the same object. A node exists while the kernel remembers it: lookups count up,
+//! [`Nodes::forget`] counts down. Counting up happens under the same lock as the search, so that a node is never handed
+//! out while it is being dropped.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use slabfs_model::Selection;
 
 use super::hidden::Hidden;
 
-/// The first number that is no inode of the metadata service.
+/// The first number that is not an inode of the metadata service.
 pub const FIRST_VIRTUAL: u64 = 1 << 62;
 
-/// What an inode number of the mount stands for.
+/// The meaning of an inode number of the mount.
 #[derive(Debug, Clone)]
 pub enum Node {
     /// An inode of the metadata service.
     Plain(Ino),
     /// Some elements of an object.
     Selection(Arc<SelectionNode>),
-    /// Something under `.slabfs`.
+    /// A file or directory under `.slabfs`.
     Hidden(Hidden),
-    /// A folder of what a query finds.
+    /// The directory of a query's results.
     Search(Arc<str>),
-    /// A link in such a folder, and where it leads.
+    /// A link in such a directory, with its target.
     Found(Arc<[u8]>),
 }
 
-/// Some elements of an object, as a file of their own.
+/// Some elements of an object, as a separate file.
 #[derive(Debug)]
 pub struct SelectionNode {
     /// The object.
     pub object: Ino,
-    /// Which of its elements; resolved against the dims of the moment whenever it is used.
+    /// The selected elements; resolved against the current dims at each use.
     pub selection: Selection,
 }
 
@@ -69,7 +69,7 @@ struct Table {
     next: u64,
 }
 
-/// The numbers of a mount; see the module's head.
+/// The numbers of a mount; see the module documentation.
 #[derive(Debug)]
 pub struct Nodes {
     table: RwLock<Table>,
@@ -88,7 +88,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// What a number stands for; `None` for one the kernel has forgotten.
+    /// The node of a number; `None` for one that the kernel has forgotten.
     pub fn get(&self, number: u64) -> Option<Node> {
         if number < FIRST_VIRTUAL {
             return Some(Node::Plain(slabfs_model::ObjectId(number)));
@@ -97,7 +97,7 @@ impl Nodes {
         table.by_number.get(&number).map(|known| known.node.clone())
     }
 
-    /// The number of a selection, and one lookup more of it.
+    /// The number of a selection; counts a lookup.
     pub fn look_up_selection(
         &self,
         object: Ino,
@@ -112,18 +112,18 @@ impl Nodes {
         }
     }
 
-    /// The number of something hidden, and one lookup more of it.
+    /// The number of a hidden file or directory; counts a lookup.
     pub fn look_up_hidden(&self, hidden: Hidden) -> u64 {
         self.look_up(Key::Hidden(hidden), Node::Hidden(hidden)).0
     }
 
-    /// The number of the folder of a query.
+    /// The number of the directory of a query; counts a lookup.
     pub fn look_up_search(&self, query: Arc<str>) -> u64 {
         self.look_up(Key::Search(Arc::clone(&query)), Node::Search(query))
             .0
     }
 
-    /// The number of a link that leads to `target`.
+    /// The number of a link to `target`; counts a lookup.
     pub fn look_up_found(&self, target: Arc<[u8]>) -> u64 {
         self.look_up(Key::Found(Arc::clone(&target)), Node::Found(target))
             .0
@@ -153,7 +153,7 @@ impl Nodes {
         (number, known.node.clone())
     }
 
-    /// Takes back `lookups` of a number; the node goes with the last.
+    /// Subtracts `lookups` from the count of a number; the node is removed at 0.
     pub fn forget(&self, number: u64, lookups: u64) {
         if number < FIRST_VIRTUAL {
             return;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn real_inodes_keep_their_numbers() {
+    fn real_inodes_have_the_same_numbers() {
         let nodes = Nodes::default();
         assert!(matches!(nodes.get(1), Some(Node::Plain(ObjectId(1)))));
         nodes.forget(1, 100);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_an_object_and_text() {
+    fn an_object_and_selection_have_one_number() {
         let nodes = Nodes::default();
         let first = selection(&nodes, 7, "[0:10]");
         assert!(first >= FIRST_VIRTUAL);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_goes_with_its_last_lookup_and_its_number_with_it() {
+    fn a_node_and_its_number_go_with_the_last_lookup() {
         let nodes = Nodes::default();
         let first = selection(&nodes, 7, "[0:10]");
         selection(&nodes, 7, "[0:10]");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_nodes_have_numbers_too() {
+    fn hidden_nodes_have_numbers() {
         let nodes = Nodes::default();
         let stats = nodes.look_up_hidden(Hidden::Stats);
         assert!(matches!(

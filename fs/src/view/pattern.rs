@@ -1,27 +1,27 @@
-//! Batches as they travel through `ioctl(2)`: parts of a flat list of nodes, in this machine's byte order.
+//! The `ioctl(2)` format of batches: parts of a flat list of nodes, in native byte order.
 //!
-//! `fs/capi/include/slabfs_ioctl.h` is the other side and draws the structures. Nodes come depth first, each
-//! vector followed by its elements, so nothing that is read here is nested; [`Pattern::batches`] nests them, and
-//! refuses what does not add up. What a batch may be apart from that is `slabfs_model::batch`'s to say.
+//! `fs/capi/include/slabfs_ioctl.h` defines the structures for the other side. Nodes are listed depth first, each
+//! vector followed by its elements, so parsing does not nest. [`Pattern::batches`] nests them, and refuses lists that
+//! do not add up. `slabfs_model::batch` checks all other constraints on a batch.
 
 use slabfs_model::batch::{self, Batch, MAX_DEPTH, MAX_NODES, Place};
 use thiserror::Error;
 
-/// Nodes of a part.
+/// Nodes in a part.
 pub const PART_NODES: usize = 200;
 /// Bytes of a node.
 const NODE: usize = 40;
-/// Bytes in front of the nodes of a part.
+/// Bytes before the nodes of a part.
 const HEAD: usize = 32;
 /// Bytes of a part.
 pub const PART: usize = HEAD + PART_NODES * NODE;
-/// The version of all this.
+/// The version of the format.
 const VERSION: u32 = 1;
 
 const ABSOLUTE: u32 = 1;
 const VECTOR: u32 = 2;
 
-/// What the numbers of a pattern count.
+/// The unit of the numbers of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of the object in canonical order.
@@ -30,78 +30,78 @@ pub enum Unit {
     Elements,
 }
 
-/// One element of a batch, its side of the object only.
+/// One element of a batch, its object side only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// Where it lies, and its stride.
+    /// Its place in the object, and its stride.
     pub file: Place,
     /// How often it is repeated.
     pub count: u64,
-    /// What is repeated.
+    /// The repeated content.
     pub what: What,
 }
 
-/// What a [`Node`] repeats.
+/// The content that a [`Node`] repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// So many units in one piece.
+    /// So many contiguous units.
     Data(u64),
-    /// So many elements, which follow.
+    /// So many elements, which follow in the list.
     Vector(u32),
 }
 
 /// A batch as a flat list, depth first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// What its numbers count.
+    /// The unit of its numbers.
     pub unit: Unit,
     /// Its nodes.
     pub nodes: Vec<Node>,
 }
 
-/// What is wrong with a part, or with the parts together.
+/// Why a part, or all parts together, are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PatternError {
-    /// Another version of the structure, or another size.
+    /// A different version or size of the structure.
     #[error(
         "a part of a view of version {0} and {1} bytes; this mount knows version {VERSION} of {PART} bytes"
     )]
     Version(u32, usize),
-    /// A field holds what it cannot.
+    /// A field has an invalid value.
     #[error("a part of a view whose field \"{0}\" holds {1}")]
     Field(&'static str, u64),
-    /// A part that does not follow the one before it.
+    /// A part that does not follow the previous one.
     #[error(
         "a part of a view that begins at node {first}, where {expected} is the next; set a view from one thread at a time"
     )]
     OutOfOrder {
-        /// Where it begins.
+        /// The node at which it begins.
         first: u32,
-        /// Where it should.
+        /// The node at which it should begin.
         expected: usize,
     },
-    /// More nodes than a batch may have.
+    /// The batch has too many nodes, or is nested too deep.
     #[error("{0}")]
     Batch(#[from] batch::BatchError),
-    /// Vectors that have fewer elements than they say, or nodes behind the last vector.
+    /// Vectors with fewer elements than announced, or nodes behind the last vector.
     #[error("the vectors of a view and its {0} nodes do not add up")]
     Sums(usize),
 }
 
-/// A part as it came.
+/// A part, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What the numbers count.
+    /// The unit of its numbers.
     pub unit: Unit,
-    /// Nodes of all parts.
+    /// The number of nodes of all parts.
     pub total: u32,
-    /// The number of the first node here.
+    /// The index of its first node.
     pub first: u32,
-    /// Nodes here.
+    /// Its nodes.
     pub nodes: Vec<Node>,
 }
 
-/// Parts that have arrived, until all have.
+/// The parts of a pattern that have arrived so far.
 #[derive(Debug, Default)]
 pub struct Gathering {
     nodes: Vec<Node>,
@@ -109,11 +109,11 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Takes a part in; the pattern when it is the last one. The first part begins anew, and what is out of order
-    /// ends what was begun.
+    /// Adds a part; returns the pattern after the last one. The first part starts a new pattern, and a part out of
+    /// order discards the pattern that was begun.
     ///
     /// # Errors
-    /// A part that does not follow the one before it.
+    /// A part that does not follow the previous one.
     pub fn take(&mut self, part: Part) -> Result<Option<Pattern>, PatternError> {
         let of = (part.unit, part.total);
         if part.first == 0 {
@@ -141,10 +141,10 @@ impl Gathering {
 }
 
 impl Part {
-    /// Reads a part of [`PART`] bytes.
+    /// Parses a part of [`PART`] bytes.
     ///
     /// # Errors
-    /// Whatever no version of it holds.
+    /// A wrong version or size, an invalid field, or too many nodes.
     pub fn read(bytes: &[u8]) -> Result<Part, PatternError> {
         let mut fields = Fields(bytes);
         let version = fields.u32();
@@ -219,14 +219,14 @@ impl Node {
 }
 
 impl Pattern {
-    /// The flat form of the side of the object of these batches.
+    /// Flattens the object side of these batches.
     pub fn new(batches: &[Batch], unit: Unit) -> Pattern {
         let mut nodes = Vec::new();
         flatten(batches, &mut nodes);
         Pattern { unit, nodes }
     }
 
-    /// The batches, packed in memory by nothing: their memory side is 0.
+    /// The nested batches, with an empty memory side: offsets and strides in memory are 0.
     ///
     /// # Errors
     /// Vectors that do not add up, or are nested too deep.
@@ -239,7 +239,7 @@ impl Pattern {
         Ok(top)
     }
 
-    /// The element that begins at a node, with all below it; `at` is behind that then.
+    /// The element that begins at node `at`, with everything below it; advances `at` past that.
     fn nest(&self, at: &mut usize, depth: usize) -> Result<Batch, PatternError> {
         if depth > MAX_DEPTH {
             return Err(batch::BatchError::TooDeep.into());
@@ -265,7 +265,7 @@ impl Pattern {
         ))
     }
 
-    /// Elements of the outermost vector.
+    /// The number of elements of the outermost vector.
     fn top(&self) -> u32 {
         let mut top = 0;
         let mut at = 0;
@@ -283,7 +283,7 @@ impl Pattern {
         top
     }
 
-    /// The part that begins at node `first`; `bytes` is how many bytes the view has.
+    /// The part that begins at node `first`, encoded; `bytes` is the size of the view in bytes.
     pub fn part(&self, first: u32, bytes: u64) -> Vec<u8> {
         let from = (first as usize).min(self.nodes.len());
         let nodes = &self.nodes[from..(from + PART_NODES).min(self.nodes.len())];
@@ -310,7 +310,7 @@ impl Pattern {
         out
     }
 
-    /// All parts, as they are sent to set a view.
+    /// All parts, encoded, as they are sent to set a view.
     pub fn parts(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
         let firsts = (0..self.nodes.len().max(1)).step_by(PART_NODES);
         firsts.map(|first| self.part(first as u32, 0))
@@ -334,7 +334,7 @@ fn flatten(batches: &[Batch], nodes: &mut Vec<Node>) {
     }
 }
 
-/// Numbers one behind the other; behind the end they are 0.
+/// Consecutive integers of a buffer; behind its end they read as 0.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

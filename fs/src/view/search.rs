@@ -1,33 +1,33 @@
-//! Searches as folders: `.slabfs/find/QUERY/` has a symbolic link for each object that is found.
+//! Names in `.slabfs/find`: `.slabfs/find/QUERY/` has a symbolic link for each object that the query finds.
 //!
-//! A folder's name is the query; a link's name is the path of the object from the root of the mount.
-//! Neither can hold a slash, so both write `%2F` for it, and `%25` for a per cent sign. A path that is
-//! too long for a name stands as `%i` and the number of the inode. A link's target is relative and leads
-//! out of `.slabfs`, so it works wherever the mount is.
+//! A directory's name is the query; a link's name is the path of the object from the root of the mount. Neither can
+//! contain a slash, so both write `%2F` for it, and `%25` for a per cent sign. A path that is too long for a name is
+//! written as `%i` and the inode number. A link's target is relative and leads out of `.slabfs`, so it works wherever
+//! the filesystem is mounted.
 
 use std::borrow::Cow;
 
 use slabfs_mdserver::api::{Ino, MAX_NAME};
 use slabfs_model::ObjectId;
 
-/// From a folder of links to the root of the mount.
+/// The relative path from a directory of links to the root of the mount.
 const UP: &[u8] = b"../../..";
 
-/// A query in the name of a folder; nothing if it is not UTF-8.
+/// The query in the name of a directory; `None` if it is not UTF-8.
 pub fn query(name: &[u8]) -> Option<String> {
     String::from_utf8(plain(name)?.into_owned()).ok()
 }
 
-/// Which object a link names.
+/// The object that a link names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// That of this path, in stored names.
+    /// The object at this path, in stored names.
     Path(Vec<Vec<u8>>),
-    /// That of this number.
+    /// The object with this inode number.
     Ino(Ino),
 }
 
-/// The link's name of an object, given its path in stored names, with a slash before each.
+/// The name of an object's link, given its path in stored names, with a slash before each.
 pub fn link_name(path: &[u8], ino: Ino) -> Vec<u8> {
     let mut name = Vec::with_capacity(path.len() + 16);
     for &byte in &path[1.min(path.len())..] {
@@ -43,7 +43,7 @@ pub fn link_name(path: &[u8], ino: Ino) -> Vec<u8> {
     name
 }
 
-/// What a link of this name would name; nothing if no link has such a name.
+/// The object that a link of this name denotes; `None` if no link can have such a name.
 pub fn target(name: &[u8]) -> Option<Target> {
     if let Some(number) = name.strip_prefix(b"%i") {
         let number = std::str::from_utf8(number).ok()?.parse().ok()?;
@@ -57,12 +57,12 @@ pub fn target(name: &[u8]) -> Option<Target> {
     names.collect::<Option<_>>().map(Target::Path)
 }
 
-/// Where the link of an object leads, given its path in stored names, with a slash before each.
+/// The target of an object's link, given its path in stored names, with a slash before each.
 pub fn link_target(path: &[u8]) -> Vec<u8> {
     [UP, path].concat()
 }
 
-/// A name without its escapes; nothing if they are none.
+/// Decodes the escapes of a name; `None` if they are invalid.
 fn plain(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !name.contains(&b'%') {
         return Some(Cow::Borrowed(name));
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_links_lead_back() {
+    fn names_of_links_round_trip() {
         for path in [&b"/a"[..], b"/d/e/f", b"/50%/a%2Fb", b"/x@[0]", b"/\xff/y"] {
             let name = link_name(path, ObjectId(7));
             assert!(!name.contains(&b'/'));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_stand_by_number() {
+    fn long_paths_are_named_by_inode_number() {
         let path = [b"/".as_slice(), &[b'x'; 255], b"/y"].concat();
         let name = link_name(&path, ObjectId(7));
         assert_eq!(name, b"%i7");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_link_has_is_none() {
+    fn invalid_names_are_none() {
         for name in [&b"a%2"[..], b"%zz", b"a%2F%2Fb", b"..%2Fa", b"%ix"] {
             assert_eq!(target(name), None);
         }

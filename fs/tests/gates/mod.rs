@@ -1,4 +1,4 @@
-//! A client over a store that fails or waits when it is told to.
+//! A client over a store that fails or blocks on command.
 
 #![allow(dead_code, reason = "not every program needs all of it")]
 
@@ -17,28 +17,28 @@ use slabfs_objstore::server::{Fence, Heart, HeartOptions};
 use slabfs_objstore::store::{Allocated, LocalOptions, LocalStore, Patches, Space};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
-/// Nothing that a test waits for takes as long.
+/// The timeout of all waits in these tests.
 const LONGEST: Duration = Duration::from_secs(60);
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// What becomes of the next chunks that are put.
+/// The behaviour of the next puts of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gate {
     Open,
     Failing,
-    /// They wait, and whether one does.
+    /// Puts block; true if one is blocked.
     Shut(bool),
 }
 
-/// A store with a gate, which remembers what was put and what was synced.
+/// A store with a gate, which records the chunks that were put and synced.
 pub(crate) struct Gated {
     store: LocalStore,
     gate: Mutex<Gate>,
     changed: Condvar,
     pub(crate) put: Mutex<Vec<ChunkName>>,
     pub(crate) synced: Mutex<Vec<ChunkName>>,
-    /// How many it failed to put.
+    /// Number of failed puts.
     failed: Mutex<usize>,
 }
 
@@ -48,13 +48,13 @@ impl Gated {
         self.changed.notify_all();
     }
 
-    /// Waits until the gate is so; for a minute, after which it never will.
+    /// Waits until the gate is in a state; fails after a minute.
     #[track_caller]
     pub(crate) fn until(&self, is: impl Fn(Gate) -> bool) {
         self.wait_while(|gate| !is(*gate));
     }
 
-    /// Waits until so many chunks could not be put.
+    /// Waits until this many puts have failed.
     #[track_caller]
     pub(crate) fn until_failed(&self, most: usize) {
         self.wait_while(|_| *self.failed.lock().unwrap() < most);
@@ -68,19 +68,19 @@ impl Gated {
         assert!(!timeout.timed_out(), "waited in vain: {:?}", *gate);
     }
 
-    /// How many chunks could not be put.
+    /// Number of failed puts.
     pub(crate) fn failed(&self) -> usize {
         *self.failed.lock().unwrap()
     }
 
-    fn pass(&self) -> Result<()> {
+    fn pass_gate(&self) -> Result<()> {
         let mut gate = self.gate.lock().unwrap();
         match *gate {
             Gate::Open => return Ok(()),
             Gate::Failing => {
                 *self.failed.lock().unwrap() += 1;
                 self.changed.notify_all();
-                return Err(StoreError::Protocol("told to fail".into()));
+                return Err(StoreError::Protocol("failed on command".into()));
             }
             Gate::Shut(_) => *gate = Gate::Shut(true),
         }
@@ -93,7 +93,7 @@ impl Gated {
 
 impl ChunkStore for Gated {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
-        self.pass()?;
+        self.pass_gate()?;
         self.store.put(name, form, data)?;
         self.put.lock().unwrap().push(name.clone());
         Ok(())
@@ -196,7 +196,7 @@ impl ChunkStore for Gated {
     }
 }
 
-/// A client over one such store, and what has to live as long.
+/// A client over such a store, and the services that must outlast it.
 pub(crate) fn start(
     dir: &Path,
     options: ClientOptions,

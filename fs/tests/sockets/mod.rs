@@ -1,5 +1,5 @@
-//! A filesystem over Unix sockets: a metadata service and data servers, as threads of this process, with as many
-//! clients as are asked for. Data servers can be killed and started anew.
+//! A filesystem over Unix sockets: a metadata service and data servers, as threads of this process, with any number of
+//! clients. Data servers can be killed and restarted.
 
 #![allow(dead_code, reason = "not every program needs all of it")]
 
@@ -59,14 +59,14 @@ impl DataNode {
         node
     }
 
-    /// Ends all its connections, whatever is on its way.
+    /// Aborts all its connections.
     pub(crate) fn kill(&mut self) {
         if let Some(server) = self.server.take() {
             server.abort();
         }
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub(crate) fn socket(&self) -> &Path {
         match &self.addr {
             Addr::Unix(path) => path,
@@ -74,7 +74,7 @@ impl DataNode {
         }
     }
 
-    /// Answers again.
+    /// Listens again.
     pub(crate) fn revive(&mut self) {
         let listener = Listener::bind(&self.addr, None).unwrap();
         let store: Arc<dyn ChunkStore> = self.store.clone();
@@ -83,22 +83,22 @@ impl DataNode {
 }
 
 /// A filesystem.
-pub(crate) struct House {
+pub(crate) struct Cluster {
     md: PathBuf,
     service: Arc<Service>,
     server: Option<MdServer>,
     pub(crate) nodes: Vec<DataNode>,
 }
 
-impl House {
-    pub(crate) fn open(dir: &Path, servers: usize) -> House {
+impl Cluster {
+    pub(crate) fn open(dir: &Path, servers: usize) -> Cluster {
         let (service, _) = Service::open(&dir.join("md"), ServiceOptions::default()).unwrap();
         let service = Arc::new(service);
         let md = dir.join("md.sock");
         let listener = Listener::bind(&Addr::Unix(md.clone()), None).unwrap();
         let server = MdServer::start(service.clone(), listener).unwrap();
         let nodes = (0..servers).map(|n| DataNode::start(dir, n, &service));
-        House {
+        Cluster {
             nodes: nodes.collect(),
             md,
             server: Some(server),
@@ -106,7 +106,7 @@ impl House {
         }
     }
 
-    /// Where its metadata service listens.
+    /// The address of its metadata service.
     pub(crate) fn place(&self) -> String {
         format!("unix:{}", self.md.display())
     }
@@ -135,7 +135,7 @@ impl House {
     }
 }
 
-/// Makes an object and opens it.
+/// Creates an object and opens it.
 pub(crate) fn create(client: &Arc<Client>, name: &str, spec: SpecChange) -> (Ino, Arc<Handle>) {
     let (made, handle) = client
         .create(
@@ -159,7 +159,7 @@ pub(crate) fn create(client: &Arc<Client>, name: &str, spec: SpecChange) -> (Ino
     (ino, handle)
 }
 
-/// What an object of this type, these dims and this layout is declared as.
+/// The spec of an object with this dtype, dims and layout.
 pub(crate) fn spec(dtype: &str, dims: &[u64], layout: &str) -> SpecChange {
     SpecChange {
         dtype: Some(dtype.parse().unwrap()),
@@ -169,7 +169,7 @@ pub(crate) fn spec(dtype: &str, dims: &[u64], layout: &str) -> SpecChange {
     }
 }
 
-/// Options that cut small arrays.
+/// Options with small limits, so that small arrays are cut.
 pub(crate) fn options() -> ClientOptions {
     ClientOptions {
         chunk_limit: 400,
@@ -184,7 +184,7 @@ pub(crate) fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
     Hyperslab::from_region(&Region::new(offset, shape))
 }
 
-/// A number of the statistics.
+/// A number in the statistics.
 pub(crate) fn number(client: &Client, key: &str) -> u64 {
     client.stats().pointer(key).unwrap().as_u64().unwrap()
 }

@@ -1,5 +1,5 @@
-//! Nested batches for tests: an interpreter that goes through every byte, the patterns that the source document names,
-//! random trees, and a harness that tries all of them through a door: whatever takes batches.
+//! Nested batches for tests: an interpreter that processes every byte, the patterns named in the source document,
+//! random trees, and a harness that runs all of them through a `Door`: an interface that reads and writes batches.
 
 #![allow(dead_code, reason = "not every program needs all of it")]
 
@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use proptest::prelude::*;
 use slabfs_model::batch::{Batch, Pattern, Place, Plan};
 
-/// Where each byte of a batch lies in the object and in the buffer.
+/// The position of each byte of a batch in the object and in the buffer.
 pub(crate) fn interpret(batches: &[Batch], unit: i64) -> Vec<(usize, usize)> {
     fn vector(batches: &[Batch], unit: i64, base: [i64; 2], bytes: &mut Vec<(usize, usize)>) {
         let mut before = base;
@@ -41,7 +41,7 @@ pub(crate) fn repeated(file: Place, memory: Place, count: u64, pattern: Pattern)
     Batch::repeated(file, memory, count, pattern)
 }
 
-/// The patterns that the source document names, for an object of at least 4800 bytes.
+/// The patterns named in the source document, for an object of at least 4800 bytes.
 pub(crate) fn patterns() -> Vec<(&'static str, Vec<Batch>)> {
     let at = Place::at;
     let after = Place::after;
@@ -124,7 +124,7 @@ fn place(
     })
 }
 
-/// Trees within 1600 units of the object, whatever they do in memory.
+/// Trees within 1600 units of the object, with arbitrary positions in memory.
 pub(crate) fn tree() -> impl Strategy<Value = Batch> {
     let leaf = (place(0..200, 0..60), place(0..30, 0..9), 0u64..6, 0u64..9).prop_map(
         |(file, memory, count, size)| Batch::repeated(file, memory, count, Pattern::Data(size)),
@@ -139,12 +139,12 @@ pub(crate) fn tree() -> impl Strategy<Value = Batch> {
     })
 }
 
-/// A test tries about so many doors, which share what `PROPTEST_CASES` says.
+/// The approximate number of doors in a test, which share the cases of `PROPTEST_CASES`.
 const DOORS: u32 = 8;
 
-/// Something that reads and writes batches of one object.
+/// An interface that reads and writes batches of one object.
 pub(crate) trait Door {
-    /// Reads a batch into a buffer; what the unit is, in bytes.
+    /// Reads a batch into a buffer; `unit` is in bytes.
     fn read(&self, batches: &[Batch], unit: u64, into: &mut [u8]) -> Result<(), String>;
     /// Writes a batch from a buffer.
     fn write(&self, batches: &[Batch], unit: u64, from: &[u8]) -> Result<(), String>;
@@ -152,7 +152,7 @@ pub(crate) trait Door {
     fn all(&self) -> Vec<u8>;
 }
 
-/// An object behind a door, and what it should be.
+/// An object behind a door, and its expected bytes.
 pub(crate) struct Tried<'a> {
     door: &'a dyn Door,
     naive: RefCell<Vec<u8>>,
@@ -168,7 +168,7 @@ impl<'a> Tried<'a> {
         }
     }
 
-    /// Writes a batch and reads it, and compares both with the definition; `false` if it is none that may be read.
+    /// Writes a batch and reads it, and compares both with the interpreter; `false` for a batch that may not be read.
     pub(crate) fn through(&self, batches: &[Batch], unit: u64, what: &str) -> bool {
         let plan = Plan::new(batches, unit).unwrap();
         let bytes = interpret(batches, unit as i64);
@@ -207,13 +207,13 @@ impl<'a> Tried<'a> {
         true
     }
 
-    /// Compares the whole object.
+    /// Compares all bytes of the object.
     pub(crate) fn compare(&self, what: &str) {
         assert!(self.door.all() == *self.naive.borrow(), "{what}");
     }
 }
 
-/// All patterns of the document, in bytes.
+/// Runs all patterns of the document, in bytes.
 pub(crate) fn patterns_go_through(door: &dyn Door, what: &str) {
     let tried = Tried::new(door);
     for (pattern, batches) in patterns() {
@@ -223,7 +223,7 @@ pub(crate) fn patterns_go_through(door: &dyn Door, what: &str) {
     }
 }
 
-/// So many cases, or as many as `PROPTEST_CASES` says.
+/// `cases` cases, or `PROPTEST_CASES`.
 pub(crate) fn config(cases: u32) -> ProptestConfig {
     let usual = ProptestConfig::default();
     ProptestConfig {
@@ -236,7 +236,8 @@ pub(crate) fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Random trees, in bytes or in elements of `elem` bytes: `cases` of them, or this door's share of `PROPTEST_CASES`.
+/// Runs random trees, in bytes or in elements of `elem` bytes: `cases` of them, or this door's share of
+/// `PROPTEST_CASES`.
 pub(crate) fn trees_go_through(door: &dyn Door, elem: u64, cases: u32, what: &str) {
     let tried = Tried::new(door);
     let mut config = config(cases);

@@ -1,7 +1,7 @@
-//! Lists of requests that are no longer than they may be.
+//! Deserialises lists in requests with a bound on their length.
 //!
-//! A list of two bytes a member in a request may be one of two hundred in memory; so what may come from
-//! strangers is measured while it is read, and not when it is all there.
+//! A list with two bytes per member in a request may take two hundred per member in memory, so untrusted lists are
+//! measured while they are read, not afterwards.
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
@@ -16,7 +16,7 @@ where
     weighed(from, MOST, |_| 1)
 }
 
-/// Reads a list whose members weigh `most` together.
+/// Reads a list whose members have a total weight of at most `most`.
 pub(super) fn weighed<'de, D, T>(
     from: D,
     most: usize,
@@ -48,11 +48,11 @@ impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for Bounded<T, W
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut members: A) -> Result<Vec<T>, A::Error> {
         const AT_ONCE: usize = 1024;
-        let told = members.size_hint().unwrap_or(0);
-        if told > self.most {
-            return Err(A::Error::invalid_length(told, &self));
+        let announced = members.size_hint().unwrap_or(0);
+        if announced > self.most {
+            return Err(A::Error::invalid_length(announced, &self));
         }
-        let mut list = Vec::with_capacity(told.min(AT_ONCE));
+        let mut list = Vec::with_capacity(announced.min(AT_ONCE));
         let mut weight = 0;
         while let Some(member) = members.next_element()? {
             weight += (self.weight)(&member).max(1);

@@ -1,10 +1,9 @@
-//! What a container gives to the objects made in it, and the rule by which it does.
+//! The defaults of a container for objects created in it, and the rule by which they are inherited.
 //!
-//! Defaults say what an object is when nobody says otherwise. What somebody gives always wins, and a
-//! default that does not go with it (a grid of two axes for an array of three, a codec for a grid) is
-//! left out rather than refused: [`inherit`] is the one place that knows how. dtype and fill make an
-//! object an array, so they wait until somebody declares it one; a file that is only written stays
-//! bytes.
+//! Defaults apply where nothing else is given. An explicit setting always wins, and a default that does not fit (a
+//! grid of two axes for an array of three, a codec for a grid) is omitted rather than refused: [`inherit`] is the
+//! only place that knows how. dtype and fill make an object an array, so they apply only once it is declared as one;
+//! a file that is only written stays a byte object.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{Codec, Fill, Layout, Tag, check_tag_key};
@@ -14,10 +13,10 @@ use super::bounded;
 use super::info::ArrayInfo;
 use super::spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 
-/// Most bytes of a container's tags for new objects: each of them is written with every object.
+/// Most bytes of a container's tags for new objects: all of them are written with every object.
 pub const MAX_DEFAULT_TAGS: usize = 8 << 10;
 
-/// What a container gives to what is made in it.
+/// The defaults of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Defaults {
     /// Properties; dims and max dims are never among them.
@@ -27,13 +26,13 @@ pub struct Defaults {
     pub tags: Vec<(String, Tag)>,
 }
 
-/// A change of a container's defaults: what is cleared first, and then what is set.
+/// A change of a container's defaults: first some are cleared, then some are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DefaultsChange {
-    /// What is taken away; what is not there is no error.
+    /// The defaults to clear; a missing one is no error.
     #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
     pub clear: Vec<DefaultKey>,
-    /// What is put in.
+    /// The defaults to set.
     pub set: Defaults,
 }
 
@@ -65,10 +64,10 @@ impl Defaults {
         self.spec.is_empty() && self.tags.is_empty()
     }
 
-    /// These with a change.
+    /// These defaults after a change.
     ///
     /// # Errors
-    /// [`MdError::Invalid`]: what cannot be a default, or does not go together.
+    /// [`MdError::Invalid`]: a property that cannot be a default, or conflicting ones.
     pub fn changed(&self, change: &DefaultsChange) -> Result<Self, MdError> {
         let mut new = self.clone();
         for key in &change.clear {
@@ -154,10 +153,10 @@ impl Defaults {
 }
 
 impl SpecChange {
-    /// This change, and from `other` what this one does not say.
+    /// This change, completed from `other` where this one sets nothing.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
-        // Whoever adds a field is made to think of it here.
+        // Destructured, so that adding a field fails to compile here.
         let Self {
             dtype,
             dims,
@@ -178,7 +177,7 @@ impl SpecChange {
         }
     }
 
-    /// What of this change `other` does not say.
+    /// The parts of this change that `other` does not set.
     #[must_use]
     fn without(&self, other: &Self) -> Self {
         let mut left = self.clone();
@@ -190,15 +189,15 @@ impl SpecChange {
         left
     }
 
-    /// Whether it makes an array of what it is applied to.
+    /// Whether it makes an array of the object it is applied to.
     fn declares(&self) -> bool {
         self.dtype.is_some() || self.dims.is_some() || self.max_dims.is_some()
     }
 }
 
-/// What `now`, an object that was made where `inherited` were the defaults and that is still empty and
-/// undeclared, becomes by `change`; and what of the defaults still waits, if it stays undeclared.
-/// `fresh` is the layout of a new object without defaults.
+/// The result of `change` on `now`, an object that was created where `inherited` were the defaults and that is still
+/// empty and undeclared; and the defaults that remain pending if it stays undeclared. `fresh` is the layout of a new
+/// object without defaults.
 ///
 /// # Errors
 /// Those of [`SpecChange::resolve`] that the change itself causes.
@@ -208,7 +207,7 @@ pub fn inherit(
     now: &ArrayInfo,
     fresh: &Layout,
 ) -> Result<(Resolved, Option<SpecChange>), SpecError> {
-    // What was inherited so far is looked at again together with the change.
+    // The defaults inherited so far are reconsidered together with the change.
     let mut base = now.clone();
     if !base.given.layout {
         base.layout = fresh.clone();

@@ -1,9 +1,9 @@
-//! What can be wrong with a metadata operation. The mount maps each kind to one errno.
+//! Errors of metadata operations. The mount maps each kind to one errno.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a metadata operation was refused or failed; nothing of it was done then.
+/// Why a metadata operation was refused or failed; it then had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum MdError {
     /// The name or inode does not exist (`ENOENT`).
@@ -12,7 +12,7 @@ pub enum MdError {
     /// The name exists already (`EEXIST`).
     #[error("the name exists already")]
     Exists,
-    /// A directory was needed (`ENOTDIR`).
+    /// A directory was required (`ENOTDIR`).
     #[error("not a directory")]
     NotDirectory,
     /// A directory was not allowed (`EISDIR`).
@@ -21,7 +21,7 @@ pub enum MdError {
     /// The directory has entries (`ENOTEMPTY`).
     #[error("directory not empty")]
     NotEmpty,
-    /// The request makes no sense; the text says what is allowed (`EINVAL`).
+    /// The request is invalid; the text says what is allowed (`EINVAL`).
     #[error("{0}")]
     Invalid(String),
     /// A size or place beyond what the object may have (`EFBIG`).
@@ -36,25 +36,24 @@ pub enum MdError {
          remove some, or put what belongs together into a list"
     )]
     TooManyTags,
-    /// One of several things that were asked for at once; none of them was done.
+    /// One of several requested changes failed; none of them was done.
     #[error("{error}")]
     At {
-        /// Which, from 0.
+        /// Its index, from 0.
         index: u32,
-        /// What is wrong with it.
+        /// Its error.
         error: Box<MdError>,
     },
-    /// The caller's view is out of date: the object was emptied or replaced since; look again
-    /// (`ESTALE`).
+    /// The caller's view is out of date: the object was emptied or replaced since; look it up again (`ESTALE`).
     #[error("the object changed meanwhile; look it up again")]
     Stale,
-    /// Somebody else is at it; try again (`EBUSY`).
+    /// Another session is working on it; try again (`EBUSY`).
     #[error("busy; try again")]
     Busy,
-    /// Another session keeps names of the directory and has not said yet that it forgot them; the same again (`EIO`
-    /// where that goes on).
-    #[error("other mounts do not answer that they have forgotten names of the directory")]
-    Kept,
+    /// Another session caches names of the directory and has not acknowledged yet that it dropped them; retry (`EIO` if
+    /// that does not end).
+    #[error("other mounts do not acknowledge that they dropped cached names of the directory")]
+    NamesCached,
     /// No such extended attribute (`ENODATA`).
     #[error("no such attribute")]
     NoData,
@@ -64,16 +63,16 @@ pub enum MdError {
     /// The inode cannot have more hard links (`EMLINK`).
     #[error("too many links")]
     TooManyLinks,
-    /// The session is unknown: it was not heard in time, or detached. Unflushed data is lost
+    /// The session is unknown: it sent no heartbeat in time, or detached. Unflushed data is lost
     /// (`EIO`).
-    #[error("the session is lost: the metadata service had not heard it in time")]
+    #[error("the session is lost: the metadata service received no heartbeat in time")]
     SessionLost,
-    /// The bytes the object has must be stored anew for this change: the caller reads them, stores
-    /// them in the new layout and sends the change again with [`super::Rewrite`].
-    #[error("the object has data; it has to be stored anew for this change")]
+    /// The object's bytes must be rewritten for this change: the caller reads them, stores them in the new layout
+    /// and sends the change again with [`super::Rewrite`].
+    #[error("the object has data; it has to be rewritten for this change")]
     NeedsRewrite,
-    /// The object would grow over bytes that a dead session may have written and never committed:
-    /// the caller asks [`super::Op::Reserve`] first, which says what to clear.
+    /// The object would grow over bytes that a dead session may have written and never committed: the caller sends
+    /// [`super::Op::Reserve`] first, which returns what to clear.
     #[error("a dead session left bytes beyond the end; they have to be cleared first")]
     NeedsClear,
     /// The service could not be reached before the deadline (`EIO`).
@@ -87,24 +86,24 @@ pub enum MdError {
     /// The service's storage failed (`EIO`).
     #[error("metadata storage failed: {0}")]
     Io(String),
-    /// Not allowed for anybody here (`EPERM`).
+    /// Not permitted for any user (`EPERM`).
     #[error("{0}")]
     NotPermitted(String),
     /// Not possible with this kind of object (`EOPNOTSUPP`).
     #[error("{0}")]
     NotSupported(String),
-    /// The reply made no sense; a fault in the program or a service of another version (`EIO`).
+    /// The reply was unexpected; a bug, or a service of another version (`EIO`).
     #[error("protocol: {0}")]
     Protocol(String),
 }
 
 impl MdError {
-    /// Whether the same request may succeed when it is sent again later.
+    /// Whether the same request may succeed if it is repeated later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Busy | Self::Kept | Self::Unavailable { .. } | Self::NoSpace
+            Self::Busy | Self::NamesCached | Self::Unavailable { .. } | Self::NoSpace
         )
     }
 }

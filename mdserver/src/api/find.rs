@@ -9,7 +9,7 @@ use super::types::{Ino, Kind, Time};
 /// Most hits in one page.
 pub const MAX_HITS: u32 = 4096;
 
-/// Most bytes of keys and values of tags that are told with one hit; [`super::Op::Tags`] tells all.
+/// Most bytes of keys and values of tags returned with one hit; [`super::Op::Tags`] returns all.
 pub const MAX_HIT_TAGS: usize = 256 << 10;
 
 /// A search, or the next page of one.
@@ -17,18 +17,17 @@ pub const MAX_HIT_TAGS: usize = 256 << 10;
 pub struct Find {
     /// In the language of `docs/search.md`.
     pub query: String,
-    /// Only what lies below this container; `None` for everything.
+    /// Only what is below this container; `None` for everything.
     pub under: Option<Ino>,
-    /// Who asks: only what they could list is found, and tags only of what they may read. `None` finds
-    /// everything.
+    /// The caller: only what it could list is found, and tags only of what it may read. `None` finds everything.
     pub who: Option<Caller>,
     /// Only this inode, if it is found.
     pub only: Option<Ino>,
-    /// At most so many hits in this page; [`MAX_HITS`] are the most.
+    /// At most this many hits in this page, and at most [`MAX_HITS`].
     pub limit: u32,
     /// Only share `.0` of `.1`: the shares are disjoint, and all together are everything.
     pub part: Option<(u32, u32)>,
-    /// Only [`Found::count`] is wanted; as many as can be counted in a moment are in a page.
+    /// Only [`Found::count`] is wanted; a page counts as many as is possible in a short time.
     pub count_only: bool,
     /// Hits with their tags, up to [`MAX_HIT_TAGS`].
     pub with_tags: bool,
@@ -40,7 +39,7 @@ pub struct Find {
     pub after: Option<Vec<u8>>,
 }
 
-/// Who asks.
+/// The credentials of the process that searches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Caller {
     /// User; 0 may list everything.
@@ -51,8 +50,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether permission bits (of a file with this owner, group and mode) give all of `want`, as 4
-    /// for reading, 2 for writing, 1 for searching.
+    /// Whether permission bits (of a file with this owner, group and mode) grant all of `want`: 4 for reading, 2 for
+    /// writing, 1 for searching.
     #[must_use]
     pub fn may(&self, uid: u32, gid: u32, mode: u32, want: u32) -> bool {
         let bits = match (uid == self.uid, self.gids.contains(&gid)) {
@@ -64,7 +63,7 @@ impl Caller {
     }
 }
 
-/// Something that was found.
+/// A result of the search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hit {
     /// Its inode.
@@ -77,10 +76,9 @@ pub struct Hit {
     pub size: u64,
     /// Last change of data.
     pub mtime: Time,
-    /// Its tags, if wanted, and if whoever asks may read it, by name; the first of them if
-    /// [`Self::tags_cut`].
+    /// Its tags by name, if wanted and if the caller may read it; the first of them if [`Self::tags_cut`].
     pub tags: Vec<(String, Tag)>,
-    /// It has more tags than are told here.
+    /// It has more tags than are returned here.
     pub tags_cut: bool,
     /// The tag of [`Find::with_tag`].
     pub tag: Option<Tag>,
@@ -88,7 +86,7 @@ pub struct Hit {
     pub form: Option<Form>,
 }
 
-/// What else is built in of something that was found.
+/// Further built-in properties of a hit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Form {
     /// User.
@@ -97,15 +95,15 @@ pub struct Form {
     pub array: Option<(DType, Coords)>,
 }
 
-/// Reply of [`super::Op::Find`]: a page of hits, in no order. What changes between pages may be told
-/// or not, and what moves in the index, twice.
+/// Reply of [`super::Op::Find`]: a page of hits, in no order. Changes between pages may be seen or not; what moves in
+/// the index may be returned twice.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
-    /// What was found; may be empty and yet not the end.
+    /// The hits; may be empty before the end.
     pub hits: Vec<Hit>,
-    /// How many were found in this page.
+    /// Number of hits counted in this page.
     pub count: u64,
-    /// Where to go on; `None` at the end. [`super::MdError::Invalid`] says to begin anew when keys of tags
-    /// came or went in a way that changes how the query is looked up.
+    /// Where to continue; `None` at the end. [`super::MdError::Invalid`] means to start again, if tag keys were added
+    /// or removed in a way that changes how the query is evaluated.
     pub next: Option<Vec<u8>>,
 }

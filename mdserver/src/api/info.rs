@@ -38,18 +38,18 @@ pub struct ArrayInfo {
     pub layout: Layout,
     /// How new chunks are encoded.
     pub codec: Codec,
-    /// Whether somebody gave it a dtype, dims or max dims; otherwise a byte object.
+    /// Whether it was given a dtype, dims or max dims; otherwise it is a byte object.
     pub declared: bool,
     /// What of it the user gave.
     pub given: Given,
-    /// Whether data was committed since it was made or last emptied.
+    /// Whether data was committed since it was created or last emptied.
     pub holds: bool,
     /// Generation of its grid chunks and of its tiling; grows when the object is emptied.
     pub generation: u32,
-    /// Which data server gets what is written next.
+    /// Which data server gets the chunks that are written next.
     pub placement: Placement,
-    /// The data servers its placement chose: all that its grid chunks are spread over, the one of
-    /// placement `object`, the one of each block of placement `region`. Empty while no server was known.
+    /// The data servers that its placement chose: all servers its grid chunks are spread over, the one of placement
+    /// `object`, the one of each block of placement `region`. Empty if no server was known.
     pub stripe: Vec<ServerId>,
     /// Of a grid of placement `region`: the extents ([`ArrayInfo::extents`]) by which its chunks were
     /// spread when the stripe was chosen. They stay as they are when the dims change.
@@ -60,8 +60,8 @@ pub struct ArrayInfo {
     pub chunk_limit: u64,
 }
 
-/// An [`ArrayInfo`] that is shared until somebody changes it: the service's copies, its replies in this
-/// process and the mount's form of the object are one, and so are those of new files, which are all alike.
+/// An [`ArrayInfo`] that is shared until it is modified (copy on write): the service's copies, its replies in this
+/// process and the mount's copy are one allocation, and so are those of new files, which are all alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedInfo(Arc<ArrayInfo>);
 
@@ -84,7 +84,7 @@ impl Deref for SharedInfo {
     }
 }
 
-/// What is changed is a copy of its own from then on.
+/// Modifying it makes a private copy.
 impl DerefMut for SharedInfo {
     fn deref_mut(&mut self) -> &mut ArrayInfo {
         Arc::make_mut(&mut self.0)
@@ -103,10 +103,10 @@ impl<'de> Deserialize<'de> for SharedInfo {
     }
 }
 
-/// What setting an object's size to a number of bytes means.
+/// The effect of setting an object's size to a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Truncate {
-    /// It has that size.
+    /// None: it has that size.
     Nothing,
     /// It is emptied ([`super::Op::Clear`]).
     Clear,
@@ -146,7 +146,7 @@ impl ArrayInfo {
         matches!(self.max_dims.first(), Some(MaxDim::Unlimited))
     }
 
-    /// Bytes of one step along the slowest axis; the whole of a scalar.
+    /// Bytes of one step along the slowest axis; for a scalar, its size.
     ///
     /// # Errors
     /// When the product leaves the range of sizes.
@@ -158,9 +158,8 @@ impl ArrayInfo {
         Ok(bytes)
     }
 
-    /// Elements along each axis by which placement `region` cuts the array: its greatest dims, so that
-    /// the cut stays where it is when the array grows; 0 (no cut) along an axis without a limit, if
-    /// another axis can be cut.
+    /// Elements along each axis by which placement `region` cuts the array: its greatest dims, so that the cut does
+    /// not move when the array grows; 0 (no cut) along an axis without a limit, if another axis can be cut.
     #[must_use]
     pub fn extents(&self) -> Coords {
         let axes = self.max_dims.iter().zip(&self.dims);
@@ -182,14 +181,14 @@ impl ArrayInfo {
         !matches!(self.layout, Layout::Aligned)
     }
 
-    /// Whether no data was ever put in (a byte object of any other size than 0 is not empty).
+    /// Whether it never contained data (a byte object of any size other than 0 is not empty).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.holds && (self.declared || self.dims.first() == Some(&0))
     }
 
-    /// The dims that hold at least `bytes`: whole rows are added along an unlimited slowest axis.
-    /// `None` when they fit already.
+    /// The dims that hold at least `bytes`: complete rows are added along an unlimited slowest axis. `None` if the
+    /// bytes fit already.
     ///
     /// # Errors
     /// [`SpecError::PastEnd`] when the object cannot grow that way.
@@ -212,8 +211,8 @@ impl ArrayInfo {
         Ok(Some(grown.dims))
     }
 
-    /// What `truncate(2)` to `bytes` means for this object: fixed dims can be emptied (0) or left
-    /// as they are; an unlimited slowest axis takes whole rows; a byte object any size.
+    /// The effect of `truncate(2)` to `bytes` on this object: fixed dims can be emptied (0) or left as they are; an
+    /// unlimited slowest axis takes complete rows; a byte object any size.
     ///
     /// # Errors
     /// [`SpecError::FixedSize`] or [`SpecError::PartOfRow`].
@@ -242,7 +241,7 @@ impl ArrayInfo {
         Ok(Truncate::Dims(wanted.dims))
     }
 
-    /// Checks dims that somebody wants to set: same rank, none above its greatest dim.
+    /// Checks new dims: same rank, none above its greatest dim.
     ///
     /// # Errors
     /// Names the axis and what is allowed.

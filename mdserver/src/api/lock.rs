@@ -1,6 +1,6 @@
-//! Advisory locks, as they travel: what a mount asks its lock server, and what it hears.
+//! Wire types of advisory locks: requests of a mount to its lock server, replies and events.
 //!
-//! What they mean is told in [`crate::locks`].
+//! [`crate::locks`] describes their meaning.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{Selection, SessionId};
@@ -8,35 +8,35 @@ use std::fmt;
 
 use super::types::Ino;
 
-/// What a lock is on: an object, or a selection of one. Each is a file of its own to programs, with bytes
-/// counted from its own beginning, and so their locks do not meet.
+/// The target of a lock: an object, or a selection of one. To programs each is a file of its own, with bytes counted
+/// from its own beginning, so their locks do not conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockFile {
     /// The object.
     pub ino: Ino,
-    /// The selection of it; none for the object itself.
+    /// The selection of it; `None` for the object itself.
     pub selection: Option<Selection>,
 }
 
-/// The two families of locks; those of one do not see those of the other.
+/// The two families of locks, which do not conflict with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LockKind {
     /// Of byte ranges: `fcntl`, of a process or of an open file description.
     Record,
-    /// Of the whole file: `flock`.
-    Whole,
+    /// Of the entire file: `flock`.
+    File,
 }
 
-/// How a lock goes together with others.
+/// Compatibility of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LockMode {
-    /// With other shared locks.
+    /// Compatible with other shared locks.
     Shared,
-    /// With none.
+    /// Compatible with none.
     Exclusive,
 }
 
-/// Bytes of a file, both ends belonging to it; the last may lie beyond every size.
+/// A range of bytes of a file, both ends included; the last may be beyond every size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockSpan {
     /// The first byte.
@@ -46,7 +46,7 @@ pub struct LockSpan {
 }
 
 impl LockSpan {
-    /// All there is.
+    /// All bytes.
     pub const ALL: Self = Self {
         first: 0,
         last: u64::MAX,
@@ -59,21 +59,21 @@ impl LockSpan {
     }
 }
 
-/// Whose a lock is, as the kernel of a mount names it: a process, or an open file description.
+/// The owner of a lock, as named by the kernel of a mount: a process, or an open file description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LockOwner(pub u64);
 
-/// A session's number of one request for a lock, never used twice.
+/// A session's number of one lock request, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LockTicket(pub u64);
 
-/// How long what lock server and session know of each other's locks holds: until the lock server is started anew, or the
-/// session tells it anew. Never used twice; a later one has a greater number.
+/// An epoch of the locks of a session and its lock server: it lasts until the lock server restarts, or the session
+/// reclaims its locks. Never reused; a later one has a greater number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LockEpoch(pub u64);
 
 impl LockEpoch {
-    /// None that there ever was.
+    /// No epoch.
     pub const UNKNOWN: Self = Self(0);
 }
 
@@ -83,45 +83,45 @@ impl fmt::Display for LockOwner {
     }
 }
 
-/// What is wanted of some bytes.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockWant {
-    /// A lock, now or not at all.
+    /// A lock, without waiting.
     Try(LockMode),
-    /// A lock, however long it takes.
+    /// A lock, waiting as long as it takes.
     Wait(LockMode),
-    /// To know who is in the way of a lock.
+    /// Returns the lock that conflicts.
     Test(LockMode),
-    /// None of the owner's locks any more.
+    /// Releases the owner's locks.
     Unlock,
-    /// Nothing; a descriptor of the open file was closed, and if that was the last one, the kernel will say so
-    /// in a moment. Of whole-file locks.
+    /// Requests nothing: reports that a descriptor of the open file was closed; if it was the last one, the kernel
+    /// releases the lock in a moment. For `flock` locks.
     Ending,
 }
 
 /// One request for a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockAsk {
-    /// On what.
+    /// The file.
     pub file: LockFile,
-    /// Of which family.
+    /// The family.
     pub kind: LockKind,
-    /// For whom.
+    /// The owner.
     pub owner: LockOwner,
-    /// The process that asks, to be shown to others.
+    /// The requesting process, shown to others.
     pub pid: u32,
-    /// Which bytes.
+    /// The bytes.
     pub span: LockSpan,
-    /// What.
+    /// The kind of the request.
     pub want: LockWant,
-    /// By which it can be cancelled, and by which its [`LockEvent`] names it.
+    /// Used to cancel it, and by its [`LockEvent`].
     pub ticket: LockTicket,
 }
 
-/// A lock that is in the way.
+/// A conflicting lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockConflict {
-    /// Whose mount it is.
+    /// The session of its mount.
     pub session: SessionId,
     /// The process there.
     pub pid: u32,
@@ -131,41 +131,41 @@ pub struct LockConflict {
     pub mode: LockMode,
 }
 
-/// How a request for a lock came out.
+/// The outcome of a lock request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockOutcome {
-    /// Locked, or unlocked, as it was wanted.
+    /// Locked or unlocked as requested.
     Done,
-    /// Somebody is in the way.
+    /// Refused: a conflicting lock is held.
     Held(LockConflict),
-    /// Nobody is in the way (of [`LockWant::Test`]).
+    /// No lock conflicts (for [`LockWant::Test`]).
     Free,
-    /// Waiting for it would never end: who is in the way waits for the owner.
+    /// Refused: waiting would never end, since the holder of the conflicting lock waits for the owner.
     Deadlock,
     /// The session has as many locks as it may have.
     TooMany,
-    /// It waits on, only that a whole-file lock of another mode that the owner had is gone.
+    /// Still waiting, but a `flock` lock of another mode that the owner held is released.
     Waits,
 }
 
 /// Reply of [`super::Op::Lock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockReply {
-    /// It is decided.
+    /// Answered at once.
     Decided {
-        /// How.
+        /// The outcome.
         outcome: LockOutcome,
-        /// Number of the change of the session's locks that this was; none where nothing changed.
+        /// Number of this change of the session's locks; `None` if nothing changed.
         change: Option<u64>,
     },
-    /// It is queued: a [`LockEvent`] will tell. A whole-file lock of another mode that the owner had is
-    /// gone meanwhile: that is the change.
+    /// It is queued: a [`LockEvent`] follows. `change`: a `flock` lock of another mode that the owner held is
+    /// released.
     Queued {
         /// As in `Decided`.
         change: Option<u64>,
     },
-    /// Nothing was done: it was asked in another epoch. The lock server wants to be told of the session's locks
-    /// ([`super::Op::ReclaimLocks`]) first.
+    /// Nothing was done: the request was for another epoch. The session has to reclaim its locks first
+    /// ([`super::Op::ReclaimLocks`]).
     Reclaim,
 }
 
@@ -174,9 +174,9 @@ pub enum LockReply {
 pub struct LockEvent {
     /// Counts the session's events, from 1.
     pub number: u64,
-    /// Of which request.
+    /// The request.
     pub ticket: LockTicket,
-    /// How.
+    /// The outcome.
     pub outcome: LockOutcome,
     /// As in [`LockReply::Decided`].
     pub change: Option<u64>,
@@ -185,37 +185,37 @@ pub struct LockEvent {
 /// Reply of [`super::Op::LockEvents`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockNews {
-    /// What came after the events that the caller has; nothing when the time was over.
+    /// The events after those that the caller has; empty if the wait timed out.
     Events(Vec<LockEvent>),
     /// As [`LockReply::Reclaim`].
     Reclaim,
 }
 
-/// Of the locks that an owner had on a file, as its session told its lock server, those that are less now: others
-/// have got what goes against them.
+/// The parts of an owner's reclaimed locks on a file that the session has lost, because others hold conflicting
+/// locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostLocks {
-    /// On what.
+    /// The file.
     pub file: LockFile,
-    /// Of which family.
+    /// The family.
     pub kind: LockKind,
-    /// Whose.
+    /// The owner.
     pub owner: LockOwner,
-    /// Which bytes, and what the owner still has there.
+    /// The bytes, and the mode that the owner still has there.
     pub spans: Vec<(LockSpan, Option<LockMode>)>,
 }
 
-/// All locks of one owner on one file, as a session tells its lock server.
+/// All locks of one owner on one file, as reclaimed by its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldLocks {
-    /// On what.
+    /// The file.
     pub file: LockFile,
-    /// Of which family.
+    /// The family.
     pub kind: LockKind,
-    /// Whose.
+    /// The owner.
     pub owner: LockOwner,
-    /// The process that has asked for them.
+    /// The process that requested them.
     pub pid: u32,
-    /// Which bytes, and how.
+    /// The bytes and modes.
     pub spans: Vec<(LockSpan, LockMode)>,
 }

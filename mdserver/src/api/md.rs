@@ -1,4 +1,4 @@
-//! [`Md`]: a session with a metadata service, one method an operation.
+//! [`Md`]: a session with a metadata service, one method per operation.
 
 use parking_lot::Mutex;
 use slabfs_model::{ChunkId, Coords, Placement, ServerId, SessionId, Tag, Version};
@@ -17,16 +17,15 @@ use super::{
     Unflushed, WantedPart, XattrFlags,
 };
 
-/// Longest that others are waited for who keep names. The service itself gives up on them before.
+/// Longest time to retry while other sessions have names cached. The service itself gives up on them earlier.
 const LONGEST_KEPT: Duration = Duration::from_secs(120);
 
-/// How long is waited before the first of them is sent again, and before later ones.
+/// Pause before the first retry of such a request, and before later ones.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A session with a metadata service. Clones share the session; all methods may be called from any
-/// thread. Whoever attached it calls [`Md::heartbeat`] at a third of the lease, and at last
-/// [`Md::detach`].
+/// A session with a metadata service. Clones share the session; all methods may be called from any thread. The owner
+/// calls [`Md::heartbeat`] at a third of the lease, and [`Md::detach`] at the end.
 #[derive(Clone)]
 pub struct Md {
     inner: Arc<Inner>,
@@ -34,27 +33,27 @@ pub struct Md {
 
 struct Inner {
     metadata: Arc<dyn Metadata>,
-    /// How it is attached.
+    /// The op that attaches it.
     attach: Op,
     numbers: Mutex<Numbers>,
     servers_version: AtomicU64,
     requests: AtomicU64,
     commits: AtomicU64,
-    /// Names that may be cached, of a session that takes part in rights.
+    /// Cached names, if the session takes part in rights.
     names: Option<NameCache>,
 }
 
-/// Requests of one mount to its metadata service; they only grow. One that is sent again, because its reply
-/// was lost, counts once.
+/// Requests of one mount to its metadata service; they only grow. A request that is resent because its reply was lost
+/// counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requests {
-    /// All but those by which it lives and listens, of which there are some each second whatever is done.
+    /// All except heartbeats and polls, of which there are some each second in any case.
     pub all: u64,
-    /// Those of them that make stored data part of an object ([`Op::Commit`]).
+    /// Those that make stored data part of an object ([`Op::Commit`]).
     pub commits: u64,
 }
 
-/// The session, and the numbers of its requests: which one is next, which are not answered yet.
+/// The session and its sequence numbers: the next one, and those that are not answered yet.
 struct Numbers {
     session: SessionId,
     next: u64,
@@ -79,7 +78,7 @@ impl Numbers {
 
     fn done(&mut self, session: SessionId, seq: u64) {
         if session != self.session {
-            // Its session is over, and the numbers are another one's.
+            // Its session is over; the numbers belong to another one.
             return;
         }
         if let Some(at) = self.open.iter().position(|&open| open == seq) {
@@ -92,7 +91,7 @@ impl Numbers {
     }
 }
 
-/// Takes the one reply an op can have out of the enum.
+/// Extracts the only reply that an op can have.
 macro_rules! expect {
     ($reply:expr, $pattern:pat => $value:expr) => {
         match $reply {
@@ -161,8 +160,7 @@ impl Md {
         self.inner.numbers.lock().session
     }
 
-    /// Opens another session in the place of one that is over. Requests that are on their way stay the
-    /// old one's.
+    /// Opens another session in place of one that is over. Requests under way still belong to the old one.
     pub fn reattach(&self) -> Result<Attached, MdError> {
         let attached = ask_to_attach(&*self.inner.metadata, self.inner.attach.clone())?;
         *self.inner.numbers.lock() = Numbers::of(attached.session);
@@ -172,13 +170,13 @@ impl Md {
         Ok(attached)
     }
 
-    /// Sessions attached when the last reply was made, this one too.
+    /// Number of sessions attached when the last reply was made, including this one.
     #[must_use]
     pub fn session_count(&self) -> u32 {
         self.inner.metadata.session_count()
     }
 
-    /// What was asked of the service so far.
+    /// Number of requests to the service so far.
     #[must_use]
     pub fn requests(&self) -> Requests {
         Requests {
@@ -215,7 +213,7 @@ impl Md {
         result
     }
 
-    /// A request that changes something, with a number of its own.
+    /// A request that changes something, with a new sequence number.
     fn call_numbered(&self, op: Op) -> Result<Reply, MdError> {
         let (session, (seq, done_below)) = {
             let mut numbers = self.inner.numbers.lock();
@@ -231,17 +229,17 @@ impl Md {
         result
     }
 
-    /// One that changes names or directories, which somebody else may have to forget first: it is sent until that was
-    /// done, since one try may take less time than a mount that has died is waited for.
+    /// A request that changes names or directories, which other sessions may have to drop from their caches first. It
+    /// is retried until that is done, since the service waits for a dead mount for longer than one try.
     fn call_until_forgotten(&self, op: Op) -> Result<Reply, MdError> {
         let until = Instant::now() + LONGEST_KEPT;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.call_numbered(op.clone()) {
-                Err(MdError::Kept) if Instant::now() < until => {}
+                Err(MdError::NamesCached) if Instant::now() < until => {}
                 other => return other,
             }
-            // Where too many wait, a try is refused at once.
+            // If too many requests wait, a try is refused at once.
             std::thread::sleep(pause);
             pause = LAST_PAUSE.min(2 * pause);
         }
@@ -255,14 +253,14 @@ impl Md {
         expect!(self.call(op)?, Reply::Entry(entry) => entry)
     }
 
-    /// Version of the list of data servers that the last reply had.
+    /// Version of the list of data servers as of the last reply.
     #[must_use]
     pub fn servers_version(&self) -> u64 {
         self.inner.servers_version.load(Ordering::Acquire)
     }
 
-    /// Says that the session lives, and that all it does goes by version `knows` of the list of data
-    /// servers; learns of changed ones.
+    /// Keeps the session alive, and reports that all its writes use version `knows` of the list of data servers;
+    /// returns the list if it changed.
     pub fn heartbeat(&self, knows: u64) -> Result<Beat, MdError> {
         let floor = self.inner.numbers.lock().floor();
         let servers_version = self.inner.servers_version.load(Ordering::Acquire);
@@ -279,7 +277,7 @@ impl Md {
         Ok(beat)
     }
 
-    /// Ends the session; `clean` when everything it stored is committed or deleted.
+    /// Ends the session; `clean` if everything it stored is committed or deleted.
     pub fn detach(&self, clean: bool) -> Result<(), MdError> {
         self.done(Op::Detach { clean })
     }
@@ -292,7 +290,7 @@ impl Md {
         })
     }
 
-    /// Finds a name as [`Md::lookup`]; keeps the answer if it may.
+    /// Finds a name as [`Md::lookup`]; caches the answer if permitted.
     pub fn look(&self, parent: Ino, name: &[u8]) -> Result<Entry, MdError> {
         let asked = self.inner.names.as_ref().map(NameCache::asked);
         let op = Op::Look {
@@ -306,42 +304,43 @@ impl Md {
         looked.found.ok_or(MdError::NotFound)
     }
 
-    /// What [`Md::look`] would answer, if that is cached.
+    /// The answer of [`Md::look`], if it is cached.
     #[must_use]
     pub fn cached_name(&self, parent: Ino, name: &[u8]) -> Option<Result<Entry, MdError>> {
         let found = self.inner.names.as_ref()?.find(parent, name)?;
         Some(found.ok_or(MdError::NotFound))
     }
 
-    /// What [`Md::stat`] would answer, if that is cached: of directories.
+    /// The answer of [`Md::stat`], if it is cached: of directories.
     #[must_use]
     pub fn cached_directory(&self, ino: Ino) -> Option<Entry> {
         self.inner.names.as_ref()?.directory(ino)
     }
 
-    /// How often names and directories were answered from what is cached.
+    /// Number of answers from the name cache.
     #[must_use]
     pub fn name_cache_hits(&self) -> u64 {
         self.inner.names.as_ref().map_or(0, NameCache::hits)
     }
 
-    /// Forgets what is cached of directories.
+    /// Drops cached entries of directories.
     pub fn forget_names(&self, directories: &[Ino]) {
         if let Some(names) = &self.inner.names {
             names.forget(directories);
         }
     }
 
-    /// Forgets all names that are cached.
+    /// Drops all cached names.
     pub fn forget_all_names(&self) {
         if let Some(names) = &self.inner.names {
             names.forget_all();
         }
     }
 
-    /// Says that what somebody else changes is forgotten, or, without a change, that nothing is cached.
-    pub fn tell_forgot(&self, epoch: RightsEpoch, change: Option<u64>) -> Result<(), MdError> {
-        self.done(Op::TellForgot { epoch, change })
+    /// Acknowledges that the entries for a change by another session are dropped, or, without `change`, that nothing
+    /// is cached.
+    pub fn report_forgotten(&self, epoch: RightsEpoch, change: Option<u64>) -> Result<(), MdError> {
+        self.done(Op::ReportForgotten { epoch, change })
     }
 
     /// Attributes of an inode.
@@ -349,12 +348,12 @@ impl Md {
         self.entry(Op::GetAttr { ino })
     }
 
-    /// Attributes of an inode that was removed, after setting what is given.
+    /// Attributes of an inode that was removed, after setting those given.
     pub fn removed(&self, ino: Ino, set: Option<SetAttr>) -> Result<Entry, MdError> {
         self.entry(Op::Removed { ino, set })
     }
 
-    /// Makes an inode with a name; see [`Create`].
+    /// Creates an inode with a name; see [`Create`].
     pub fn create(&self, create: Create) -> Result<Created, MdError> {
         expect!(self.call(Op::Create(create))?, Reply::Created(created) => created)
     }
@@ -368,7 +367,7 @@ impl Md {
         })
     }
 
-    /// Takes a name off anything but a directory.
+    /// Removes a name of anything but a directory.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), MdError> {
         self.done(Op::Unlink {
             parent,
@@ -384,7 +383,7 @@ impl Md {
         })
     }
 
-    /// Renames as POSIX says.
+    /// Renames as in POSIX.
     pub fn rename(
         &self,
         parent: Ino,
@@ -418,7 +417,7 @@ impl Md {
         self.entry(Op::SetAttr { ino, set })
     }
 
-    /// Makes objects, all of them or none, and gives their numbers in order.
+    /// Creates objects, all of them or none, and returns their numbers in order.
     pub fn create_many(&self, objects: Vec<NewObject>) -> Result<Vec<Ino>, MdError> {
         expect!(self.call(Op::CreateMany { objects })?, Reply::CreatedMany(made) => made)
     }
@@ -428,7 +427,7 @@ impl Md {
         expect!(self.call(Op::GetDefaults { ino })?, Reply::Defaults(defaults) => defaults)
     }
 
-    /// Changes the defaults of a container and says what they are then.
+    /// Changes the defaults of a container and returns the result.
     pub fn set_defaults(&self, ino: Ino, change: DefaultsChange) -> Result<Defaults, MdError> {
         let op = Op::SetDefaults { ino, change };
         expect!(self.call(op)?, Reply::Defaults(defaults) => defaults)
@@ -501,32 +500,30 @@ impl Md {
         }
     }
 
-    /// A page of the tags of an inode, of names that are greater than `after`.
+    /// A page of the tags of an inode, of names greater than `after`.
     pub fn tags_page(&self, ino: Ino, after: Option<String>) -> Result<TagsPage, MdError> {
         let op = Op::Tags { ino, after };
         expect!(self.call(op)?, Reply::Tags(page) => page)
     }
 
-    /// One page of a search. Pages may be empty before the end; it is the end when there is no
-    /// [`Found::next`].
+    /// One page of a search. Pages may be empty before the end; the last page has no [`Found::next`].
     pub fn find(&self, find: Find) -> Result<Found, MdError> {
         expect!(self.call(Op::Find(find))?, Reply::Found(found) => found)
     }
 
-    /// Counts an inode as opened once more by this session.
+    /// Counts one more open of an inode by this session.
     pub fn open(&self, ino: Ino) -> Result<Entry, MdError> {
         self.entry(Op::Open { ino })
     }
 
-    /// Takes back one opening for each inode named.
+    /// Drops one open for each inode named.
     pub fn release(&self, mut inos: Vec<Ino>) -> Result<(), MdError> {
         self.release_all(&mut inos)
     }
 
-    /// Takes back one opening for each inode named. What is left in `inos` after an error is to be asked for again;
-    /// the others are done, or may be, now or later. Of those an opening may stay until the session ends, which
-    /// keeps an inode without a name; asked for again it would take back the opening of somebody who has
-    /// opened the object since.
+    /// Drops one open for each inode named. After an error, `inos` holds those that have to be retried; the others
+    /// are released, or may be, now or later. An open of these may last until the session ends, and keeps an unlinked
+    /// inode until then; a retry could drop the open of another caller that has opened the object since.
     pub fn release_all(&self, inos: &mut Vec<Ino>) -> Result<(), MdError> {
         while !inos.is_empty() {
             let rest = inos.split_off(inos.len().min(MAX_RELEASE));
@@ -548,12 +545,12 @@ impl Md {
         Ok(())
     }
 
-    /// The tiling since the version `known` (`Version(0)` for none), pages put together.
+    /// The tiling since the version `known` (`Version(0)` for none), all pages merged.
     pub fn tiling(&self, ino: Ino, known: Version) -> Result<TilingReply, MdError> {
         self.tiling_part(ino, known, None)
     }
 
-    /// The same; of a tiling with many records that is not known the part that is `wanted`.
+    /// As [`Md::tiling`]; of an unknown tiling with many records, only the part that is `wanted`.
     pub fn tiling_part(
         &self,
         ino: Ino,
@@ -569,14 +566,14 @@ impl Md {
         }
     }
 
-    /// Puts the other pages to the first one, if they are of the same version.
+    /// Appends the other pages to the first one, if they are of the same version.
     fn tiling_pages(
         &self,
         ino: Ino,
         mut first: TilingReply,
     ) -> Result<Option<TilingReply>, MdError> {
         let (version, wanted, records, more) = match &mut first {
-            TilingReply::Whole {
+            TilingReply::All {
                 version,
                 records,
                 more,
@@ -603,7 +600,7 @@ impl Md {
             let after = records.last().map(|record| record.order);
             let (page_version, page, rest) =
                 match self.tiling_page(ino, Version(0), after, wanted.clone())? {
-                    TilingReply::Whole {
+                    TilingReply::All {
                         version,
                         records,
                         more,
@@ -642,17 +639,17 @@ impl Md {
         expect!(self.call(op)?, Reply::Tiling(tiling) => tiling)
     }
 
-    /// Chunk ids that nobody else gets, ever.
+    /// Chunk ids that are never handed out again.
     pub fn lease_chunks(&self, count: u32) -> Result<Lease, MdError> {
         expect!(self.call(Op::LeaseChunks { count })?, Reply::Lease(lease) => lease)
     }
 
-    /// Marks a data server as being emptied, or takes the mark off.
+    /// Marks a data server as draining, or clears the mark.
     pub fn set_draining(&self, server: ServerId, draining: bool) -> Result<(), MdError> {
         self.done(Op::SetDraining { server, draining })
     }
 
-    /// A page of the objects that have something on a data server.
+    /// A page of the objects that have data on a data server.
     pub fn holdings(&self, server: ServerId, after: Ino) -> Result<Holdings, MdError> {
         let op = Op::Holdings { server, after };
         expect!(self.call(op)?, Reply::Holdings(holdings) => holdings)
@@ -663,13 +660,13 @@ impl Md {
         expect!(self.call(Op::Permit { ino, permit })?, Reply::Permitted(permitted) => *permitted)
     }
 
-    /// Gives the write permit of this number back.
+    /// Returns the write permit of this number.
     pub fn give_permit(&self, ino: Ino, number: u64) -> Result<(), MdError> {
         let permit = Permit::Back(number);
         self.done(Op::Permit { ino, permit })
     }
 
-    /// Puts `to` in the place of `from` in the stripe of a grid object.
+    /// Replaces `from` by `to` in the stripe of a grid object.
     pub fn restripe(
         &self,
         ino: Ino,
@@ -685,7 +682,7 @@ impl Md {
         })
     }
 
-    /// Puts copies in the place of chunks.
+    /// Replaces chunks by copies.
     pub fn relocate(
         &self,
         ino: Ino,
@@ -700,8 +697,8 @@ impl Md {
         expect!(self.call(op)?, Reply::Relocated(relocated) => *relocated)
     }
 
-    /// Places for about `bytes`: how many may go to each server. `spent`: what went where since the
-    /// last time.
+    /// Allocates about `bytes`: returns how many may go to each server. `spent`: the bytes stored on each since the
+    /// last call.
     pub fn lease_places(
         &self,
         bytes: u64,
@@ -720,7 +717,7 @@ impl Md {
         expect!(self.call(Op::Resize { ino, dims, how })?, Reply::Resized(resized) => resized)
     }
 
-    /// Sets dtype, dims and so on; `rewrite` only where [`SpecChange::resolve`] asks for it.
+    /// Sets dtype, dims and so on; `rewrite` only where [`SpecChange::resolve`] requires it.
     pub fn declare(
         &self,
         ino: Ino,
@@ -750,22 +747,22 @@ impl Md {
         expect!(self.call(op)?, Reply::Spare(spare) => spare)
     }
 
-    /// Says that the data of all commits up to `version` is on the data servers' disks.
+    /// Reports that the data of all commits up to `version` is on the data servers' disks.
     pub fn settle(&self, ino: Ino, version: Version) -> Result<(), MdError> {
         self.done(Op::Settle { ino, version })
     }
 
-    /// Asks for a lock, or gives one up.
+    /// Requests or releases a lock.
     pub fn lock(&self, epoch: LockEpoch, ask: LockAsk) -> Result<LockReply, MdError> {
         expect!(self.call(Op::Lock { epoch, ask })?, Reply::Lock(reply) => reply)
     }
 
-    /// Takes a request that waits for a lock back; false when it does not wait any more.
+    /// Cancels a waiting request for a lock; returns false if it does not wait any more.
     pub fn cancel_lock(&self, ticket: LockTicket) -> Result<bool, MdError> {
         expect!(self.call(Op::CancelLock { ticket })?, Reply::LockCancelled(was) => was)
     }
 
-    /// What became of requests that waited, after event number `seen`; waits for it up to `wait`.
+    /// Outcomes of waiting requests, after event number `seen`; waits for one up to `wait`.
     pub fn lock_events(
         &self,
         epoch: LockEpoch,
@@ -781,9 +778,8 @@ impl Md {
         expect!(self.call(op)?, Reply::LockNews(news) => news)
     }
 
-    /// Tells the lock server which locks the session has, in one call or in several. Gives back what others have
-    /// got of them meanwhile, and the epoch that begins with the last call: in that epoch the session has what
-    /// it has told, less that.
+    /// Reclaims the session's locks, in one call or several. Returns the parts that others hold by now, and the epoch
+    /// that begins with the last call: in that epoch the session holds what it reclaimed, less those parts.
     pub fn reclaim_locks(
         &self,
         held: Vec<HeldLocks>,
@@ -794,22 +790,22 @@ impl Md {
         expect!(self.call(op)?, Reply::LocksReclaimed { lost, epoch } => (lost, epoch))
     }
 
-    /// Asks for a right.
+    /// Requests a right.
     pub fn ask_right(&self, epoch: RightsEpoch, ask: RightAsk) -> Result<RightReply, MdError> {
         expect!(self.call(Op::AskRight { epoch, ask })?, Reply::Right(reply) => reply)
     }
 
-    /// Takes an ask that waits back; if it was granted meanwhile, that holds.
+    /// Cancels a waiting request; if it was granted meanwhile, the grant is valid.
     pub fn cancel_right(&self, epoch: RightsEpoch, ticket: RightTicket) -> Result<(), MdError> {
         self.done(Op::CancelRight { epoch, ticket })
     }
 
-    /// Gives rights back.
+    /// Returns rights.
     pub fn give_rights(&self, epoch: RightsEpoch, gives: Vec<RightGive>) -> Result<(), MdError> {
         self.done(Op::GiveRights { epoch, gives })
     }
 
-    /// What the lock server has to say about rights after event number `seen`; waits for it up to `wait`.
+    /// The lock server's events about rights after event number `seen`; waits for one up to `wait`.
     pub fn right_events(
         &self,
         epoch: RightsEpoch,
@@ -825,13 +821,13 @@ impl Md {
         expect!(self.call(op)?, Reply::RightNews(news) => news)
     }
 
-    /// Says that the session has no rights and keeps nothing that would need one, but for `held`.
+    /// Resets the session's rights: it holds none, and caches nothing that would need one, except for `held`.
     pub fn reset_rights(&self, held: Vec<RightHeld>) -> Result<RightsBegun, MdError> {
         expect!(self.call(Op::ResetRights { held })?, Reply::RightsBegun(begun) => begun)
     }
 
-    /// Attributes of an inode, with what other sessions have written and not flushed; `keep`s those of a directory if it
-    /// may.
+    /// Attributes of an inode, including unflushed writes of other sessions; `keep`: caches those of a directory if
+    /// permitted.
     pub fn stat(&self, ino: Ino, keep: bool) -> Result<Entry, MdError> {
         let asked = self
             .inner
@@ -846,9 +842,9 @@ impl Md {
         looked.found.ok_or(MdError::NotFound)
     }
 
-    /// Answers a question for the size of an object.
-    pub fn tell_size(&self, question: u64, unflushed: Option<Unflushed>) -> Result<(), MdError> {
-        self.done(Op::TellSize {
+    /// Answers a size query.
+    pub fn report_size(&self, question: u64, unflushed: Option<Unflushed>) -> Result<(), MdError> {
+        self.done(Op::ReportSize {
             question,
             unflushed,
         })

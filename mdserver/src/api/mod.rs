@@ -1,13 +1,13 @@
 //! The messages of the metadata service, and the typed wrapper [`Md`] that clients call.
 //!
-//! A client sends a [`Request`] (who, which number, what) and gets a [`Reply`] or an [`MdError`].
-//! The same types travel in process ([`crate::client::LocalMd`]) and over a socket
-//! ([`crate::client::RemoteMd`]), there as postcard in the control part of a frame.
+//! A client sends a [`Request`] (session, sequence number, operation) and gets a [`Reply`] or an [`MdError`]. The
+//! same types are used in process ([`crate::client::LocalMd`]) and over a socket ([`crate::client::RemoteMd`]), there
+//! as postcard in the control part of a frame.
 //!
-//! What holds: an [`Op`] is done wholly or not at all; an op that changes something carries a number
-//! of its session, and a resend with the same number returns the first reply instead of doing it
-//! twice. Deliberately elsewhere: what a path means (`slabfs_fs::view`), permission checks (the
-//! kernel's, by `default_permissions`), moving data (`slabfs_objstore`).
+//! Invariants: an [`Op`] is done completely or not at all; an op that changes something has a sequence number of its
+//! session, and a resend with the same number returns the first reply instead of doing it twice. Deliberately
+//! elsewhere: the meaning of paths (`slabfs_fs::view`), permission checks (the kernel's, by `default_permissions`),
+//! moving data (`slabfs_objstore`).
 
 mod bounded;
 mod defaults;
@@ -43,7 +43,7 @@ pub use reply::{
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
 };
 pub use right::{
-    Looked, MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_KEPT, NAMES_CACHED_FOR, RightArea,
+    Looked, MAX_RIGHT_BOXES, MAX_RIGHT_GIVES, MAX_RIGHTS_HELD, NAMES_CACHED_FOR, RightArea,
     RightAsk, RightEvent, RightEventKind, RightGive, RightGrant, RightHeld, RightMode, RightNews,
     RightRecall, RightReply, RightSerial, RightTicket, RightsBegun, RightsEpoch, Unflushed,
 };
@@ -73,26 +73,26 @@ pub const MAX_COMMIT_RECORDS: usize = 65_536;
 pub const MAX_RELEASE: usize = 65_536;
 /// Most groups of a [`Caller`], as of a process (`NGROUPS_MAX`), and one.
 pub const MAX_GROUPS: usize = 65_537;
-/// Most data servers told in one request.
-pub const MAX_TOLD_SERVERS: usize = 65_536;
+/// Most data servers named in one request.
+pub const MAX_REPORTED_SERVERS: usize = 65_536;
 /// Most chunk ids in one lease.
 pub const MAX_LEASE: u32 = 65_536;
 /// How far the creator of an object may write beyond its recorded size without a
 /// [`Op::Reserve`], in bytes.
 pub const CREATOR_RESERVE: u64 = 64 << 20;
-/// Largest chunk of the `aligned` layout, in bytes; greater boxes are cut before they are stored.
+/// Largest chunk of the `aligned` layout, in bytes; larger boxes are cut before they are stored.
 pub const CHUNK_LIMIT: u64 = 64 << 20;
 
 /// A metadata service, in this process or behind a socket.
 pub trait Metadata: Send + Sync {
-    /// Does one operation. Blocks until it is done or the deadline of a remote service is over.
+    /// Does one operation. Blocks until it is done or the deadline of a remote service expires.
     fn call(&self, request: Request) -> Result<Reply, MdError>;
 
-    /// How many sessions were attached when the last reply was made; 1 means the caller is alone.
+    /// How many sessions were attached when the last reply was made; 1 means that there are no others.
     fn session_count(&self) -> u32;
 
-    /// How often a connection was lost, or given up, with a request on it that was not answered. A call that was
-    /// unavailable while this stayed as it was has reached no service, and will not be done later.
+    /// How often a connection was lost, or given up, with an unanswered request on it. If this count did not change
+    /// during a call that was unavailable, the request reached no service, and will not be done later.
     fn unanswered(&self) -> u64 {
         0
     }

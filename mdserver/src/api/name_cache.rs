@@ -1,20 +1,20 @@
-//! What a session keeps of names: those it has looked up, those that are not there, and attributes of directories.
+//! A session's cache of names: names that it looked up, absent names, and attributes of directories.
 //!
-//! It keeps only what the lock server allowed it to ([`super::Looked`]), and the lock server has it forget before somebody else
-//! changes anything of that (`crate::rights`, docs/decisions/names.md). So a hit is what the service would answer.
+//! It caches only what the lock server permitted ([`super::Looked`]), and the lock server recalls an entry before
+//! another session changes it (`crate::rights`, docs/decisions/22-names.md). So a hit is what the service would answer.
 //!
-//! - **What comes late is not cached.** An answer was allowed to be cached when it left the lock server; on its way a call to
-//!   forget may overtake it. So whatever is forgotten is stamped ([`Cached::forget`]), and an answer is cached only if the
-//!   directory was not stamped since it was asked for ([`Asked`]).
-//! - **Own changes.** The lock server does not tell a session of what it changes itself. From before such a request is sent
-//!   until it is answered nothing of its directories is answered from here; then its names and their attributes are
-//!   forgotten, and what was asked for before is not cached. One that is not answered may still be made at any time: nothing of its directories is cached
-//!   from then on.
-//! - **Not for ever.** What is cached of a directory ends with the permission ([`super::NAMES_CACHED_FOR`] after it was
-//!   asked for last), and all of it when there is too much.
+//! - **Late replies are not cached.** Permission was valid when the reply left the lock server; a recall may overtake
+//!   the reply. So every drop stamps the directory ([`Cached::forget`]), and a reply is cached only if the directory
+//!   was not stamped since the request ([`Asked`]).
+//! - **Own changes.** The lock server does not notify a session of its own changes. From before such a request is
+//!   sent until it is answered, nothing of its directories is answered from here. Then its names and their attributes
+//!   are dropped, and replies to earlier requests are not cached. A request that is never answered may still be
+//!   executed at any time: its directories are not cached from then on.
+//! - **Expiry.** Entries of a directory expire with the permission ([`super::NAMES_CACHED_FOR`] after the last
+//!   request), and all entries are dropped if there are too many.
 //!
-//! Names of directories are cached with their numbers alone: whoever is sent on to the directory needs what is cached of
-//! that too. Objects are not cached, since what they are changes with every write.
+//! Names of directories are cached with their numbers alone: a caller that follows one needs the cached entry of that
+//! directory too. Objects are not cached, since they change with every write.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,20 +24,20 @@ use parking_lot::Mutex;
 
 use super::{Entry, Ino, Kind, Looked, NAMES_CACHED_FOR, Op};
 
-/// Most names and directories that are cached.
+/// Most cached names and directories.
 const MOST: usize = 1 << 17;
-/// Stamps: directories share one where they have to.
+/// Number of stamps: directories share one if necessary.
 const STAMPS: usize = 1 << 10;
 
-/// See the module's head.
+/// The cache; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct NameCache {
     cached: Mutex<Cached>,
-    /// Answers from here.
+    /// Number of answers from the cache.
     hits: AtomicU64,
 }
 
-/// When something was asked for.
+/// The time of a request, in drops.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     clock: u64,
@@ -47,9 +47,9 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 struct Cached {
     directories: HashMap<Ino, Directory>,
-    /// How much there is in them.
+    /// Number of entries in them.
     count: usize,
-    /// How often something was forgotten.
+    /// Number of drops so far.
     clock: u64,
     stamps: Vec<u64>,
     /// Directories that this session is changing.
@@ -59,9 +59,9 @@ struct Cached {
 #[derive(Debug)]
 struct Directory {
     until: Instant,
-    /// What it is.
+    /// Its attributes.
     entry: Option<Entry>,
-    /// Directories in it by their names, and names that are not there.
+    /// Directories in it by name, and absent names.
     names: HashMap<Vec<u8>, Option<Ino>>,
 }
 
@@ -78,7 +78,7 @@ impl Default for Cached {
 }
 
 impl NameCache {
-    /// To be taken before something is asked for that may be cached.
+    /// To be called before a request whose reply may be cached.
     pub(crate) fn asked(&self) -> Asked {
         Asked {
             clock: self.cached.lock().clock,
@@ -86,7 +86,7 @@ impl NameCache {
         }
     }
 
-    /// What has a name: nothing if that is not known here, `Some(None)` if nothing has it.
+    /// The target of a name: `None` if it is not cached, `Some(None)` if the name is absent.
     pub(crate) fn find(&self, parent: Ino, name: &[u8]) -> Option<Option<Entry>> {
         let cached = self.cached.lock();
         let found = match *cached.directory(parent)?.names.get(name)? {
@@ -97,19 +97,19 @@ impl NameCache {
         Some(found)
     }
 
-    /// Attributes of a directory, if they are known here.
+    /// Attributes of a directory, if they are cached.
     pub(crate) fn directory(&self, ino: Ino) -> Option<Entry> {
         let entry = self.cached.lock().directory(ino)?.entry.clone()?;
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(entry)
     }
 
-    /// How often something was answered from here.
+    /// Number of answers from the cache.
     pub(crate) fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Takes in an answer.
+    /// Caches a reply.
     pub(crate) fn take(&self, asked: Asked, name: Option<(Ino, &[u8])>, looked: &Looked) {
         let mut cached = self.cached.lock();
         let directory = looked
@@ -137,7 +137,7 @@ impl NameCache {
         }
     }
 
-    /// Forgets all that is known of directories.
+    /// Drops all entries of directories.
     pub(crate) fn forget(&self, inos: &[Ino]) {
         let mut cached = self.cached.lock();
         for &ino in inos {
@@ -145,13 +145,13 @@ impl NameCache {
         }
     }
 
-    /// Forgets everything.
+    /// Drops everything.
     pub(crate) fn forget_all(&self) {
         self.cached.lock().forget_all();
     }
 
-    /// This session is about to send `op`: until the answer is dropped nothing is known here of the directories that it
-    /// changes.
+    /// This session is about to send `op`: until the result is dropped, nothing is answered from the cache for the
+    /// directories that it changes.
     pub(crate) fn change(&self, op: &Op) -> OwnChange<'_> {
         let names = names_of(op);
         let mut cached = self.cached.lock();
@@ -165,13 +165,13 @@ impl NameCache {
 }
 
 impl Cached {
-    /// What is known of a directory and may be told now.
+    /// The entry of a directory, if it may be used now.
     fn directory(&self, ino: Ino) -> Option<&Directory> {
         let known = self.directories.get(&ino)?;
         (!self.changing.contains_key(&ino) && known.until > Instant::now()).then_some(known)
     }
 
-    /// Where what was asked for then may be cached.
+    /// The entry into which the reply to that request may be cached.
     fn open(&mut self, asked: Asked, ino: Ino) -> Option<&mut Directory> {
         if self.stamps[place(ino)] > asked.clock {
             return None;
@@ -179,7 +179,7 @@ impl Cached {
         let until = asked.at + NAMES_CACHED_FOR;
         let over = |known: &Directory| known.until <= Instant::now();
         if self.directories.get(&ino).is_some_and(over) {
-            // The lock server may have had nobody forget it in between.
+            // The lock server may have let others change it in between, without a recall.
             self.drop_directory(ino);
         }
         let known = self.directories.entry(ino).or_insert_with(|| {
@@ -220,8 +220,7 @@ impl Cached {
 }
 
 impl OwnChange<'_> {
-    /// It is not known whether the change was made, nor whether it still will be: nothing of its directories is cached any
-    /// more.
+    /// The outcome of the change is unknown, and it may still happen: its directories are not cached any more.
     pub(crate) fn leave_unsure(mut self) {
         for (ino, _) in std::mem::take(&mut self.names) {
             self.of.cached.lock().forget(ino);
@@ -233,7 +232,7 @@ impl OwnChange<'_> {
 #[derive(Debug)]
 pub(crate) struct OwnChange<'a> {
     of: &'a NameCache,
-    /// Directories, and the name in each that changes; none where only its attributes do.
+    /// Directories, and the name in each that changes; `None` if only the directory's attributes do.
     names: Vec<(Ino, Option<Vec<u8>>)>,
 }
 
@@ -259,8 +258,8 @@ impl Drop for OwnChange<'_> {
     }
 }
 
-/// The directories that an op changes, as far as a session knows: one that is moved or removed by its name it is told
-/// by the lock server.
+/// The directories that an op changes, as far as the session knows: of a directory that is itself moved or removed,
+/// the lock server notifies it.
 fn names_of(op: &Op) -> Vec<(Ino, Option<Vec<u8>>)> {
     let mut names = Vec::new();
     op.each_changed(|ino, name| names.push((ino, name.map(<[u8]>::to_vec))));
@@ -268,6 +267,6 @@ fn names_of(op: &Op) -> Vec<(Ino, Option<Vec<u8>>)> {
 }
 
 fn place(ino: Ino) -> usize {
-    // Numbers are given one after the other.
+    // Numbers are assigned consecutively.
     (ino.0 % STAMPS as u64) as usize
 }

@@ -1,4 +1,4 @@
-//! What a client may ask for.
+//! The operations that a client can request.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, SessionId, Tag, Version};
@@ -17,22 +17,22 @@ use super::types::{Ino, Kind, Time};
 /// One request of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Who asks; 0 for [`Op::Attach`] and [`Op::RegisterServer`].
+    /// The requesting session; 0 for [`Op::Attach`] and [`Op::RegisterServer`].
     pub session: SessionId,
-    /// The session's number of this request, from 1, new for each op that changes something; 0 for
-    /// those that do not. A resend carries the same number.
+    /// The session's sequence number of this request, from 1, new for each op that changes something; 0 for those
+    /// that do not. A resend has the same number.
     pub seq: u64,
-    /// All numbers below this one have been answered and will not be sent again: their kept replies
-    /// may be forgotten.
+    /// All numbers below this one have been answered and will not be resent: their replies may be dropped from the
+    /// reply cache.
     pub done_below: u64,
-    /// What is asked.
+    /// The operation.
     pub op: Op,
 }
 
 /// Flags of a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum RenameFlags {
-    /// Replaces what has the new name, if POSIX allows.
+    /// Replaces the target of the new name, if POSIX allows.
     #[default]
     Replace,
     /// Refuses when the new name exists (`RENAME_NOREPLACE`).
@@ -47,9 +47,9 @@ pub enum XattrFlags {
     /// Sets it whether it exists or not.
     #[default]
     Either,
-    /// Refuses when it exists (`XATTR_CREATE`).
+    /// Refuses if it exists (`XATTR_CREATE`).
     Create,
-    /// Refuses when it does not (`XATTR_REPLACE`).
+    /// Refuses if it does not (`XATTR_REPLACE`).
     Replace,
 }
 
@@ -80,13 +80,13 @@ pub struct SetAttr {
 /// Arguments of [`Op::Create`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Create {
-    /// Directory it is made in.
+    /// Directory it is created in.
     pub parent: Ino,
     /// Its name there.
     pub name: Vec<u8>,
-    /// What is made.
+    /// Kind of the inode.
     pub kind: Kind,
-    /// Permission bits (the umask is already taken off).
+    /// Permission bits, after the umask.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -98,32 +98,32 @@ pub struct Create {
     pub target: Option<Vec<u8>>,
     /// Refuse when the name exists; otherwise an object that exists is returned as it is.
     pub exclusive: bool,
-    /// Count it as opened by this session, in the same step.
+    /// Also count it as opened by this session, in the same step.
     pub open: bool,
 }
 
-/// An object that [`Op::CreateMany`] makes. As with [`Op::Create`], its container's defaults say what
-/// is not said here.
+/// An object that [`Op::CreateMany`] creates. As with [`Op::Create`], the container's defaults supply everything that
+/// is not given here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewObject {
-    /// Container it is made in.
+    /// Container it is created in.
     pub parent: Ino,
     /// Its name there, which must be free.
     pub name: Vec<u8>,
-    /// Permission bits (the umask is already taken off).
+    /// Permission bits, after the umask.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
     /// Group; a setgid directory gives its own instead.
     pub gid: u32,
-    /// What it is as an array; nothing for a byte object.
+    /// Its declaration as an array; empty for a byte object.
     pub spec: SpecChange,
     /// Its tags, without `user.`.
     #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
     pub tags: Vec<(String, Tag)>,
 }
 
-/// How [`Op::Resize`] was asked for.
+/// The source of an [`Op::Resize`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResizeHow {
     /// By `truncate`: only the slowest axis of an object that is unlimited there changes.
@@ -132,19 +132,19 @@ pub enum ResizeHow {
     SetDims,
 }
 
-/// A write permit of a grid object; the number is the session's own, new for each.
+/// A write permit of a grid object; the number is chosen by the session, a new one for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Permit {
-    /// To write into its chunks, beside others.
+    /// To write into its chunks, concurrently with others.
     Write(u64),
-    /// To copy chunks to this server, alone.
+    /// To copy chunks to this server, exclusively.
     Move(u64, ServerId),
-    /// It is not needed any more.
+    /// Returns the permit.
     Back(u64),
 }
 
-/// The data of an object that was stored anew for a change of its declaration. The caller has synced
-/// the new chunks: the old ones are deleted once the journal is on disk.
+/// The data of an object, rewritten for a change of its declaration. The caller has synced the new chunks; the old
+/// ones are deleted once the journal is on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewrite {
     /// [`super::Attr::change`] when the data was read; the op is [`super::MdError::Busy`] when
@@ -158,7 +158,7 @@ pub struct Rewrite {
     pub records: Vec<(Hyperslab, Stored)>,
 }
 
-/// What is asked. The comment of each names its reply; `Done` where nothing is said.
+/// An operation. The comment of each names its reply; `Done` if none is named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Opens a session. Reply `Attached`. Needs no session.
@@ -172,20 +172,20 @@ pub enum Op {
         /// It takes part in rights; see [`crate::rights`].
         strict: bool,
     },
-    /// Says that the session lives. Reply `Beat`.
+    /// Keeps the session alive. Reply `Beat`.
     Heartbeat {
         /// As `done_below` of the request.
         floor: u64,
         /// Version of the list of data servers the caller has.
         servers_version: u64,
-        /// Version that all it does goes by: no write is under way that began before.
+        /// The version that all its writes use: none is under way that began with an older one.
         knows: u64,
-        /// It attached as strict; which a lock server that was started anew does not know.
+        /// It attached as strict; a restarted lock server does not know that.
         strict: bool,
     },
     /// Ends the session.
     Detach {
-        /// All chunks it stored are committed or deleted: nothing has to be swept.
+        /// All chunks it stored are committed or deleted: no sweep is needed.
         clean: bool,
     },
     /// Finds a name. Also `.` and `..`. Reply `Entry`.
@@ -200,12 +200,12 @@ pub enum Op {
         /// Inode.
         ino: Ino,
     },
-    /// Makes an inode with a name. Reply `Created`.
+    /// Creates an inode with a name. Reply `Created`.
     Create(Create),
-    /// Makes objects, all of them or none. Reply `CreatedMany`; what is wrong with one comes as
+    /// Creates objects, all of them or none. Reply `CreatedMany`; an error of one is returned as
     /// [`super::MdError::At`].
     CreateMany {
-        /// What is made, at most [`super::MAX_CREATE`].
+        /// The objects, at most [`super::MAX_CREATE`].
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_CREATE }>")]
         objects: Vec<NewObject>,
     },
@@ -214,11 +214,11 @@ pub enum Op {
         /// Container.
         ino: Ino,
     },
-    /// Changes the defaults of a container. Reply `Defaults`: what they are now.
+    /// Changes the defaults of a container. Reply `Defaults`: the defaults after the change.
     SetDefaults {
         /// Container.
         ino: Ino,
-        /// What is cleared and set.
+        /// What to clear and what to set.
         change: DefaultsChange,
     },
     /// Gives an inode one more name. Reply `Entry`.
@@ -230,7 +230,7 @@ pub enum Op {
         /// The new name.
         name: Vec<u8>,
     },
-    /// Takes a name off anything but a directory.
+    /// Removes a name of anything but a directory.
     Unlink {
         /// Directory.
         parent: Ino,
@@ -244,7 +244,7 @@ pub enum Op {
         /// Its name there.
         name: Vec<u8>,
     },
-    /// Renames as POSIX says.
+    /// Renames as in POSIX.
     Rename {
         /// Directory of the present name.
         parent: Ino,
@@ -262,14 +262,14 @@ pub enum Op {
         /// The link.
         ino: Ino,
     },
-    /// Entries of a directory, without `.` and `..`. Reply `Dir`; empty at the end. Cookies are at
-    /// least 16 and below 2^63; an entry keeps its cookie as long as it keeps its name.
+    /// Entries of a directory, without `.` and `..`. Reply `Dir`; empty at the end. Cookies are at least 16 and below
+    /// 2^63; the cookie of an entry does not change as long as its name does not.
     ReadDir {
         /// The directory.
         ino: Ino,
-        /// Entries with greater cookies are wanted; 0 from the start.
+        /// Returns entries with greater cookies; 0 for the start.
         cookie: u64,
-        /// At most so many.
+        /// At most this many.
         limit: u32,
     },
     /// Sets attributes. Reply `Entry`.
@@ -283,18 +283,18 @@ pub enum Op {
     SetXattr {
         /// Inode.
         ino: Ino,
-        /// Whole name, as `user.project`.
+        /// Full name, as `user.project`.
         name: Vec<u8>,
         /// Value.
         value: Vec<u8>,
-        /// What to do when it exists or does not.
+        /// What to do if it exists or does not.
         flags: XattrFlags,
     },
     /// Value of an extended attribute. Reply `Bytes`.
     GetXattr {
         /// Inode.
         ino: Ino,
-        /// Whole name.
+        /// Full name.
         name: Vec<u8>,
     },
     /// Names of the extended attributes, by bytes. Reply `Names`.
@@ -306,7 +306,7 @@ pub enum Op {
     RemoveXattr {
         /// Inode.
         ino: Ino,
-        /// Whole name.
+        /// Full name.
         name: Vec<u8>,
     },
     // Tags.
@@ -320,19 +320,19 @@ pub enum Op {
     Tags {
         /// Inode.
         ino: Ino,
-        /// Those with greater names are wanted.
+        /// Returns those with greater names.
         after: Option<String>,
     },
     /// A page of a search. Reply `Found`.
     Find(Find),
-    /// Counts the inode as opened once more by this session. Reply `Entry`.
+    /// Counts one more open of the inode by this session. Reply `Entry`.
     Open {
         /// Inode.
         ino: Ino,
     },
-    /// Takes back one opening for each inode named; unlinked inodes nobody has open are removed.
+    /// Drops one open for each inode named; unlinked inodes that no session has open are removed.
     Release {
-        /// Inodes, one mention an opening; at most [`super::MAX_RELEASE`].
+        /// Inodes, one entry per open; at most [`super::MAX_RELEASE`].
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RELEASE }>")]
         inos: Vec<Ino>,
     },
@@ -342,51 +342,50 @@ pub enum Op {
         ino: Ino,
         /// The version the caller has, `Version(0)` for none.
         known: Version,
-        /// The page after the record of this order is wanted.
+        /// Returns the page after the record of this order.
         after: Option<u64>,
-        /// Where it is wanted, if not everywhere; with `after` the box of the page before.
+        /// The part that is wanted, if not everything; with `after`, the box of the previous page.
         wanted: Option<WantedPart>,
     },
-    /// Chunk ids that nobody else gets, ever. Reply `Lease`.
+    /// Chunk ids that are never handed out again. Reply `Lease`.
     LeaseChunks {
         /// How many.
         count: u32,
     },
-    /// Places for bytes that are about to be written: how many on which server, so that all servers
-    /// come out with equal bytes. Replaces what the session had. Reply `Places`.
+    /// Allocates bytes that are about to be written: how many to which server, so that all servers end up with equal
+    /// bytes. Replaces the session's previous allocation. Reply `Places`.
     LeasePlaces {
         /// Bytes the caller expects to write soon.
         bytes: u64,
-        /// What it has put where since it asked last.
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_TOLD_SERVERS }>")]
+        /// The bytes it has stored on each server since its last request.
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_REPORTED_SERVERS }>")]
         spent: Vec<(ServerId, u64)>,
     },
-    /// Marks a data server as being emptied, durably, or takes the mark off.
+    /// Marks a data server as draining, durably, or clears the mark.
     SetDraining {
         /// The server.
         server: ServerId,
-        /// Whether it is to be emptied.
+        /// Whether it is to be drained.
         draining: bool,
     },
-    /// A page of the objects that have something on a data server. Reply `Holdings`.
+    /// A page of the objects that have data on a data server. Reply `Holdings`.
     Holdings {
         /// The server.
         server: ServerId,
-        /// Objects with greater numbers are wanted; 0 for all.
+        /// Returns objects with greater numbers; 0 for all.
         after: Ino,
     },
-    /// Takes or gives back a write permit of a grid object, one of whose servers is being emptied. Replies
-    /// `Permitted`, and `Done`; [`super::MdError::Busy`] while others have theirs, and of
-    /// [`Permit::Back`] [`super::MdError::Stale`] when it was void and what was done under it has to
-    /// be done again.
+    /// Takes or returns a write permit of a grid object, one of whose servers is being drained. Reply `Permitted` or
+    /// `Done`; [`super::MdError::Busy`] while others hold conflicting permits; for [`Permit::Back`]
+    /// [`super::MdError::Stale`] if the permit was void, and everything done under it has to be redone.
     Permit {
         /// Object.
         ino: Ino,
         /// Which.
         permit: Permit,
     },
-    /// Puts a server in the place of another in the stripe of a grid object; its chunks were copied under
-    /// a [`Permit::Move`] and are on the disk. Reply `Entry`.
+    /// Replaces a server in the stripe of a grid object; its chunks were copied under a [`Permit::Move`] and are on
+    /// disk. Reply `Entry`.
     Restripe {
         /// Object.
         ino: Ino,
@@ -394,30 +393,30 @@ pub enum Op {
         generation: u32,
         /// The server that has its chunks so far.
         from: ServerId,
-        /// The one that has them now.
+        /// The server that has them now.
         to: ServerId,
     },
-    /// Puts copies of chunks of an `aligned` object in their place, where the records are still the same:
-    /// order, the chunk it names, the copy. The copies are on the disk. Reply `Relocated`.
+    /// Replaces chunks of an `aligned` object by copies, where the records are unchanged: order, the chunk that the
+    /// record names, the copy. The copies are on disk. Reply `Relocated`.
     Relocate {
         /// Object.
         ino: Ino,
         /// Generation of the tiling.
         generation: u32,
-        /// What was copied.
+        /// The copies.
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
         moves: Vec<(u64, ChunkId, StoredChunk)>,
     },
     /// Makes stored data part of an object, in one step. Reply `Commit`.
     Commit(Commit),
-    /// Sets the dims of an object that stays an array of that rank. Reply `Resized`. Data outside is
-    /// gone; of a grid the caller clips the chunks on the data servers before a shrink.
+    /// Sets the dims of an object whose rank does not change. Reply `Resized`. Data outside is lost; for a grid, the
+    /// caller clips the chunks on the data servers before a shrink.
     Resize {
         /// Object.
         ino: Ino,
         /// New dims in elements.
         dims: Coords,
-        /// By which door.
+        /// The source of the change.
         how: ResizeHow,
     },
     /// Sets dtype, dims and so on by the rules of [`SpecChange::resolve`]. Reply `Entry`.
@@ -426,11 +425,11 @@ pub enum Op {
         ino: Ino,
         /// What to set.
         change: SpecChange,
-        /// The data stored anew, where [`super::SpecPlan::Rewrite`] asks for it.
+        /// The rewritten data, where [`super::SpecPlan::Rewrite`] requires it.
         rewrite: Option<Rewrite>,
     },
-    /// Empties an object (`O_TRUNC`): all fill, fixed dims kept, an unlimited slowest axis gets
-    /// length 0. The generation grows. Reply `Entry`.
+    /// Empties an object (`O_TRUNC`): all fill; fixed dims stay, an unlimited slowest axis gets length 0. The
+    /// generation grows. Reply `Entry`.
     Clear {
         /// Object.
         ino: Ino,
@@ -443,16 +442,16 @@ pub enum Op {
         /// Bytes of the object up to which data may be written.
         upto: u64,
     },
-    /// A generation, and servers, for grid chunks that are written before a [`Rewrite`] makes them the
-    /// object's. Reply `Spare`.
+    /// A generation, and servers, for grid chunks that are written before a [`Rewrite`] makes them part of the
+    /// object. Reply `Spare`.
     SpareGeneration {
         /// Object.
         ino: Ino,
-        /// The placement the object is to have.
+        /// The placement that the object will have.
         placement: Placement,
     },
-    /// The data of all commits up to a version is on the data servers' disks: what they replaced
-    /// may be deleted (once the journal is, too).
+    /// The data of all commits up to a version is on the data servers' disks: the data that they replaced may be
+    /// deleted (once the journal is on disk, too).
     Settle {
         /// Object.
         ino: Ino,
@@ -467,115 +466,117 @@ pub enum Op {
     Servers,
     /// A page of a dump of all metadata; without a ticket a new dump is begun. Reply `Dump`.
     Dump {
-        /// Which dump, as its first page said.
+        /// The dump, as named by its first page.
         ticket: Option<u64>,
         /// The first byte wanted.
         offset: u64,
     },
-    /// A data server says that it is there. Reply `Orders`. Needs no session.
+    /// A data server reports to the service. Reply `Orders`. Needs no session.
     RegisterServer(ServerReport),
-    /// Asks for a lock, or gives one up; see [`crate::locks`]. Reply `Lock`.
+    /// Requests or releases a lock; see [`crate::locks`]. Reply `Lock`.
     Lock {
         /// The epoch it is for.
         epoch: LockEpoch,
-        /// What is asked.
+        /// The request.
         ask: LockAsk,
     },
-    /// Takes a request that waits for a lock back. Reply `LockCancelled`.
+    /// Cancels a waiting request for a lock. Reply `LockCancelled`.
     CancelLock {
-        /// Which.
+        /// The request.
         ticket: LockTicket,
     },
-    /// What became of requests that waited for locks; waits for it. Reply `LockNews`.
+    /// Waits for the outcome of queued lock requests. Reply `LockNews`.
     LockEvents {
         /// The epoch they are waiting in.
         epoch: LockEpoch,
-        /// Number of the last event that the session has; those up to it are forgotten.
+        /// Number of the last event that the session has; events up to it are dropped.
         seen: u64,
-        /// How long to wait for one; cut to ten seconds.
+        /// How long to wait for an event; at most ten seconds.
         wait_ms: u32,
     },
-    /// Tells the lock server which locks the session has; it has no others then, waits for none, and begins a new
-    /// epoch. Reply `LocksReclaimed`.
+    /// Reclaims the session's locks (as in NFSv4); it then holds no others, none of its requests waits, and a new
+    /// epoch begins. Reply `LocksReclaimed`.
     ReclaimLocks {
         /// Its locks, or some of them.
         held: Vec<HeldLocks>,
         /// These are the first.
         first: bool,
-        /// These are the last, and it is done now.
+        /// These are the last; the reclaim is complete.
         last: bool,
     },
-    /// Asks for a right; see [`crate::rights`]. Reply `Right`.
+    /// Requests a right; see [`crate::rights`]. Reply `Right`.
     AskRight {
         /// The epoch it is for.
         epoch: RightsEpoch,
-        /// What is asked.
+        /// The request.
         ask: RightAsk,
     },
-    /// Takes an ask that waits back; if it was granted meanwhile, that holds.
+    /// Cancels a waiting request; if it was granted meanwhile, the grant is valid.
     CancelRight {
         /// The epoch it was for.
         epoch: RightsEpoch,
-        /// Which.
+        /// The request.
         ticket: RightTicket,
     },
-    /// Gives rights back. In an epoch that is over it does nothing.
+    /// Returns rights. No effect in an epoch that is over.
     GiveRights {
         /// The epoch they were granted in.
         epoch: RightsEpoch,
-        /// What.
+        /// The rights.
         #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHT_GIVES }>")]
         gives: Vec<RightGive>,
     },
-    /// What the lock server has to say about rights; waits for it. Reply `RightNews`.
+    /// Waits for the lock server's events about rights. Reply `RightNews`.
     RightEvents {
         /// The epoch the session is in.
         epoch: RightsEpoch,
-        /// Number of the last event that the session has; those up to it are forgotten.
+        /// Number of the last event that the session has; events up to it are dropped.
         seen: u64,
-        /// How long to wait for one; cut to ten seconds.
+        /// How long to wait for an event; at most ten seconds.
         wait_ms: u32,
     },
-    /// Says that the session has no rights, and keeps nothing that would need one, but for these; a new epoch begins,
-    /// and in it has them, as if they had been granted before its first grant. Reply `RightsBegun`.
+    /// Resets the session's rights: it holds none, and caches nothing that would need one, except those named here. A
+    /// new epoch begins, in which it holds these as if they had been granted before its first grant. Reply
+    /// `RightsBegun`.
     ResetRights {
-        /// All of them: the session had a right to each in the epoch that is over. None where it is not known
-        /// whether it had.
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHTS_KEPT }>")]
+        /// All that it retains: rights that it held in the previous epoch. None if it does not know whether it held
+        /// them.
+        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHTS_HELD }>")]
         held: Vec<RightHeld>,
     },
-    /// Attributes of an inode, with what other sessions have written and not flushed. Reply `Looked`: those of a
-    /// directory may be kept.
+    /// Attributes of an inode, including unflushed writes of other sessions. Reply `Looked`: those of a directory may
+    /// be cacheable.
     Stat {
         /// Inode.
         ino: Ino,
-        /// Whether the session would keep them.
+        /// Whether the session would cache them.
         keep: bool,
     },
     /// Answers a [`super::RightEventKind::Size`].
-    TellSize {
-        /// Which.
+    ReportSize {
+        /// The query.
         question: u64,
-        /// The answer; nothing if there is nothing unflushed.
+        /// The answer; `None` if nothing is unflushed.
         unflushed: Option<Unflushed>,
     },
-    /// Finds a name, as `Lookup`, and asks whether the answer may be kept; see [`crate::rights`]. Reply `Looked`, also
-    /// where nothing has that name.
+    /// Looks up a name, as `Lookup`, and asks whether the result may be cached; see [`crate::rights`]. Reply
+    /// `Looked`, also if no such name exists.
     Look {
         /// Directory.
         parent: Ino,
         /// Name in it.
         name: Vec<u8>,
     },
-    /// Answers a [`super::RightEventKind::Names`]; or says, unasked, that the session keeps no names at all.
-    TellForgot {
+    /// Acknowledges a [`super::RightEventKind::Names`]; or reports, unsolicited, that the session caches no names at
+    /// all.
+    ReportForgotten {
         /// The epoch that the session is in.
         epoch: RightsEpoch,
-        /// Which; none: all.
+        /// The event; `None` for all names.
         change: Option<u64>,
     },
-    /// Attributes of an inode that was removed, for who has it still; sets them before if they are given. Reply `Entry`
-    /// without info, or `NotFound` where that is too long ago.
+    /// Attributes of an inode that was removed, for a session that still has it; sets them first if they are given.
+    /// Reply `Entry` without info, or `NotFound` if the removal is too long ago.
     Removed {
         /// Inode.
         ino: Ino,
@@ -589,31 +590,30 @@ pub enum Op {
 pub struct Commit {
     /// Object.
     pub ino: Ino,
-    /// Generation the data was written for; [`super::MdError::Stale`] when the object was emptied
-    /// since.
+    /// Generation the data was written for; [`super::MdError::Stale`] if the object was emptied since.
     pub generation: u32,
-    /// What was stored, in cells, oldest first: chunk ids leased by this session, each once. Empty
-    /// for a grid. At most [`super::MAX_COMMIT_RECORDS`].
+    /// What was stored, in cells, oldest first: chunk ids leased by this session, each once. Empty for a grid. At
+    /// most [`super::MAX_COMMIT_RECORDS`].
     #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
     pub records: Vec<(Hyperslab, Stored)>,
-    /// Dims (elements) the object has at least; axes that are longer stay.
+    /// Dims (elements) that the object has at least afterwards; longer axes stay.
     pub grow_to: Option<Coords>,
-    /// Bytes a byte object has at least; grows other objects by whole rows.
+    /// Bytes that a byte object has at least afterwards; other objects grow by complete rows.
     pub size_at_least: u64,
     /// Modification time; the service's clock when `None` and `wrote`.
     pub mtime: Option<Time>,
-    /// Data was written (and not only punched or grown).
+    /// Data was written (and not only holes punched or the object grown).
     pub wrote: bool,
-    /// Bytes of a grid that take room now and did not before, or the other way round where it is negative, as far as the
-    /// caller knows; counted into [`super::Attr::stored`], up to the size. Ignored for `aligned`.
+    /// Bytes of a grid that are newly allocated, or freed if negative, as far as the caller knows; added to
+    /// [`super::Attr::stored`], up to the size. Ignored for `aligned`.
     pub stored: i64,
-    /// The data is on the data servers' disks already: what it replaces needs no
-    /// [`Op::Settle`].
+    /// The data is already on the data servers' disks: what it replaces needs no [`Op::Settle`].
     pub settled: bool,
 }
 
 impl Op {
-    /// Whether the op changes something, be it only in memory, and so needs a number that lets it happen only once.
+    /// Whether the op changes something, if only in memory, and so needs a sequence number that makes it happen only
+    /// once.
     #[must_use]
     pub fn changes(&self) -> bool {
         !matches!(
@@ -644,21 +644,23 @@ impl Op {
                 | Self::CancelRight { .. }
                 | Self::RightEvents { .. }
                 | Self::Stat { .. }
-                | Self::TellSize { .. }
+                | Self::ReportSize { .. }
                 | Self::Look { .. }
-                | Self::TellForgot { .. }
+                | Self::ReportForgotten { .. }
                 | Self::Removed { .. }
         )
     }
 
-    /// Whether the op changes names, or attributes that a directory may have: somebody may have to forget them first.
+    /// Whether the op changes names, or attributes that may belong to a directory: other sessions may have to drop
+    /// cached entries first.
     #[must_use]
     pub fn changes_names(&self) -> bool {
         self.each_changed(|_, _| ())
     }
 
-    /// Tells `each` of the names that the op changes, with their directories, and without a name of inodes whose
-    /// attributes it changes, which may be directories; of some more than once. False for an op that changes none.
+    /// Calls `each` with the names that the op changes and their directories, and with `None` for inodes whose
+    /// attributes it changes, which may be directories; some more than once. Returns false for an op that changes
+    /// none.
     pub fn each_changed<'a>(&'a self, mut each: impl FnMut(Ino, Option<&'a [u8]>)) -> bool {
         match self {
             Self::Create(create) => each(create.parent, Some(&create.name)),
@@ -688,7 +690,7 @@ impl Op {
         true
     }
 
-    /// Whether the op only says that the session lives, or waits to be told something.
+    /// Whether the op only keeps the session alive, or waits for events.
     #[must_use]
     pub fn listens(&self) -> bool {
         matches!(
@@ -700,7 +702,7 @@ impl Op {
     /// Whether the op changes files, which a read-only session may not.
     #[must_use]
     pub fn writes(&self) -> bool {
-        // A mark needs no number, as it may be set twice; files move because of it.
+        // The mark needs no sequence number, as it may be set twice; files move because of it.
         if let Self::SetDraining { .. } = self {
             return true;
         }

@@ -1,4 +1,4 @@
-//! What the service answers.
+//! The replies of the service.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
@@ -13,7 +13,7 @@ use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
 
-/// An inode: its attributes, and what it is as an array if it is an object.
+/// An inode: its attributes, and its array declaration if it is an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Attributes.
@@ -27,9 +27,9 @@ pub struct Entry {
 pub struct DirEntry {
     /// Its name.
     pub name: Vec<u8>,
-    /// Where to go on after it.
+    /// Where to continue after it.
     pub cookie: u64,
-    /// What it names.
+    /// Its target.
     pub entry: Entry,
 }
 
@@ -42,47 +42,47 @@ pub struct Attached {
     pub servers: Vec<ServerInfo>,
     /// Version of that list.
     pub servers_version: u64,
-    /// A session that is not heard for so many milliseconds is lost; heartbeat at a third of it, or each
-    /// second if that is sooner. 0: it lives as long as this process, which is the service's.
+    /// A session without a heartbeat for this many milliseconds is lost; heartbeat at a third of it, or each second
+    /// if that is sooner. 0: it lasts as long as this process, which is the service's.
     pub lease_ms: u64,
     /// The epoch that requests for locks are for: that of the lock server.
     pub locks: LockEpoch,
-    /// The epoch of the session's rights; none if it did not attach as strict.
+    /// The epoch of the session's rights; `None` if it did not attach as strict.
     pub rights: Option<RightsBegun>,
 }
 
 /// Reply of [`super::Op::Heartbeat`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Sessions attached, the caller's too.
+    /// Sessions attached, including the caller's.
     pub sessions: u32,
-    /// The data servers, when their list is newer than the caller's.
+    /// The data servers, if their list is newer than the caller's.
     pub servers: Option<Vec<ServerInfo>>,
     /// Version of the list.
     pub servers_version: u64,
-    /// The session is not known any more: what was not flushed is lost.
+    /// The session is unknown: unflushed data is lost.
     pub lost: bool,
-    /// The lock server's epoch; when it is a new one, it has to be told which locks the session has.
+    /// The lock server's epoch; if it is a new one, the session has to reclaim its locks.
     pub locks: LockEpoch,
 }
 
 /// Reply of [`super::Op::Create`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Created {
-    /// What has the name now.
+    /// The inode that has the name now.
     pub entry: Entry,
-    /// Whether it was made by this op.
+    /// Whether it was created by this op.
     pub created: bool,
 }
 
 /// Reply of [`super::Op::Dump`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpPage {
-    /// Which dump it is.
+    /// The dump.
     pub ticket: u64,
-    /// Bytes of the whole dump; `None` while it is not ready: ask again with the ticket.
+    /// Bytes of the entire dump; `None` while it is not ready: ask again with the ticket.
     pub total: Option<u64>,
-    /// What stands at the offset that was asked for; empty at the end.
+    /// The bytes at the requested offset; empty at the end.
     pub bytes: Vec<u8>,
 }
 
@@ -107,29 +107,29 @@ pub struct Spare {
 /// Reply of [`super::Op::Holdings`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holdings {
-    /// Objects that have something on the server.
+    /// Objects that have data on the server.
     pub objects: Vec<super::Ino>,
-    /// Where the next page begins; none at the end.
+    /// Where the next page begins; `None` at the end.
     pub next: Option<super::Ino>,
-    /// Every session knows that the server is being emptied: chunks of grids may be moved.
+    /// Every session knows that the server is being drained: chunks of grids may be moved.
     pub ready: bool,
 }
 
 /// Reply of [`super::Op::Permit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permitted {
-    /// What the object is.
+    /// The object.
     pub entry: Entry,
-    /// How far somebody may have written: its bytes, or beyond where that was reserved.
+    /// How far data may have been written: its size, or beyond if that was reserved.
     pub reach: u64,
 }
 
 /// Reply of [`super::Op::Relocate`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relocated {
-    /// What the object is now.
+    /// The object now.
     pub entry: Entry,
-    /// Copies whose record is not the same any more: they are of no use.
+    /// Copies whose record has changed since: they are useless.
     pub useless: Vec<ChunkId>,
 }
 
@@ -147,14 +147,14 @@ pub struct CommitReply {
     pub attr: Attr,
     /// The array now.
     pub info: SharedInfo,
-    /// Orders of older records (or of records of this commit) that are wholly hidden and gone.
+    /// Orders of older records (or of records of this commit) that are completely hidden and gone.
     pub dropped: Vec<u64>,
 }
 
 /// Reply of [`super::Op::Resize`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resized {
-    /// What the object is now.
+    /// The object now.
     pub entry: Entry,
     /// Whether data was cut off.
     pub clipped: bool,
@@ -165,39 +165,39 @@ pub struct Resized {
 pub struct ReserveReply {
     /// Data may be written up to here (bytes of the object), unless `clear` is given.
     pub upto: u64,
-    /// These bytes (from, to) may hold what a dead session wrote and never committed. Nothing is
-    /// granted yet: the caller clears them on the data servers and asks again.
+    /// These bytes (from, to) may hold data that a dead session wrote and never committed. Nothing is granted yet:
+    /// the caller clears them on the data servers and asks again.
     pub clear: Option<(u64, u64)>,
 }
 
 /// A data server as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerInfo {
-    /// Its number, the same for good.
+    /// Its number, which never changes.
     pub id: ServerId,
-    /// What it keeps in its directory.
+    /// The UUID stored in its directory.
     pub uuid: [u8; 16],
     /// Where it listens; `None` when it is in the metadata service's process.
     pub addr: Option<String>,
     /// The machine it runs on, by name.
     pub host: String,
-    /// Whether it was heard lately.
+    /// Whether it reported recently.
     pub online: bool,
-    /// Whether it is being emptied: it gets no new chunks.
+    /// Whether it is being drained: it gets no new chunks.
     pub draining: bool,
-    /// Whether it has so little room left that new chunks go elsewhere.
+    /// Whether it has so little space left that new chunks go elsewhere.
     pub full: bool,
     /// Bytes its disk has.
     pub total: u64,
     /// Bytes free there.
     pub free: u64,
-    /// Bytes taken there, by whomever.
+    /// Bytes used there, by anything.
     pub used: u64,
     /// Bytes its chunks take.
     pub stored: u64,
     /// Chunks it holds.
     pub chunks: u64,
-    /// Bytes that sessions were told they may put there and that were not seen yet.
+    /// Bytes allocated to sessions there that have not shown up in its reports yet.
     pub in_flight: u64,
 }
 
@@ -214,10 +214,10 @@ pub struct StatFs {
     pub inodes: u64,
 }
 
-/// What the service answers; each op says which of these it gets.
+/// A reply; each op names the one it gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Done; nothing to say.
+    /// Done, without data.
     Done,
     /// Of `Attach`.
     Attached(Attached),
@@ -227,7 +227,7 @@ pub enum Reply {
     Entry(Entry),
     /// Of `Create`.
     Created(Created),
-    /// Of `CreateMany`: the numbers of what was made, in order.
+    /// Of `CreateMany`: the numbers of the new objects, in order.
     CreatedMany(Vec<Ino>),
     /// Of `GetDefaults` and `SetDefaults`.
     Defaults(Defaults),
@@ -255,7 +255,7 @@ pub enum Reply {
     Spare(Spare),
     /// Of `Holdings`.
     Holdings(Holdings),
-    /// Of `Permit`, where one is taken.
+    /// Of `Permit`, if one is taken.
     Permitted(Box<Permitted>),
     /// Of `Relocate`.
     Relocated(Box<Relocated>),
@@ -277,9 +277,9 @@ pub enum Reply {
     LockNews(LockNews),
     /// Of `ReclaimLocks`.
     LocksReclaimed {
-        /// What of them the session does not have any more: others had got it meanwhile.
+        /// The parts of them that the session does not hold any more: others hold conflicting locks.
         lost: Vec<LostLocks>,
-        /// The epoch that begins with the last of them.
+        /// The epoch that begins with the last call.
         epoch: LockEpoch,
     },
     /// Of `AskRight`.

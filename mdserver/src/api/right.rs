@@ -1,13 +1,14 @@
-//! Rights, as they travel: what a mount asks its lock server, what it is asked, what it gives back.
+//! Wire types of rights: requests of a mount to its lock server, grants, recalls, returns.
 //!
-//! What they mean is told in `docs/decisions/rights.md` and in [`crate::rights`].
+//! `docs/decisions/13-rights.md` and [`crate::rights`] describe their meaning.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::Region;
+use slabfs_model::{BoxSet, MAX_RANK, Region, Unfit};
 
 use super::bounded;
+use super::error::MdError;
 use super::reply::Entry;
 use super::types::{Ino, Time};
 
@@ -16,48 +17,93 @@ pub const MAX_RIGHT_BOXES: usize = 64;
 /// Most areas in one [`super::Op::GiveRights`].
 pub const MAX_RIGHT_GIVES: usize = 1024;
 /// Most areas in one [`super::Op::ResetRights`].
-pub const MAX_RIGHTS_KEPT: usize = 1024;
+pub const MAX_RIGHTS_HELD: usize = 1024;
 
-/// How long a session keeps what it may keep of a directory, from when it asked; the lock server reckons with more.
+/// How long a session may cache entries of a directory, from the time of its request; the lock server allows for
+/// more.
 pub const NAMES_CACHED_FOR: Duration = Duration::from_secs(50);
 
-/// What a right lets a mount do.
+/// What a right permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RightMode {
-    /// Keep what it has read.
+    /// Cache what was read.
     Read,
-    /// And buffer what is written.
+    /// Also buffer writes.
     Write,
 }
 
 /// Cells of an object, in any order and overlapping or not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RightArea {
-    /// All, of whatever rank, also beyond every size.
+    /// All cells, of any rank, also beyond every size.
     All,
     /// Boxes, in cells; an end of `u64::MAX` is beyond every size.
     Boxes(#[serde(deserialize_with = "bounded::list::<_, _, { MAX_RIGHT_BOXES }>")] Vec<Region>),
 }
 
-/// How long what lock server and session know of each other's rights holds. Never used twice.
+impl RightArea {
+    /// The cells.
+    ///
+    /// # Errors
+    /// `Invalid` if its boxes have no rank or different ranks, or cut each other into too many boxes.
+    pub fn cells(&self) -> Result<BoxSet, MdError> {
+        let RightArea::Boxes(boxes) = self else {
+            return Ok(BoxSet::All);
+        };
+        let rank = boxes.first().map_or(1, Region::rank);
+        let fits = |one: &Region| one.shape.len() == rank && one.offset.len() == rank;
+        if rank == 0 || rank > MAX_RANK || boxes.len() > MAX_RIGHT_BOXES || !boxes.iter().all(fits)
+        {
+            return Err(MdError::Invalid(
+                "the boxes of an area have one rank, from 1 on".into(),
+            ));
+        }
+        BoxSet::try_of(boxes).map_err(|Unfit| {
+            MdError::Invalid("the boxes of an area cut each other into too many".into())
+        })
+    }
+
+    /// Cells in as many areas as it takes; none if there are no cells.
+    pub fn of(cells: &BoxSet) -> Vec<RightArea> {
+        match cells {
+            BoxSet::All => vec![RightArea::All],
+            BoxSet::Boxes(boxes) => boxes
+                .chunks(MAX_RIGHT_BOXES)
+                .map(|part| RightArea::Boxes(part.to_vec()))
+                .collect(),
+        }
+    }
+}
+
+/// The cells, for a session, which trusts its lock server.
+impl From<&RightArea> for BoxSet {
+    fn from(area: &RightArea) -> BoxSet {
+        match area {
+            RightArea::All => BoxSet::All,
+            RightArea::Boxes(boxes) => BoxSet::of(boxes.iter().cloned()),
+        }
+    }
+}
+
+/// An epoch of the rights of a session and its lock server. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RightsEpoch(pub u64);
 
 impl RightsEpoch {
-    /// None that there ever was: the session has to reset.
+    /// No epoch: the session has to reset its rights.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// An epoch of a session's rights, as it begins.
+/// The beginning of an epoch of a session's rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RightsBegun {
-    /// Which.
+    /// The epoch.
     pub epoch: RightsEpoch,
-    /// No other strict session is there: nothing has to be asked for as long as this epoch lasts.
+    /// There is no other strict session: as long as this epoch lasts, no right has to be requested.
     pub alone: bool,
 }
 
-/// A session's number of one ask, never used twice.
+/// A session's number of one request for a right, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RightTicket(pub u64);
 
@@ -67,29 +113,29 @@ pub struct RightTicket(pub u64);
 )]
 pub struct RightSerial(pub u64);
 
-/// One ask.
+/// A request for a right.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightAsk {
     /// Object.
     pub ino: Ino,
-    /// What for.
+    /// The mode.
     pub mode: RightMode,
-    /// Of which cells.
+    /// The cells.
     pub area: RightArea,
-    /// By which its [`RightGrant`] names it.
+    /// Named by its [`RightGrant`].
     pub ticket: RightTicket,
 }
 
-/// A right that the session has from now on, beside what it had.
+/// A right that the session holds from now on, in addition to those it held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RightGrant {
-    /// Of which ask.
+    /// The request.
     pub ticket: RightTicket,
     /// Its number.
     pub serial: RightSerial,
-    /// What for.
+    /// The mode.
     pub mode: RightMode,
-    /// Of which cells: at least those that were asked for.
+    /// The cells: at least those requested.
     pub area: RightArea,
     /// The object as it was committed when the right was granted.
     pub entry: Entry,
@@ -98,114 +144,113 @@ pub struct RightGrant {
 /// Reply of [`super::Op::AskRight`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightReply {
-    /// It has it.
+    /// Granted.
     Granted(RightGrant),
-    /// It waits: an event will tell.
+    /// It waits; an event follows.
     Queued,
-    /// Nothing was done: it was asked in an epoch that is over.
+    /// Nothing was done: the request was for an epoch that is over.
     Reset,
 }
 
-/// What a holder is to give.
+/// A recall: what a holder has to return.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightRecall {
     /// Object.
     pub ino: Ino,
     /// The last grant of this object to the session.
     pub serial: RightSerial,
-    /// What may stay.
+    /// The mode that may stay.
     pub keep: Option<RightMode>,
-    /// Of which cells.
+    /// The cells.
     pub area: RightArea,
 }
 
-/// What a session hears from its lock server.
+/// An event from the lock server to a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightEventKind {
-    /// A queued ask is granted.
+    /// A queued request is granted.
     Granted(RightGrant),
-    /// The object of a queued ask is gone.
+    /// The object of a queued request is gone.
     Refused(RightTicket),
-    /// Somebody else wants something.
+    /// Another session requests a conflicting right.
     Recall(RightRecall),
-    /// Somebody else wants to know size and time of an object, by [`super::Op::TellSize`].
+    /// A size query: another session needs size and time of the object; answered by [`super::Op::ReportSize`].
     Size {
         /// Object.
         ino: Ino,
-        /// To be named in the answer.
+        /// Named in the answer.
         question: u64,
     },
-    /// Somebody else changes directories: what is kept of them is forgotten, and then said so by
-    /// [`super::Op::TellForgot`].
+    /// Another session changes directories: cached entries of them have to be dropped, and that acknowledged by
+    /// [`super::Op::ReportForgotten`].
     Names {
         /// The directories.
         inos: Vec<Ino>,
-        /// To be named in the answer.
+        /// Named in the acknowledgement.
         change: u64,
     },
 }
 
-/// One of them.
+/// An event and its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RightEvent {
     /// Counts the session's events, from 1.
     pub number: u64,
-    /// What.
+    /// The event.
     pub kind: RightEventKind,
 }
 
 /// Reply of [`super::Op::RightEvents`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightNews {
-    /// What came after the events that the caller has; nothing when the time was over.
+    /// The events after those that the caller has; empty if the wait timed out.
     Events(Vec<RightEvent>),
-    /// The epoch is over: the session has to give up everything but what it needs for what still runs, and then
-    /// say so ([`super::Op::ResetRights`]).
+    /// The epoch is over: the session has to give up everything except what running operations need, and then reset
+    /// its rights ([`super::Op::ResetRights`]).
     Reset,
 }
 
-/// What a session gives back.
+/// What a session returns.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightGive {
     /// Object.
     pub ino: Ino,
-    /// The last grant that was counted in when the area was taken out, after all before it. What later ones
-    /// grant is not given by this, though they overtook it or it overtakes them.
+    /// The last grant that was processed, after all before it, when the area was removed. Later grants are not
+    /// returned by this, even if they arrived earlier or it arrives before them.
     pub serial: RightSerial,
-    /// What stays of it.
+    /// The mode that stays.
     pub keep: Option<RightMode>,
-    /// Of which cells.
+    /// The cells.
     pub area: RightArea,
 }
 
-/// What a session takes along into its next epoch: it had a right to it in the one that is over, and something runs
-/// there.
+/// A right that a session retains in its next epoch: it held it in the previous one, and an operation uses it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RightHeld {
     /// Object.
     pub ino: Ino,
-    /// What it may do.
+    /// The mode.
     pub mode: RightMode,
-    /// With which cells.
+    /// The cells.
     pub area: RightArea,
 }
 
-/// What a session has written and not flushed, as far as it shows in an object's attributes.
+/// The unflushed writes of a session, as far as they show in an object's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unflushed {
-    /// Bytes the object has at least.
+    /// Least size of the object in bytes.
     pub size: u64,
-    /// When it was written.
+    /// Time of the last write.
     pub mtime: Option<Time>,
 }
 
 /// Reply of [`super::Op::Look`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// What has the name, if anything.
+    /// The target of the name, if it exists.
     pub found: Option<Entry>,
-    /// Whether the session may keep that, until it hears [`RightEventKind::Names`] of the directory.
+    /// Whether the session may cache that, until a [`RightEventKind::Names`] for the directory.
     pub keep_name: bool,
-    /// Whether it may keep the attributes of what was found, which is a directory then.
+    /// Whether it may cache the attributes of the result, which is then a directory.
     pub keep_attributes: bool,
 }

@@ -1,11 +1,10 @@
 //! The rules by which dtype, dims, max dims, fill, layout, codec and placement of an object may be set.
 //!
-//! [`SpecChange::resolve`] is the one place that knows them; it is pure, so that a client can ask
-//! beforehand what the service will say. In short: everything may be set while the object is empty,
-//! each thing alone and in any order; once it has data, dims and dtype may be set once more when the
-//! bytes come out the same, and the data is then stored anew in the new shape. Dims given before a
-//! dtype count elements of `u1` until the dtype comes, and are kept then. The placement may be set at
-//! any time: it is where the next chunks go, and says nothing of those there are.
+//! [`SpecChange::resolve`] is the only place that knows them; it is pure, so a client can predict the service's
+//! answer. In short: everything may be set while the object is empty, each property separately and in any order. Once
+//! it has data, dims and dtype may be set once more if the number of bytes stays the same, and the data is then
+//! rewritten in the new shape. Dims given before a dtype count elements of `u1` until the dtype is set, and stay
+//! then. The placement may be set at any time: it applies to new chunks, not to existing ones.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{
@@ -16,8 +15,8 @@ use thiserror::Error;
 
 use super::info::ArrayInfo;
 
-/// Largest chunk of a grid, in bytes; greater ones would make every read of a codec or a checksum
-/// log unwieldy. `canonical` is not bound by it.
+/// Largest chunk of a grid, in bytes; larger ones would make every read of a codec or a checksum log unwieldy.
+/// `canonical` is not limited by it.
 pub const MAX_GRID_CHUNK: u64 = 1 << 30;
 
 /// What to set; `None` leaves a thing as it is.
@@ -39,14 +38,14 @@ pub struct SpecChange {
     pub placement: Option<Placement>,
 }
 
-/// What a change asks of the object's data.
+/// What a change requires of the object's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecPlan {
     /// Nothing changes at all.
     Nothing,
-    /// Only what is said about the object changes; its data, if any, stays as it is stored.
+    /// Only the declaration changes; the data, if any, stays as it is stored.
     InPlace,
-    /// The bytes stay the same, but have to be stored anew: see [`super::Rewrite`].
+    /// The bytes stay the same, but have to be rewritten: see [`super::Rewrite`].
     Rewrite,
 }
 
@@ -55,7 +54,7 @@ pub enum SpecPlan {
 pub struct Resolved {
     /// The object afterwards. Generation, stripe and tiling version are still the old ones.
     pub info: ArrayInfo,
-    /// What that asks of the data.
+    /// What that requires of the data.
     pub plan: SpecPlan,
 }
 
@@ -68,7 +67,7 @@ pub enum SpecError {
         /// How many were given.
         rank: usize,
     },
-    /// Larger than sizes go.
+    /// Larger than the largest size.
     #[error("the object would have 2^63 bytes or more")]
     TooLarge,
     /// Another number of axes than the object has.
@@ -106,7 +105,7 @@ pub enum SpecError {
         /// Its dims, as text.
         dims: String,
     },
-    /// The bytes there are do not make up the dims.
+    /// The existing bytes do not match the dims.
     #[error(
         "dims {dims} of {dtype} are {wanted} bytes, the object has {size}; set the dtype first or \
          together with the dims, or set them while the object is empty"
@@ -121,8 +120,8 @@ pub enum SpecError {
         /// Bytes there are.
         size: u64,
     },
-    /// Bytes that are no whole number of elements.
-    #[error("the object has {size} bytes, which is no whole number of {dtype}")]
+    /// Bytes that are not a multiple of the element size.
+    #[error("the object has {size} bytes, which is not a multiple of the size of {dtype}")]
     PartOfElement {
         /// Bytes there are.
         size: u64,
@@ -190,7 +189,7 @@ pub enum SpecError {
         size: u64,
     },
     /// A size that ends inside a row.
-    #[error("the object grows and shrinks by whole rows of {row} bytes")]
+    #[error("the object grows and shrinks by complete rows of {row} bytes")]
     PartOfRow {
         /// Bytes of a row.
         row: u64,
@@ -204,16 +203,16 @@ pub enum SpecError {
 }
 
 impl SpecChange {
-    /// Whether nothing is asked.
+    /// Whether nothing is to be set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What the object becomes by this change, or why it may not.
+    /// The object after this change, or why the change is refused.
     ///
     /// # Errors
-    /// Says what is allowed; nothing is half set.
+    /// Names what is allowed; no part of the change is applied.
     pub fn resolve(&self, now: &ArrayInfo) -> Result<Resolved, SpecError> {
         let empty = now.is_empty();
         let size = now.size()?;
@@ -378,7 +377,7 @@ impl SpecChange {
     }
 }
 
-/// What the step from `now` to `new` asks of the data.
+/// What the step from `now` to `new` requires of the data.
 fn plan(now: &ArrayInfo, new: &ArrayInfo, empty: bool) -> SpecPlan {
     if now == new {
         return SpecPlan::Nothing;

@@ -6,18 +6,18 @@ use slabfs_model::Tag;
 use super::bounded;
 use super::types::Ino;
 
-/// Most names that one [`super::Op::Tag`] sets or removes, over all its inodes. An inode's tags of up to
-/// 16 KiB are written anew with each change of one, and one step writes at most 32 MiB: so of inodes with
-/// so many tags fewer can be changed at a time.
+/// Most names that one [`super::Op::Tag`] sets or removes, over all its inodes. Each change of one of an inode's
+/// tags, up to 16 KiB, rewrites all of them, and one step writes at most 32 MiB: so of inodes with this many tags,
+/// fewer can be changed at a time.
 pub const MAX_TAG_NAMES: usize = 8192;
 /// Most bytes of names and values in one [`super::Op::Tag`].
 pub const MAX_TAG_BYTES: usize = 8 << 20;
-/// About the most bytes of names and values in one page of [`super::Reply::Tags`]: with one tag more they
-/// fit an answer of a mount however they are written in JSON.
+/// About the most bytes of names and values in one page of [`super::Reply::Tags`]: with one more tag they still fit a
+/// reply of a mount, however JSON escapes them.
 pub const TAGS_PAGE: usize = 1 << 20;
 
-/// What is to become of the tags of one inode. Names are without `user.`; removals come before
-/// settings, and removing what is not there is no error.
+/// A change of the tags of one inode. Names are without `user.`; removals come before settings, and removing a
+/// missing tag is no error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TagChange {
     /// The object or container.
@@ -42,6 +42,6 @@ pub(super) fn changes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TagChang
 pub struct TagsPage {
     /// Names and values, by name.
     pub tags: Vec<(String, Tag)>,
-    /// There are more; they are asked for after the last of these.
+    /// There are more; the next page begins after the last of these.
     pub more: bool,
 }

@@ -1,4 +1,4 @@
-//! The tiling of an `aligned` object as it travels: one record a chunk.
+//! Wire form of the tiling of an `aligned` object: one record per chunk.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::layout::tiling::{Record, Tiling, TilingError};
@@ -12,7 +12,7 @@ use super::info::ArrayInfo;
 pub struct StoredChunk {
     /// Its id, which is its name.
     pub chunk: ChunkId,
-    /// Who has it.
+    /// The data server that has it.
     pub server: ServerId,
     /// How it was encoded when it was stored.
     pub codec: Codec,
@@ -25,7 +25,7 @@ impl StoredChunk {
         ChunkName::Free(self.chunk)
     }
 
-    /// Its form, given the slab of its record and the object it belongs to.
+    /// Its form, for the slab of its record and the object it belongs to.
     #[must_use]
     pub fn form(&self, slab: &Hyperslab, info: &ArrayInfo) -> ChunkForm {
         ChunkForm {
@@ -37,34 +37,34 @@ impl StoredChunk {
     }
 }
 
-/// What a record of a tiling stands for.
+/// The content of a record of a tiling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stored {
     /// Data in a chunk.
     Chunk(StoredChunk),
-    /// A hole that was punched: reads as fill, and hides what is older.
+    /// A punched hole: reads as fill, and hides older records.
     Fill,
 }
 
 /// Which part of a large tiling is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedPart {
-    /// The cells that are read. All of a tiling of few records is sent all the same.
+    /// The cells that are read. A tiling of few records is sent completely in any case.
     pub region: Region,
-    /// About so many records around them may come along.
+    /// About this many records around them may be included.
     pub most: u32,
 }
 
-/// The tiling of an object, as far as the asker does not have it.
+/// The tiling of an object, as far as the caller does not have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TilingReply {
-    /// Nothing changed since the version the asker knows.
+    /// Nothing changed since the version that the caller knows.
     Unchanged {
         /// That version.
         version: Version,
     },
-    /// All of it (over a socket in pages, which [`super::Md::tiling`] puts together).
-    Whole {
+    /// All of it (over a socket in pages, which [`super::Md::tiling`] merges).
+    All {
         /// Its version.
         version: Version,
         /// Generation of the object it belongs to.
@@ -73,10 +73,10 @@ pub enum TilingReply {
         cells: Coords,
         /// Its records by growing order.
         records: Vec<Record<Stored>>,
-        /// Whether records with greater orders are still to come.
+        /// Whether records with greater orders follow.
         more: bool,
     },
-    /// All records that lie in a box, or around it, of a tiling that has many (over a socket in pages, too).
+    /// All records in a box, or around it, of a tiling with many records (over a socket in pages, too).
     Part {
         /// The version of the tiling.
         version: Version,
@@ -84,14 +84,14 @@ pub enum TilingReply {
         generation: u32,
         /// The cells at that version.
         cells: Coords,
-        /// The box, which holds what was asked for.
+        /// The box, which contains the requested cells.
         region: Region,
         /// The records by growing order.
         records: Vec<Record<Stored>>,
-        /// Whether records with greater orders are still to come.
+        /// Whether records with greater orders follow.
         more: bool,
     },
-    /// What was added and dropped since the version the asker knows.
+    /// Records added and dropped since the version that the caller knows.
     Changes {
         /// Its version.
         version: Version,
@@ -103,26 +103,26 @@ pub enum TilingReply {
 }
 
 impl TilingReply {
-    /// The version the asker has once it has applied this.
+    /// The caller's version once it has applied this.
     #[must_use]
     pub fn version(&self) -> Version {
         match self {
             Self::Unchanged { version }
-            | Self::Whole { version, .. }
+            | Self::All { version, .. }
             | Self::Part { version, .. }
             | Self::Changes { version, .. } => *version,
         }
     }
 
-    /// Brings a tiling of the version that was asked with up to [`Self::version`]. After a part the tiling has the records
-    /// of that alone.
+    /// Updates a tiling of the version named in the request to [`Self::version`]. After a part, the tiling has only
+    /// the records of that part.
     ///
     /// # Errors
-    /// When the reply does not fit the tiling: another version was asked with, or the reply is bad.
+    /// If the reply does not fit the tiling: the request named another version, or the reply is bad.
     pub fn apply(self, tiling: &mut Tiling<Stored>) -> Result<(), TilingError> {
         match self {
             Self::Unchanged { .. } => {}
-            Self::Whole { cells, records, .. } | Self::Part { cells, records, .. } => {
+            Self::All { cells, records, .. } | Self::Part { cells, records, .. } => {
                 *tiling = Tiling::bulk(cells.len(), records)?
             }
             Self::Changes { added, dropped, .. } => {

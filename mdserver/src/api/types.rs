@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::ObjectId;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An inode number; never used again after the inode is gone.
+/// An inode number; never reused after the inode is gone.
 pub type Ino = ObjectId;
 
 /// The inode of the root directory.
@@ -19,7 +19,7 @@ pub enum Kind {
     Object,
     /// A symbolic link.
     Symlink,
-    /// A named pipe; only the node, the kernel does the rest.
+    /// A named pipe; only the node, the kernel implements the rest.
     Fifo,
     /// A socket node.
     Socket,
@@ -34,7 +34,7 @@ pub enum Kind {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Time {
-    /// Whole seconds since 1970-01-01 UTC.
+    /// Seconds since 1970-01-01 UTC, rounded down.
     pub sec: i64,
     /// Nanoseconds within the second, below 10^9.
     pub nsec: u32,
@@ -53,13 +53,13 @@ impl Time {
 
 #[cfg(test)]
 thread_local! {
-    /// By how many seconds the clock of this thread is wrong.
+    /// Offset of this thread's clock in seconds.
     static JUMP: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]
 impl Time {
-    /// Lets the clock of this thread be wrong by so many seconds from now on.
+    /// Shifts the clock of this thread by this many seconds from now on.
     pub(crate) fn jump(seconds: i64) {
         JUMP.set(seconds);
     }
@@ -96,11 +96,11 @@ impl From<SystemTime> for Time {
 impl From<Time> for SystemTime {
     fn from(time: Time) -> Self {
         let nanos = std::time::Duration::from_nanos(u64::from(time.nsec.min(999_999_999)));
-        let whole = std::time::Duration::from_secs(time.sec.unsigned_abs());
+        let seconds = std::time::Duration::from_secs(time.sec.unsigned_abs());
         let base = if time.sec >= 0 {
-            UNIX_EPOCH.checked_add(whole)
+            UNIX_EPOCH.checked_add(seconds)
         } else {
-            UNIX_EPOCH.checked_sub(whole)
+            UNIX_EPOCH.checked_sub(seconds)
         };
         base.and_then(|base| base.checked_add(nanos))
             .unwrap_or(UNIX_EPOCH)
@@ -116,7 +116,7 @@ pub struct Attr {
     pub kind: Kind,
     /// Permission bits with setuid, setgid and sticky: 12 bits.
     pub mode: u32,
-    /// Hard links; of a directory 2 and one for each directory in it; 0: unlinked, still open.
+    /// Hard links; for a directory 2 plus one for each directory in it; 0: unlinked, still open.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -124,17 +124,17 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device node, else 0.
     pub rdev: u32,
-    /// Bytes: of an object its dims × element size, of a symbolic link its target's length.
+    /// Bytes: for an object its dims × element size, for a symbolic link the length of its target.
     pub size: u64,
     /// Bytes known to be stored, for `st_blocks`; at most `size`.
     pub stored: u64,
-    /// Last read, as far as somebody set it.
+    /// Last read, as far as a client set it.
     pub atime: Time,
     /// Last change of data.
     pub mtime: Time,
     /// Last change of data or attributes.
     pub ctime: Time,
-    /// When the inode was made.
+    /// Creation time.
     pub crtime: Time,
     /// Grows with every change of data or attributes; equal means unchanged.
     pub change: u64,

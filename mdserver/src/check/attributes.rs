@@ -1,4 +1,4 @@
-//! Extended attributes: each of an inode that counts it, in the form the inode says.
+//! Checks extended attributes: their inode exists and counts them, and they are stored in the form that it records.
 
 use super::{CheckError, Class, Facts, SMALL_PAGE, Walk, inodes};
 use crate::api::{MAX_NAME, MAX_XATTR_VALUE};
@@ -24,11 +24,11 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
             rows::single(key, value).map(|tag| row.push((name.to_vec(), tag.bytes.len())))
         };
         if let Err(error) = read {
-            walk.tell(Class::Unreadable, keys::describe(key), error);
+            walk.report(Class::Unreadable, keys::describe(key), error);
         }
         facts.census.attributes += row.len() as u64;
         if row.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-            walk.tell(
+            walk.report(
                 Class::Attribute,
                 keys::describe(key),
                 "its names are not in order: some cannot be found",
@@ -40,7 +40,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
                 || name.len() > MAX_NAME
                 || *len > MAX_XATTR_VALUE
             {
-                walk.tell(
+                walk.report(
                     Class::Attribute,
                     keys::describe(key),
                     format!("has a bad name, or {len} bytes"),
@@ -55,10 +55,10 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
             inode.xattr_names -= name.len() as i64 + 1;
         }
         if inode.spread == name.is_empty() {
-            walk.tell(
+            walk.report(
                 Class::Attribute,
                 keys::describe(key),
-                "is a row of all attributes where each has its own, or the other way round",
+                "is one row for all attributes although the inode records one row each, or the other way round",
             );
         }
         Ok(())

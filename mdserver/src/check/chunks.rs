@@ -1,9 +1,9 @@
-//! Chunks: each id used once, and each on its server in the form its record says.
+//! Checks chunks: each id is used once, and each chunk is on its server in the form that its record describes.
 //!
-//! What a data server has beyond that is explained by a lease (a mount is writing it), by a generation
-//! that was set apart, or by an order to delete; or nobody names it: garbage. Garbage may go, but what
-//! is newer than the metadata, an old copy then, or may be of an incarnation after the dump they were loaded from,
-//! is told apart: there may be metadata elsewhere that name it.
+//! Any other chunk on a data server is accounted for by a lease (a mount is writing it), by a reserved generation or by
+//! an order to delete; otherwise it is garbage. Garbage may be deleted. Chunks that were stored after the metadata are
+//! reported separately: the metadata is then an old copy, or was loaded from a dump and the chunk may be of a later
+//! incarnation. Other metadata may refer to such chunks.
 
 use serde::Serialize;
 use slabfs_model::layout::grid::Grid;
@@ -21,11 +21,11 @@ use crate::records::{Body, Inode, Object, Tile, decode};
 /// How a chunk id is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
-    /// By a record that shows.
+    /// By a record of the current generation.
     Shown,
-    /// By a record of an older generation, which is being taken apart.
+    /// By a record of an older generation, which is being purged.
     Purged,
-    /// Replaced; waits for a settle.
+    /// Replaced; waits for its settle.
     Waiting,
     /// Ordered to be deleted.
     Ordered,
@@ -51,7 +51,7 @@ pub(super) struct LeasedPart {
 }
 
 impl Facts {
-    /// Whether the id is leased, and whether it was committed.
+    /// Returns whether the id was committed; `None` if it is not leased.
     fn lease_of(&self, chunk: ChunkId) -> Option<bool> {
         let at = self.leased.partition_point(|part| part.first <= chunk.0);
         let part = self.leased.get(at.checked_sub(1)?)?;
@@ -62,14 +62,14 @@ impl Facts {
         })
     }
 
-    /// Whether a chunk id that nothing names may have been given after a dump from which this metadata was
-    /// loaded: it is above all ids that the dump knew.
+    /// True if an unreferenced chunk id may have been allocated after the dump from which this metadata was loaded: it
+    /// is above all ids in the dump.
     fn later_chunk(&self, chunk: ChunkId) -> bool {
-        let mut lives = self.later_chunks.iter();
-        lives.any(|&(from, end)| (from..end).contains(&chunk.0))
+        let mut ranges = self.later_chunks.iter();
+        ranges.any(|&(from, end)| (from..end).contains(&chunk.0))
     }
 
-    /// The same for an object that is not there.
+    /// The same for an object that does not exist.
     fn later_object(&self, ino: ObjectId) -> bool {
         let mut ends = self.limits.later.iter().map(|later| later.ino);
         let Some(end) = ends.find(|&end| end > ino.0) else {
@@ -79,7 +79,7 @@ impl Facts {
         self.inodes.get(above).is_none_or(|row| row.ino >= end)
     }
 
-    /// Notes for each incarnation which chunk ids it may have given that nothing names.
+    /// Computes for each incarnation the range of unreferenced chunk ids that it may have allocated.
     fn find_later_chunks(&mut self) {
         let mut begin = 0;
         for later in &self.limits.later {
@@ -97,14 +97,14 @@ impl Facts {
     }
 }
 
-/// Each id is used once: by one record, or it waits, or it is ordered away (on several servers, where
-/// it was never committed); and leased ids that were not committed not at all.
+/// Checks that each id is used once: by one record, as a replaced chunk, or in orders to delete (on several servers, if
+/// it was never committed); and that leased ids that were not committed are not used.
 pub(super) fn check_ids(walk: &mut Walk<'_>, facts: &mut Facts) {
     facts.find_later_chunks();
     facts.leased.sort_unstable_by_key(|part| part.first);
     for pair in facts.leased.windows(2) {
         if pair[0].first + u64::from(pair[0].count) > pair[1].first {
-            walk.tell(
+            walk.report(
                 Class::ChunkId,
                 format!("chunk {}", pair[1].first),
                 "is leased twice",
@@ -117,22 +117,26 @@ pub(super) fn check_ids(walk: &mut Walk<'_>, facts: &mut Facts) {
     for uses in facts.claims.chunk_by(|a, b| a.chunk == b.chunk) {
         let chunk = uses[0].chunk;
         let mut wrong =
-            |detail: String| walk.tell(Class::ChunkId, format!("chunk {chunk}"), detail);
-        let words = |claim: &Claim| match claim.used {
+            |detail: String| walk.report(Class::ChunkId, format!("chunk {chunk}"), detail);
+        let describe = |claim: &Claim| match claim.used {
             Use::Shown => format!("record {} of object {}", claim.order, claim.ino),
             Use::Purged => format!("an older generation of object {}", claim.ino),
-            Use::Waiting => format!("what object {} has replaced", claim.ino),
+            Use::Waiting => format!("the replaced chunks of object {}", claim.ino),
             Use::Ordered => "an order to delete".to_owned(),
         };
         if let [first, second, ..] = uses
             && first.used != Use::Ordered
         {
-            wrong(format!("is in {} and in {}", words(first), words(second)));
+            wrong(format!(
+                "is in {} and in {}",
+                describe(first),
+                describe(second)
+            ));
         }
         if facts.lease_of(chunk) == Some(false) {
             wrong(format!(
                 "is leased and not committed, and is in {}",
-                words(&uses[0])
+                describe(&uses[0])
             ));
         }
     }
@@ -141,31 +145,31 @@ pub(super) fn check_ids(walk: &mut Walk<'_>, facts: &mut Facts) {
         .sort_unstable_by_key(|claim| (claim.server, claim.chunk, claim.used));
 }
 
-/// How closely chunks are looked at.
+/// How thoroughly chunks are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// That they are there, in the right form.
+    /// Their existence and form.
     Heads,
-    /// Their data too, against its checksums.
+    /// Their data and checksums too.
     Data,
 }
 
-/// What was seen on a data server.
+/// The result of checking a data server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Looked {
-    /// Chunks there.
+    /// The number of chunks.
     pub chunks: u64,
-    /// Bytes they take.
+    /// The bytes they take.
     pub bytes: u64,
-    /// Chunks nobody names, and which may be deleted.
+    /// Unreferenced chunks, which may be deleted.
     #[serde(skip)]
     pub garbage: Vec<ChunkName>,
-    /// Chunks that were stored after this metadata was; other metadata may name them.
+    /// Chunks that were stored after this metadata; other metadata may refer to them.
     #[serde(skip)]
     pub newer: Vec<ChunkName>,
 }
 
-/// One data server under the check.
+/// The check of one data server.
 struct Look<'a, 'w> {
     walk: Walk<'w>,
     facts: &'a Facts,
@@ -173,27 +177,27 @@ struct Look<'a, 'w> {
     store: &'a LocalStore,
     depth: Depth,
     looked: Looked,
-    /// The object that was asked for last: chunks of one object follow each other.
+    /// The object that was looked up last: chunks of one object follow each other.
     object: Option<(ObjectId, Option<Inode>)>,
 }
 
 impl Facts {
-    /// Holds what the metadata names on a server against what is there.
+    /// Compares the chunks that the metadata names on a server with those that exist.
     ///
     /// # Errors
-    /// When one of the stores cannot be read; what is wrong in them goes to `tell`.
+    /// If one of the stores cannot be read. Errors in their contents go to `report`.
     pub fn chunks(
         &self,
         kv: &dyn MetaKv,
         (server, store): (ServerId, &LocalStore),
         depth: Depth,
-        tell: &mut dyn FnMut(Finding),
+        report: &mut dyn FnMut(Finding),
     ) -> Result<Looked, CheckError> {
         let from = self.claims.partition_point(|claim| claim.server < server);
         let to = self.claims.partition_point(|claim| claim.server <= server);
         let mut claims = self.claims[from..to].iter().peekable();
         let mut look = Look {
-            walk: Walk { kv, tell },
+            walk: Walk { kv, report },
             facts: self,
             server,
             store,
@@ -221,7 +225,7 @@ impl Facts {
                     look.unnamed(name, *chunk);
                     continue;
                 };
-                // Used twice was told before; the first use is the one that shows, if any does.
+                // Double use was reported before; the first use is the current one, if any is.
                 while claims.next_if(|claim| claim.chunk == *chunk).is_some() {}
                 look.free(name, claim)?;
             }
@@ -236,10 +240,10 @@ impl Facts {
 }
 
 impl Look<'_, '_> {
-    fn tell(&mut self, class: Class, name: &ChunkName, detail: impl std::fmt::Display) {
+    fn report(&mut self, class: Class, name: &ChunkName, detail: impl std::fmt::Display) {
         let server = self.server;
         self.walk
-            .tell(class, format!("{name} on data server {server}"), detail);
+            .report(class, format!("{name} on data server {server}"), detail);
     }
 
     fn object(&mut self, ino: ObjectId) -> Result<Option<&Object>, CheckError> {
@@ -253,19 +257,19 @@ impl Look<'_, '_> {
         }))
     }
 
-    /// What is named and not there. Only what shows is missed.
+    /// A chunk that is named and missing; reported only if a current record names it.
     fn missing(&mut self, claim: &Claim) {
         if claim.used == Use::Shown {
             let (order, ino) = (claim.order, claim.ino);
-            self.tell(
+            self.report(
                 Class::MissingChunk,
                 &ChunkName::Free(claim.chunk),
-                format!("is not there, and record {order} of object {ino} names it"),
+                format!("is missing, and record {order} of object {ino} names it"),
             );
         }
     }
 
-    /// A free chunk that is named.
+    /// A chunk of an aligned layout that a record names.
     fn free(&mut self, name: &ChunkName, claim: &Claim) -> Result<(), CheckError> {
         if claim.used != Use::Shown {
             return Ok(());
@@ -283,7 +287,7 @@ impl Look<'_, '_> {
         self.form(name, &wanted, true)
     }
 
-    /// Its form and, if that is asked for, its data.
+    /// Checks the chunk's form and, if requested, its data.
     fn form(
         &mut self,
         name: &ChunkName,
@@ -295,18 +299,18 @@ impl Look<'_, '_> {
             Err(error) => return self.unread(name, error),
         };
         let of = |form: &ChunkForm| format!("{:?}, {:?}", &form.shape[..], form.codec);
-        // Elements and fill matter to packed chunks and to those with holes only.
+        // Element size and fill value matter only to packed chunks and to chunks with holes.
         let same = held.form.shape == wanted.shape
             && (!sealed || held.form.codec == wanted.codec)
             && (held.form.elem == wanted.elem || !wanted.codec.shuffles());
         if !same {
-            self.tell(
+            self.report(
                 Class::WrongForm,
                 name,
-                format!("is {}, and has to be {}", of(&held.form), of(wanted)),
+                format!("is {}, and should be {}", of(&held.form), of(wanted)),
             );
         } else if sealed && !held.sealed {
-            self.tell(
+            self.report(
                 Class::WrongForm,
                 name,
                 "was never finished, and a record names it",
@@ -314,7 +318,7 @@ impl Look<'_, '_> {
         } else if let Some(raw) = held.raw
             && Some(raw) != wanted.volume()
         {
-            self.tell(
+            self.report(
                 Class::WrongForm,
                 name,
                 format!("has {raw} bytes, and its form {:?}", wanted.volume()),
@@ -327,26 +331,28 @@ impl Look<'_, '_> {
         Ok(())
     }
 
-    /// A chunk that could not be read: damage, or a store that fails.
+    /// Handles a chunk that could not be read: reports damage, returns other errors of the store.
     fn unread(&mut self, name: &ChunkName, error: StoreError) -> Result<(), CheckError> {
         match error {
-            StoreError::Damaged { detail, .. } => self.tell(Class::DamagedChunk, name, detail),
-            StoreError::Missing(_) => self.tell(Class::DamagedChunk, name, "has just vanished"),
+            StoreError::Damaged { detail, .. } => self.report(Class::DamagedChunk, name, detail),
+            StoreError::Missing(_) => {
+                self.report(Class::DamagedChunk, name, "was removed during the check")
+            }
             other => return Err(other.into()),
         }
         Ok(())
     }
 
-    /// A free chunk that no record names.
+    /// A chunk of an aligned layout that no record names.
     fn unnamed(&mut self, name: &ChunkName, chunk: ChunkId) {
         if chunk.0 >= self.facts.limits.chunk || self.facts.later_chunk(chunk) {
-            self.newer(name);
+            self.stored_later(name);
         } else if self.facts.lease_of(chunk) != Some(false) {
             self.garbage(name);
         }
     }
 
-    /// A grid chunk; the metadata names objects, not chunks.
+    /// A grid chunk; the metadata records objects, not chunks.
     fn grid(&mut self, name: &ChunkName) -> Result<(), CheckError> {
         let &ChunkName::Grid {
             object: ino,
@@ -363,17 +369,17 @@ impl Look<'_, '_> {
         let limit = self.facts.limits.ino;
         let Some(object) = self.object(ino)? else {
             if ino.0 >= limit || self.facts.later_object(ino) {
-                self.newer(name);
+                self.stored_later(name);
             } else {
                 self.garbage(name);
             }
             return Ok(());
         };
         let info = &object.info;
-        // Of a load: this incarnation begins where the greatest generation was set to.
+        // After a load: this incarnation begins at the value to which `spare` was set.
         let earlier = generation / INCARNATION < object.spare / INCARNATION;
         if generation > object.spare || generation > info.generation && earlier {
-            self.newer(name);
+            self.stored_later(name);
         } else if generation < info.generation || generation == info.generation && !info.is_grid() {
             self.garbage(name);
         } else if generation == info.generation
@@ -390,17 +396,17 @@ impl Look<'_, '_> {
         Ok(())
     }
 
-    fn newer(&mut self, name: &ChunkName) {
-        self.tell(
+    fn stored_later(&mut self, name: &ChunkName) {
+        self.report(
             Class::NewerChunk,
             name,
-            "was stored after this metadata was: the metadata is an old copy or was loaded from one, or lost commits",
+            "was stored after this metadata: the metadata is an old copy or was loaded from one, or lost commits",
         );
         self.looked.newer.push(name.clone());
     }
 
     fn garbage(&mut self, name: &ChunkName) {
-        self.tell(Class::Garbage, name, "nobody names it");
+        self.report(Class::Garbage, name, "no record refers to it");
         self.looked.garbage.push(name.clone());
     }
 }

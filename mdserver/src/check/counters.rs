@@ -1,4 +1,4 @@
-//! Counters, which are above everything that was given; and keys of no table.
+//! Checks counters, which must be above every allocated number; and reports keys of no table.
 
 use super::{CheckError, Class, Facts, PAGE, Walk};
 use crate::keys;
@@ -7,23 +7,22 @@ use crate::records::Later;
 /// The letters of the tables.
 const TABLES: &[u8] = b"bdeimnopqrstvwxz";
 
-/// Numbers below these may have been given.
+/// Numbers below these may have been allocated.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub(super) ino: u64,
     pub(super) chunk: u64,
     pub(super) session: u64,
     pub(super) server: u64,
-    /// Where the numbers of inodes and of chunks begin that were given since a dump was loaded, a pair for
-    /// each load.
+    /// For each load of a dump: the first inode number and the first chunk id allocated after it.
     pub(super) later: Vec<Later>,
-    /// Inodes there are said to be.
+    /// The recorded number of inodes.
     pub(super) inodes: Option<u64>,
 }
 
 /// Reads the counters.
 pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
-    // What a new store has before anything is given.
+    // The counters of a new store.
     facts.limits = Limits {
         ino: 2,
         chunk: 1,
@@ -41,7 +40,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
                 return Ok(());
             }
             keys::LOADED => {
-                // Until the first start after a dump was loaded.
+                // Present until the first start after a dump was loaded.
                 walk.record::<bool>(key, value);
                 return Ok(());
             }
@@ -65,30 +64,30 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
                 walk.record::<u32>(key, value).map(u64::from),
             ),
             _ => {
-                walk.tell(Class::UnknownKey, keys::describe(key), "no such counter");
+                walk.report(Class::UnknownKey, keys::describe(key), "no such counter");
                 return Ok(());
             }
         };
-        // One that cannot be read was told already; it is held against nothing.
+        // An unreadable counter is reported already; nothing is compared with it.
         *place = number.unwrap_or(u64::MAX);
         Ok(())
     })?;
     if !format {
-        walk.tell(
+        walk.report(
             Class::Counter,
             "the format of the store",
-            "is not there: this is no metadata store, or one that lost everything",
+            "is missing: this is not a metadata store, or it has lost everything",
         );
     }
     unknown(walk)
 }
 
-/// Keys between and around the tables.
+/// Reports keys outside all tables.
 fn unknown(walk: &mut Walk<'_>) -> Result<(), CheckError> {
     let mut from = vec![0];
     for &letter in TABLES.iter().chain(&[u8::MAX]) {
         walk.each((from, vec![letter]), PAGE, |walk, key, _| {
-            walk.tell(Class::UnknownKey, keys::describe(key), "no such table");
+            walk.report(Class::UnknownKey, keys::describe(key), "no such table");
             Ok(())
         })?;
         from = vec![letter.saturating_add(1)];
@@ -96,19 +95,19 @@ fn unknown(walk: &mut Walk<'_>) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// The number of inodes is that of those there are.
+/// Checks the recorded number of inodes.
 pub(super) fn count(walk: &mut Walk<'_>, facts: &Facts) {
-    let there = facts.census.inodes;
-    if let Some(said) = facts.limits.inodes.filter(|said| *said != there) {
-        walk.tell(
+    let found = facts.census.inodes;
+    if let Some(recorded) = facts.limits.inodes.filter(|recorded| *recorded != found) {
+        walk.report(
             Class::Counter,
             "the number of inodes",
-            format!("is said to be {said}, and there are {there}"),
+            format!("is recorded as {recorded}, and there are {found}"),
         );
     }
 }
 
-/// Tells of a number that was not given yet.
+/// Reports a number that was not allocated yet.
 pub(super) fn below(
     walk: &mut Walk<'_>,
     limit: u64,
@@ -116,10 +115,10 @@ pub(super) fn below(
     subject: impl FnOnce() -> String,
 ) {
     if number >= limit {
-        walk.tell(
+        walk.report(
             Class::Counter,
             subject(),
-            format!("the counter stands at {limit}: it would be given a second time"),
+            format!("the counter is at {limit}: it would be allocated a second time"),
         );
     }
 }

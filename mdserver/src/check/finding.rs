@@ -1,57 +1,57 @@
-//! [`Finding`]: one thing that is not as it has to be.
+//! [`Finding`]: one inconsistency or damage that a check found.
 
 use serde::Serialize;
 use std::fmt;
 
-/// What kind of thing is wrong. The names are stable: programs read them.
+/// The kind of a finding. The names are stable: programs parse them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Acknowledged commits of the metadata are gone.
+    /// Acknowledged commits of the metadata are lost.
     Damaged,
     /// A record that cannot be read.
     Unreadable,
     /// A key of no known table.
     UnknownKey,
-    /// A counter below what was given.
+    /// A counter that is not above an allocated number.
     Counter,
     /// An inode that contradicts itself.
     Inode,
-    /// A name: of nothing, at the wrong place, or twice.
+    /// A name of a missing inode, in the wrong slot, or present twice.
     Name,
-    /// More or fewer names than an inode says.
+    /// The number of names differs from the inode's link count.
     Links,
-    /// What a directory says of itself: its parent, its entries, its way to the root.
+    /// A directory's parent, its entry count, or its path to the root is wrong.
     Directory,
-    /// An inode without a name that no record of unlinked ones knows, or the other way round.
+    /// An unlinked inode without an orphan record, or an orphan record of a linked inode.
     Orphan,
-    /// Extended attributes: of nothing, or another number of them.
+    /// Extended attributes of a missing inode, or a wrong number of them.
     Attribute,
     /// A tag that searches do not find.
     Index,
-    /// A record of a tiling, or of a chunk that was replaced.
+    /// A wrong record of a tiling, or of a replaced chunk.
     Tile,
-    /// A chunk id that is used twice, or that is ordered to be deleted and used.
+    /// A chunk id that is used twice, or that is both in use and ordered to be deleted.
     ChunkId,
-    /// Sessions, and what belongs to them.
+    /// A wrong record of a session, or of a lease, a reply or an open of a session.
     Session,
-    /// Data servers.
+    /// A wrong record of a data server, or a reference to an unknown one.
     Server,
-    /// An order to delete what is in use.
+    /// An order to delete chunks that are in use.
     Order,
-    /// A data server whose chunks were not looked at, because its directory is not there.
+    /// A data server whose chunks were not checked, because its directory is missing.
     ServerGone,
     /// A directory of chunks that belongs to no data server of this metadata.
     ForeignServer,
-    /// A chunk that is not on its server.
+    /// A chunk that is missing on its server.
     MissingChunk,
-    /// A chunk in another form than its record says.
+    /// A chunk in another form than its record describes.
     WrongForm,
-    /// A chunk whose bytes are not those that were written.
+    /// A chunk whose bytes do not match its checksums.
     DamagedChunk,
-    /// A chunk that nobody names.
+    /// A chunk that no record refers to.
     Garbage,
-    /// A chunk that is newer than the metadata: the metadata is an old copy.
+    /// A chunk that was stored after the metadata: the metadata is an old copy.
     NewerChunk,
 }
 
@@ -93,14 +93,14 @@ impl fmt::Display for Class {
     }
 }
 
-/// One thing that is not as it has to be.
+/// One inconsistency or damage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Its kind.
     pub class: Class,
-    /// What it is about: an inode, a chunk, a key.
+    /// The affected inode, chunk or key.
     pub subject: String,
-    /// What is wrong with it.
+    /// A description of the error.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Inodes: each by itself, and one row of each for what other tables say of it.
+//! Checks inodes, each by itself, and collects one row per inode for the comparison with the other tables.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -7,7 +7,7 @@ use crate::api::{Attr, Kind, ROOT};
 use crate::keys;
 use crate::records::{Body, Inode, Object};
 
-/// What is remembered of an inode, and what the other tables left of its own counts.
+/// An inode's counts, minus the entries that were found in other tables.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) ino: u64,
@@ -17,26 +17,27 @@ pub(super) struct Row {
     pub(super) names: u32,
     /// Directories found in it.
     pub(super) subdirectories: u32,
-    /// Of a directory: its parent as it says.
+    /// Of a directory: the parent in its record.
     pub(super) parent: u64,
-    /// Of a directory: where it was found.
+    /// Of a directory: the directory in which it was found.
     pub(super) found_in: u64,
-    /// Of a directory: its entries not found yet. Of an aligned object: its stored bytes not found yet.
+    /// Of a directory: entries not found yet. Of an aligned object: stored bytes not found yet.
     pub(super) left: i64,
-    /// Extended attributes not found yet, and the bytes of their names.
+    /// Extended attributes not found yet.
     pub(super) xattrs: i64,
+    /// Bytes of the names of these attributes.
     pub(super) xattr_names: i64,
-    /// Whether they are a row each.
+    /// Whether each attribute has a row of its own.
     pub(super) spread: bool,
-    /// Places it notes.
+    /// The number of places it records.
     pub(super) noted: u32,
-    /// The sum of all places it notes, less those where it was found: 0 if they are the same.
+    /// The sum of all places it records, minus those where it was found: 0 if they are the same.
     pub(super) places: u64,
     pub(super) orphan: bool,
 }
 
 impl Facts {
-    /// The row of an inode.
+    /// Returns the row of an inode.
     pub(super) fn row(&mut self, ino: u64) -> Option<&mut Row> {
         let at = self.inodes.binary_search_by_key(&ino, |row| row.ino).ok()?;
         self.inodes.get_mut(at)
@@ -55,12 +56,12 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         let Some(inode) = walk.record::<Inode>(key, value) else {
             return Ok(());
         };
-        alone(walk, ino, &inode);
+        check(walk, ino, &inode);
         if let Body::Object(object) = &inode.body {
             for server in &object.info.stripe {
                 match facts.servers.get_mut(server) {
                     Some(known) => known.named = true,
-                    None => walk.tell(
+                    None => walk.report(
                         Class::Server,
                         subject(),
                         format!("its chunks are on data server {server}, which is not known"),
@@ -75,7 +76,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         .row(ROOT.0)
         .is_none_or(|row| row.kind != Kind::Directory)
     {
-        walk.tell(Class::Inode, "the root directory", "is not there");
+        walk.report(Class::Inode, "the root directory", "does not exist");
     }
     Ok(())
 }
@@ -108,7 +109,7 @@ fn row(ino: u64, inode: &Inode) -> Row {
     }
 }
 
-/// A place as a number, for sums.
+/// A hash of a place (directory and slot), for sums.
 pub(super) fn place(dir: u64, slot: u64) -> u64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&dir.to_be_bytes());
@@ -116,12 +117,12 @@ pub(super) fn place(dir: u64, slot: u64) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// What one inode says of itself.
-fn alone(walk: &mut Walk<'_>, ino: u64, inode: &Inode) {
+/// Checks that one inode does not contradict itself.
+fn check(walk: &mut Walk<'_>, ino: u64, inode: &Inode) {
     let attr = &inode.attr;
-    let mut wrong = |detail: String| walk.tell(Class::Inode, format!("inode {ino}"), detail);
+    let mut wrong = |detail: String| walk.report(Class::Inode, format!("inode {ino}"), detail);
     if attr.ino.0 != ino {
-        wrong(format!("says that it is inode {}", attr.ino));
+        wrong(format!("its record has inode number {}", attr.ino));
     }
     let fits = match inode.body {
         Body::Directory { .. } => attr.kind == Kind::Directory,
@@ -145,7 +146,7 @@ fn alone(walk: &mut Walk<'_>, ino: u64, inode: &Inode) {
         wrong("a time has more than 10^9 nanoseconds".to_owned());
     }
     match &inode.body {
-        Body::Object(object) => object_alone(attr, object, &mut wrong),
+        Body::Object(object) => check_object(attr, object, &mut wrong),
         Body::Symlink(target) if attr.size != target.len() as u64 => wrong(format!(
             "its size is {} and its target has {} bytes",
             attr.size,
@@ -155,7 +156,7 @@ fn alone(walk: &mut Walk<'_>, ino: u64, inode: &Inode) {
     }
 }
 
-fn object_alone(attr: &Attr, object: &Object, wrong: &mut impl FnMut(String)) {
+fn check_object(attr: &Attr, object: &Object, wrong: &mut impl FnMut(String)) {
     let info = &object.info;
     match info.size() {
         Ok(size) if size == attr.size => {}
@@ -167,7 +168,7 @@ fn object_alone(attr: &Attr, object: &Object, wrong: &mut impl FnMut(String)) {
     }
     if attr.stored != object.stored.min(attr.size) {
         wrong(format!(
-            "says that {} bytes are stored, and {} are",
+            "its attributes give {} stored bytes, and {} are stored",
             attr.stored, object.stored
         ));
     }
@@ -181,20 +182,20 @@ fn object_alone(attr: &Attr, object: &Object, wrong: &mut impl FnMut(String)) {
         wrong(format!("its dims: {error}"));
     }
     if !info.fill.fits(info.dtype.size()) {
-        wrong("its fill value is no element".to_owned());
+        wrong("its fill value does not fit its dtype".to_owned());
     }
     if !info.codec.is_valid() {
         wrong("its codec does not exist".to_owned());
     }
     if info.generation > object.spare {
         wrong(format!(
-            "its generation is {}, the greatest given {}",
+            "its generation is {}, the greatest allocated {}",
             info.generation, object.spare
         ));
     }
 }
 
-/// What is left once every table was read: counts that do not come out.
+/// Reports wrong counts, after every table was read.
 pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &Facts) {
     for row in &facts.inodes {
         places(walk, row);
@@ -207,26 +208,26 @@ pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &Facts) {
         };
         if row.nlink != links {
             let what = if directory {
-                format!("its directories make {links}")
+                format!("its subdirectories give {links}")
             } else {
                 format!("{links} names were found")
             };
-            walk.tell(
+            walk.report(
                 Class::Links,
                 subject(),
-                format!("says that it has {} links, {what}", row.nlink),
+                format!("its link count is {}, {what}", row.nlink),
             );
         }
         match (row.nlink == 0, row.orphan) {
-            (true, false) => walk.tell(
+            (true, false) => walk.report(
                 Class::Orphan,
                 subject(),
-                "has no name and is not noted as unlinked: it would stay for ever",
+                "has no name and no orphan record: it would never be removed",
             ),
-            (false, true) => walk.tell(
+            (false, true) => walk.report(
                 Class::Orphan,
                 subject(),
-                "is noted as unlinked and has a name",
+                "has an orphan record and has a name",
             ),
             _ => {}
         }
@@ -241,10 +242,10 @@ pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &Facts) {
             } else {
                 Class::Tile
             };
-            walk.tell(class, subject(), detail);
+            walk.report(class, subject(), detail);
         }
         if row.xattrs != 0 || row.xattr_names != 0 {
-            walk.tell(
+            walk.report(
                 Class::Attribute,
                 subject(),
                 format!(
@@ -256,20 +257,20 @@ pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &Facts) {
     }
 }
 
-/// The places an inode notes, in its record and in rows, are those where it was found.
+/// Checks that the places an inode records, in its record and in rows, are those where it was found.
 fn places(walk: &mut Walk<'_>, row: &Row) {
     let found = row.ino != ROOT.0 || row.names > 0;
     if row.places == 0 && (row.noted == row.names || !found) {
         return;
     }
-    walk.tell(
+    walk.report(
         Class::Links,
         format!("inode {}", row.ino),
-        "the places it notes are not those of its names: searches tell a wrong path",
+        "the places it records are not those of its names: searches return a wrong path",
     );
 }
 
-/// The inode a row of another table is about, if it is there; else a finding.
+/// Returns the inode that a row of another table refers to; reports a finding if it does not exist.
 pub(super) fn of<'a>(
     walk: &mut Walk<'_>,
     facts: &'a mut Facts,
@@ -278,10 +279,10 @@ pub(super) fn of<'a>(
 ) -> Option<&'a mut Row> {
     let row = facts.row(ino);
     if row.is_none() {
-        walk.tell(
+        walk.report(
             class,
             keys::describe(key),
-            format!("inode {ino} is not there"),
+            format!("inode {ino} does not exist"),
         );
     }
     row

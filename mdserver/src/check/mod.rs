@@ -1,16 +1,15 @@
-//! A check of the whole store: does what `docs/formats/metadata.md` says hold between its records, and
-//! do the data servers have what it names?
+//! A consistency check of the entire store: the invariants of `docs/formats/metadata.md` between the records, and the
+//! chunks on the data servers.
 //!
-//! [`metadata`] reads every table once, in the order of keys, and tells a [`Finding`] for everything
-//! that is wrong; it changes nothing. What it learns ([`Facts`]) is then held against the chunks of
-//! each data server ([`Facts::chunks`]).
+//! [`metadata`] reads every table once, in the order of keys, and reports a [`Finding`] for every error; it changes
+//! nothing. The collected [`Facts`] are then compared with the chunks of each data server ([`Facts::chunks`]).
 //!
-//! One file a family: `inodes`, `names`, `attributes`, `tilings`, `sessions`, `servers`, `counters`
-//! for the records, `index` for the index of tags, `chunks` for the data. In memory are one row an inode (96 bytes) and one a chunk
-//! (40 bytes), everything else is read in pages.
+//! There is one file per family: `inodes`, `names`, `attributes`, `tilings`, `sessions`, `servers`, `counters` for the
+//! records, `index` for the index of tags, `chunks` for the data. Memory holds one row per inode (96 bytes) and one per
+//! chunk (40 bytes); everything else is read in pages.
 //!
-//! Deliberately elsewhere: journal, checkpoints and index, which [`crate::kv`] checks whenever it is
-//! opened; and repairs, but for the list of garbage that may go.
+//! Deliberately elsewhere: journal, checkpoints and index, which [`crate::kv`] checks whenever it opens the store; and
+//! repairs, except for the list of garbage that may be deleted.
 
 mod attributes;
 mod chunks;
@@ -51,18 +50,18 @@ const SMALL_PAGE: usize = 128;
 /// Why a check could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The store of the metadata failed.
+    /// The metadata store failed.
     #[error(transparent)]
     Kv(#[from] KvError),
-    /// The store has another format: nothing in it would be understood.
+    /// The store has another format, which this program cannot read.
     #[error("{0}")]
     Format(String),
-    /// A store of chunks failed.
+    /// A chunk store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How much there is.
+/// The number of records by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Census {
     /// Inodes.
@@ -84,14 +83,14 @@ pub struct Census {
 pub struct KnownServer {
     /// The identity in its directory.
     pub uuid: [u8; 16],
-    /// Whether an object, or something that waits to be deleted, names it.
+    /// Whether an object or a pending deletion refers to it.
     pub named: bool,
 }
 
-/// What the metadata says, as far as it matters for chunks.
+/// The contents of the metadata, as far as chunks depend on them.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// How much there is.
+    /// The number of records.
     pub census: Census,
     /// Its data servers.
     pub servers: BTreeMap<ServerId, KnownServer>,
@@ -101,28 +100,28 @@ pub struct Facts {
     purges: BTreeMap<u64, u32>,
     claims: Vec<Claim>,
     leased: Vec<LeasedPart>,
-    /// Chunk ids that an incarnation which is over may have given, and nothing names: from, and below.
+    /// Chunk ids that an ended incarnation may have allocated and no record refers to: ranges, the end exclusive.
     later_chunks: Vec<(u64, u64)>,
-    /// Grid chunks ordered away: those of generations below.
+    /// Grid chunks that are ordered to be deleted: those of generations below the value.
     grids: BTreeMap<(ServerId, u64), u64>,
 }
 
-/// The reading of a store, and where findings go.
+/// The store being read, and the receiver of findings.
 struct Walk<'a> {
     kv: &'a dyn MetaKv,
-    tell: &'a mut dyn FnMut(Finding),
+    report: &'a mut dyn FnMut(Finding),
 }
 
 impl Walk<'_> {
-    fn tell(&mut self, class: Class, subject: impl ToString, detail: impl ToString) {
-        (self.tell)(Finding {
+    fn report(&mut self, class: Class, subject: impl ToString, detail: impl ToString) {
+        (self.report)(Finding {
             class,
             subject: subject.to_string(),
             detail: detail.to_string(),
         });
     }
 
-    /// Calls `work` for each pair of a range.
+    /// Calls `work` for each pair of a key range.
     fn each(
         &mut self,
         (mut from, to): (Vec<u8>, Vec<u8>),
@@ -141,11 +140,11 @@ impl Walk<'_> {
         }
     }
 
-    /// The numbers of a key; a finding when it has another length.
+    /// Returns the numbers of a key; reports a finding if the key has another length.
     fn numbers<const N: usize>(&mut self, key: &[u8], widths: [usize; N]) -> Option<[u64; N]> {
         let numbers = keys::numbers(key, widths);
         if numbers.is_none() {
-            self.tell(
+            self.report(
                 Class::Unreadable,
                 keys::describe(key),
                 "the key has a wrong length",
@@ -154,18 +153,18 @@ impl Walk<'_> {
         numbers
     }
 
-    /// The record of a value; a finding when it cannot be read.
+    /// Decodes the record of a value; reports a finding if it cannot be read.
     fn record<T: DeserializeOwned>(&mut self, key: &[u8], value: &[u8]) -> Option<T> {
         match decode(key, value) {
             Ok(record) => Some(record),
             Err(error) => {
-                self.tell(Class::Unreadable, keys::describe(key), error);
+                self.report(Class::Unreadable, keys::describe(key), error);
                 None
             }
         }
     }
 
-    /// An inode; nothing where there is none, or none that can be read (which `inodes` tells).
+    /// Returns an inode; `None` if it does not exist or cannot be read (which `inodes` reports).
     fn inode(&self, ino: Ino) -> Result<Option<Inode>, CheckError> {
         let key = keys::inode(ino);
         let value = self.kv.get(&key)?;
@@ -173,20 +172,20 @@ impl Walk<'_> {
     }
 }
 
-/// All keys of a table.
+/// The key range of a table.
 fn table(letter: u8) -> (Vec<u8>, Vec<u8>) {
     (vec![letter], vec![letter + 1])
 }
 
-/// Opens the store in a directory as a start of the service does, for [`metadata`].
+/// Opens the store in a directory as the service does at its start, for [`metadata`].
 ///
 /// # Errors
-/// As [`LocalKv::open`]; [`KvError::Damaged`] says what is gone.
+/// As [`LocalKv::open`]; [`KvError::Damaged`] lists the losses.
 pub fn open(dir: &Path) -> Result<(LocalKv, Recovery), KvError> {
     let (kv, recovery) = LocalKv::open(dir, KvOptions::default())?;
     if recovery.unsynced.is_some() {
-        // The next start finds the store closed in order: it must not let sessions carry on that know
-        // what the power loss took.
+        // The next start finds the store cleanly closed: it must not let sessions continue that saw commits which the
+        // power loss destroyed.
         crate::sessions::mark_all_ended(&kv)
             .map_err(|error| KvError::Invalid(error.to_string()))?;
         kv.sync()?;
@@ -197,10 +196,10 @@ pub fn open(dir: &Path) -> Result<(LocalKv, Recovery), KvError> {
 /// Checks everything in the metadata store.
 ///
 /// # Errors
-/// When the store cannot be read; what is wrong *in* it goes to `tell`.
-pub fn metadata(kv: &dyn MetaKv, tell: &mut dyn FnMut(Finding)) -> Result<Facts, CheckError> {
+/// If the store cannot be read. Errors *in* the store go to `report`.
+pub fn metadata(kv: &dyn MetaKv, report: &mut dyn FnMut(Finding)) -> Result<Facts, CheckError> {
     crate::service::known_format(kv).map_err(|error| CheckError::Format(error.to_string()))?;
-    let mut walk = Walk { kv, tell };
+    let mut walk = Walk { kv, report };
     let mut facts = Facts::default();
     counters::read(&mut walk, &mut facts)?;
     servers::read(&mut walk, &mut facts)?;

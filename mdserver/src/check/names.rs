@@ -1,4 +1,5 @@
-//! Directories: what their slots name, where names stand, and that all of it hangs under the root.
+//! Checks directories: the inodes that their slots name, the slots of names, and that every directory is reachable from
+//! the root.
 
 use super::{CheckError, Class, Facts, PAGE, Walk, inodes};
 use crate::api::{Ino, Kind, MAX_NAME, ROOT};
@@ -6,7 +7,7 @@ use crate::keys;
 use crate::namespace::first_slot;
 use crate::records::{Body, Slot, decode};
 
-/// The longest chain a search follows.
+/// The longest chain that a lookup follows.
 const MAX_CHAIN: u64 = 4096;
 
 /// The directory whose slots are being read.
@@ -14,9 +15,9 @@ const MAX_CHAIN: u64 = 4096;
 struct Here {
     dir: Option<u64>,
     collided: bool,
-    /// The run of slots without a gap that the last slot belongs to: where it began and ended, and the
-    /// names in it, for a directory in which names were put off their own slots.
+    /// The first and the last slot of the gapless run to which the last slot belongs.
     run: (u64, u64),
+    /// The names in this run, for a directory in which collisions moved names out of their own slots.
     names: Vec<Vec<u8>>,
 }
 
@@ -38,10 +39,10 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         }
         match walk.record::<Slot>(key, value) {
             Some(Slot::Entry { name, ino }) => entry(walk, facts, &mut here, (key, at), name, ino),
-            Some(Slot::Gone) if !here.collided => walk.tell(
+            Some(Slot::Gone) if !here.collided => walk.report(
                 Class::Name,
                 keys::describe(key),
-                "is the remains of a chain in a directory that has none",
+                "is the rest of a chain in a directory without chains",
             ),
             Some(Slot::Gone) | None => {}
         }
@@ -52,7 +53,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
     Ok(())
 }
 
-/// Reads the places of inodes that have more than fit their records.
+/// Reads the rows of places of inodes with more places than fit into their records.
 fn noted(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
     walk.each(super::table(b'n'), PAGE, |walk, key, value| {
         let Some([ino, dir, at]) = walk.numbers(key, [8, 8, 8]) else {
@@ -67,10 +68,10 @@ fn noted(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
             _ => false,
         };
         if !right {
-            walk.tell(
+            walk.report(
                 Class::Links,
                 keys::describe(key),
-                "is not where the inode is found: searches tell a wrong path",
+                "is not where the inode is found: searches return a wrong path",
             );
         }
         if let Some(row) = inodes::of(walk, facts, ino, (Class::Links, key)) {
@@ -94,15 +95,15 @@ fn enter(
     let inode = walk.inode(slabfs_model::ObjectId(dir))?;
     match inode.map(|inode| inode.body) {
         Some(Body::Directory { collided, .. }) => here.collided = collided,
-        Some(_) => walk.tell(
+        Some(_) => walk.report(
             Class::Directory,
             format!("inode {dir}"),
-            "has entries and is no directory",
+            "has entries and is not a directory",
         ),
-        None if facts.row(dir).is_none() => walk.tell(
+        None if facts.row(dir).is_none() => walk.report(
             Class::Directory,
             format!("inode {dir}"),
-            "is not there and has entries",
+            "does not exist and has entries",
         ),
         None => {}
     }
@@ -130,21 +131,21 @@ fn entry(
         || name.iter().any(|byte| [0, b'/'].contains(byte))
         || [&b"."[..], b".."].contains(&&*name)
     {
-        walk.tell(Class::Name, subject(), "is no name");
+        walk.report(Class::Name, subject(), "is not a valid name");
     }
     let own = first_slot(&name);
     let found =
         at == own || here.collided && own < at && here.run.0 <= own && at - own <= MAX_CHAIN;
     if !found {
-        walk.tell(
+        walk.report(
             Class::Name,
             subject(),
-            format!("stands in slot {at} and is looked for in {own}: nobody can find it"),
+            format!("is in slot {at} and is looked up in {own}: it cannot be found"),
         );
     }
     if here.collided {
         if here.names.contains(&name) {
-            walk.tell(Class::Name, subject(), "is there twice");
+            walk.report(Class::Name, subject(), "exists twice");
         }
         here.names.push(name.clone());
     }
@@ -152,10 +153,10 @@ fn entry(
         row.left -= 1;
     }
     let Some(named) = facts.row(ino.0) else {
-        walk.tell(
+        walk.report(
             Class::Name,
             subject(),
-            format!("names inode {ino}, which is not there"),
+            format!("names inode {ino}, which does not exist"),
         );
         return;
     };
@@ -167,18 +168,18 @@ fn entry(
     let (parent, before) = (named.parent, named.found_in);
     named.found_in = dir;
     if before != 0 {
-        walk.tell(
+        walk.report(
             Class::Directory,
             format!("inode {ino}"),
-            format!("stands in directory {before} and in {dir}"),
+            format!("is in directory {before} and in {dir}"),
         );
     }
     if parent != dir {
-        walk.tell(
+        walk.report(
             Class::Directory,
             format!("inode {ino}"),
             format!(
-                "says that its parent is {parent} and stands in {dir} ({})",
+                "records that its parent is {parent} and is in {dir} ({})",
                 keys::describe(key)
             ),
         );
@@ -188,18 +189,18 @@ fn entry(
     }
 }
 
-/// Follows each directory to the root; tells one of each group that does not get there.
+/// Follows each directory to the root; reports one directory of each group that does not reach it.
 fn to_the_root(walk: &mut Walk<'_>, facts: &mut Facts) {
     #[derive(Clone, Copy, PartialEq)]
-    enum Way {
+    enum Path {
         Unknown,
-        OnIt,
-        Leads,
+        Ancestor,
+        Reached,
         Lost,
     }
     let rows = &facts.inodes;
     let place = |ino: u64| rows.binary_search_by_key(&ino, |row| row.ino).ok();
-    let mut ways = vec![Way::Unknown; rows.len()];
+    let mut paths = vec![Path::Unknown; rows.len()];
     let mut lost = Vec::new();
     let mut path = Vec::new();
     for start in 0..rows.len() {
@@ -210,42 +211,42 @@ fn to_the_root(walk: &mut Walk<'_>, facts: &mut Facts) {
         let mut at = Some(start);
         let end = loop {
             let Some(here) = at else {
-                break Way::Lost;
+                break Path::Lost;
             };
-            match ways[here] {
-                Way::Unknown => {}
-                Way::OnIt => {
+            match paths[here] {
+                Path::Unknown => {}
+                Path::Ancestor => {
                     lost.push((rows[here].ino, "is inside itself"));
-                    break Way::Lost;
+                    break Path::Lost;
                 }
                 known => break known,
             }
             path.push(here);
-            ways[here] = Way::OnIt;
+            paths[here] = Path::Ancestor;
             let row = &rows[here];
             if row.ino == ROOT.0 {
-                break Way::Leads;
+                break Path::Reached;
             }
             if row.found_in == 0 && row.nlink > 0 {
                 lost.push((row.ino, "cannot be reached from the root"));
             }
-            // Unlinked and still open: nobody expects a way.
+            // Unlinked and still open: it has no path, which is no error.
             if row.found_in == 0 {
-                break Way::Lost;
+                break Path::Lost;
             }
             at = place(row.found_in);
         };
-        for &passed in &path {
-            ways[passed] = end;
+        for &visited in &path {
+            paths[visited] = end;
         }
     }
     if let Some(at) = place(ROOT.0) {
         let row = &rows[at];
         if row.parent != ROOT.0 || row.found_in != 0 {
-            lost.push((ROOT.0, "is the root and stands in a directory"));
+            lost.push((ROOT.0, "is the root and is in a directory"));
         }
     }
     for (ino, why) in lost {
-        walk.tell(Class::Directory, format!("inode {ino}"), why);
+        walk.report(Class::Directory, format!("inode {ino}"), why);
     }
 }

@@ -1,4 +1,4 @@
-//! Data servers, and what they are to delete.
+//! Checks data servers, and their orders to delete chunks.
 
 use slabfs_model::{ChunkId, ObjectId, ServerId};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
             return Ok(());
         };
         if let Some(other) = uuids.insert(record.uuid, id) {
-            walk.tell(
+            walk.report(
                 Class::Server,
                 format!("data server {id}"),
                 format!("is the same directory as data server {other}"),
@@ -39,18 +39,18 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
     })
 }
 
-/// Reads all orders; nothing that is in use is ordered away.
+/// Reads all orders to delete, and checks that they name nothing that is in use.
 pub(super) fn check_orders(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
     walk.each(keys::all_retired(), PAGE, |walk, key, _| {
         let (server, what) = match RetireKey::parse(key) {
             Ok(order) => order,
             Err(error) => {
-                walk.tell(Class::Unreadable, keys::describe(key), error);
+                walk.report(Class::Unreadable, keys::describe(key), error);
                 return Ok(());
             }
         };
         if !facts.servers.contains_key(&server) {
-            walk.tell(
+            walk.report(
                 Class::Server,
                 "an order to delete",
                 format!("is for data server {server}, which is not known"),
@@ -78,7 +78,7 @@ fn order(server: ServerId, chunk: ChunkId) -> Claim {
     }
 }
 
-/// An order for the grid chunks of an object of generations below a number.
+/// Checks an order to delete the grid chunks of an object of generations below a number.
 fn grid(
     walk: &mut Walk<'_>,
     facts: &mut Facts,
@@ -91,14 +91,14 @@ fn grid(
     if let Some(inode) = walk.inode(object)?
         && let Ok(there) = inode.object()
         && u64::from(there.info.generation) < below
-        // A server that was emptied has copies only, which nobody reads any more.
+        // A server that was drained has only copies, which are no longer read.
         && there.info.stripe.contains(&server)
     {
-        walk.tell(
+        walk.report(
             Class::Order,
             format!("object {object}"),
             format!(
-                "is there at generation {}, and data server {server} is to delete {}",
+                "exists at generation {}, and data server {server} is to delete {}",
                 there.info.generation,
                 if below == u64::MAX {
                     "all of it".to_owned()

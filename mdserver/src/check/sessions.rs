@@ -1,4 +1,4 @@
-//! Sessions, and what belongs to them: leases, kept replies, openings; and unlinked inodes.
+//! Checks sessions and their records: leases, cached replies, opens; and unlinked inodes.
 
 use super::chunks::LeasedPart;
 use super::{CheckError, Class, Facts, PAGE, SMALL_PAGE, Walk, counters, inodes};
@@ -9,7 +9,7 @@ use crate::records::{LeaseRecord, SessionRecord};
 /// The most ids in one record of a lease.
 const PART: u32 = 1024;
 
-/// Reads sessions, leases, replies, openings and unlinked inodes.
+/// Reads sessions, leases, replies, opens and unlinked inodes.
 pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
     walk.each(keys::sessions(), PAGE, |walk, key, value| {
         facts.census.sessions += 1;
@@ -19,7 +19,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         counters::below(walk, facts.limits.session, session, || {
             format!("session {session}")
         });
-        // Also one that cannot be read (which is told): what belongs to it has an owner.
+        // Also if the record cannot be read (which is reported): records that belong to it have an owner.
         facts.sessions.insert(session);
         walk.record::<SessionRecord>(key, value);
         Ok(())
@@ -49,7 +49,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         owned(walk, facts, session, key);
         inodes::of(walk, facts, ino, (Class::Session, key));
         if count == 0 {
-            walk.tell(Class::Session, keys::describe(key), "is none at all");
+            walk.report(Class::Session, keys::describe(key), "has a count of zero");
         }
         Ok(())
     })?;
@@ -64,13 +64,13 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
     })
 }
 
-/// What belongs to a session belongs to one that is there.
+/// Checks that the session to which a record belongs exists.
 fn owned(walk: &mut Walk<'_>, facts: &Facts, session: u64, key: &[u8]) {
     if !facts.sessions.contains(&session) {
-        walk.tell(
+        walk.report(
             Class::Session,
             keys::describe(key),
-            format!("session {session} is not there"),
+            format!("session {session} does not exist"),
         );
     }
 }
@@ -81,7 +81,7 @@ fn lease(walk: &mut Walk<'_>, facts: &mut Facts, key: &[u8], first: u64, part: L
         .checked_add(count.into())
         .filter(|_| (1..=PART).contains(&count) && used.len() == count.div_ceil(64) as usize)
     else {
-        walk.tell(
+        walk.report(
             Class::Session,
             keys::describe(key),
             format!("a lease of {count} ids with {} words of bits", used.len()),

@@ -1,4 +1,4 @@
-//! Stores that are damaged on purpose, each in one way: the check names it, and nothing else.
+//! Tests with stores that are damaged in one way each: the check reports this damage and nothing else.
 
 use slabfs_model::{ChunkId, Coords, ObjectId, ServerId, SessionId, Version};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
@@ -17,7 +17,7 @@ use crate::records::{Body, Inode, Slot, Tile, decode, encode};
 use crate::tests::support::*;
 use crate::{LocalMd, Service};
 
-/// A store that the test looks into as well.
+/// A store that the test can read and change directly.
 #[derive(Debug, Clone)]
 struct Shared(Arc<MemoryKv>);
 
@@ -45,8 +45,7 @@ impl MetaKv for Shared {
     }
 }
 
-/// A service over a store that can be looked into, with one data server and a session of another
-/// process.
+/// A service over a store that the test can access, with one data server and a session of another process.
 fn running() -> (Shared, Arc<Service>, Md) {
     let kv = Shared(Arc::new(MemoryKv::new()));
     let service = Service::over(Box::new(kv.clone()), quiet()).unwrap().0;
@@ -62,7 +61,7 @@ fn running() -> (Shared, Arc<Service>, Md) {
     (kv, service, md)
 }
 
-/// A caller in this process that the service takes for one of another.
+/// A caller in this process that the service treats as another process.
 struct Remote(LocalMd);
 
 impl Metadata for Remote {
@@ -74,7 +73,7 @@ impl Metadata for Remote {
     }
 }
 
-/// Some of everything.
+/// A service with records of every kind.
 fn busy() -> (Shared, Arc<Service>, Md) {
     let (kv, service, md) = running();
     let dir = make(&md, ROOT, "dir", Kind::Directory).unwrap();
@@ -103,7 +102,7 @@ fn busy() -> (Shared, Arc<Service>, Md) {
     let gone = array(&md, "gone", &[8]);
     put(&md, gone, &[0], &[8]).unwrap();
     md.unlink(ROOT, b"gone").unwrap();
-    // More attributes than fit one row, and more names than an inode notes.
+    // More attributes than fit into one row, and more names than an inode records.
     let spread = file(&md, "spread");
     for n in 0..20 {
         let name = format!("user.k{n}");
@@ -133,7 +132,7 @@ fn clean(kv: &dyn MetaKv) {
 }
 
 #[test]
-fn what_the_service_makes_is_right_at_every_step() {
+fn the_service_leaves_a_consistent_store_at_every_step() {
     let (kv, service, md) = busy();
     clean(&kv);
     service.settle_down().unwrap();
@@ -155,13 +154,13 @@ fn what_the_service_makes_is_right_at_every_step() {
 }
 
 #[test]
-fn an_empty_store_is_right() {
+fn an_empty_store_is_consistent() {
     let (kv, _service, _md) = running();
     clean(&kv);
 }
 
 #[test]
-fn another_format_is_not_looked_into() {
+fn another_format_is_refused() {
     let (kv, _service, _md) = running();
     kv.commit(with(keys::FORMAT.to_vec(), encode(&1u32).unwrap()))
         .unwrap();
@@ -169,7 +168,7 @@ fn another_format_is_not_looked_into() {
     assert!(error.to_string().contains("format 1"), "{error}");
 }
 
-/// Applies `damage` to a busy store and says what was found.
+/// Applies `damage` to a busy store and returns the findings.
 fn found(damage: impl FnOnce(&Shared, &Md) -> Batch) -> Vec<Finding> {
     let (kv, service, md) = busy();
     service.settle_down().unwrap();
@@ -178,7 +177,7 @@ fn found(damage: impl FnOnce(&Shared, &Md) -> Batch) -> Vec<Finding> {
     check(&kv).1
 }
 
-/// Exactly these classes are found, and `words` in one of the findings.
+/// Asserts that exactly these classes are found, and that the findings contain all `words`.
 #[track_caller]
 fn names(classes: &[Class], words: &[&str], damage: impl FnOnce(&Shared, &Md) -> Batch) {
     let found = found(damage);
@@ -190,7 +189,7 @@ fn names(classes: &[Class], words: &[&str], damage: impl FnOnce(&Shared, &Md) ->
     assert_eq!(seen, wanted, "{found:#?}");
     let text: String = found.iter().map(|finding| format!("{finding}\n")).collect();
     for word in words {
-        assert!(text.contains(word), "{word:?} is not said:\n{text}");
+        assert!(text.contains(word), "{word:?} is not in:\n{text}");
     }
 }
 
@@ -219,7 +218,7 @@ fn with(key: impl Into<Key>, value: Vec<u8>) -> Batch {
     batch
 }
 
-/// The first pair of a table.
+/// Returns the first pair of a table.
 fn first(kv: &Shared, letter: u8) -> Pair {
     let pairs = kv.scan(&[letter], &[letter + 1], 1).unwrap();
     pairs.into_iter().next().expect("a row")
@@ -269,7 +268,7 @@ fn inodes_that_contradict_themselves() {
     names(&[Class::Inode], &["its dims make 64"], |kv, md| {
         with_inode(kv, ino(md, "a"), |inode| inode.attr.size = 63)
     });
-    names(&[Class::Inode], &["greatest given"], |kv, md| {
+    names(&[Class::Inode], &["greatest allocated"], |kv, md| {
         with_inode(kv, ino(md, "a"), |inode| {
             inode.object_mut().unwrap().spare = 0;
         })
@@ -283,9 +282,11 @@ fn inodes_that_contradict_themselves() {
 
 #[test]
 fn names_and_links() {
-    names(&[Class::Links], &["3 links", "2 names"], |kv, md| {
-        with_inode(kv, ino(md, "a"), |inode| inode.attr.nlink = 3)
-    });
+    names(
+        &[Class::Links],
+        &["link count is 3", "2 names"],
+        |kv, md| with_inode(kv, ino(md, "a"), |inode| inode.attr.nlink = 3),
+    );
     names(&[Class::Links, Class::Directory], &[], |_, _| {
         without(keys::slot(ROOT, first_slot(b"a")))
     });
@@ -305,17 +306,17 @@ fn names_and_links() {
     names(&[Class::Links], &["a wrong path"], |kv, _| {
         without(first(kv, b'n').0)
     });
-    names(&[Class::Name, Class::Links], &["is not there"], |_, _| {
+    names(&[Class::Name, Class::Links], &["does not exist"], |_, _| {
         let slot = Slot::Entry {
             name: b"a".to_vec(),
             ino: ObjectId(9999),
         };
         with(keys::slot(ROOT, first_slot(b"a")), encode(&slot).unwrap())
     });
-    // At another place than it is looked for.
+    // In another slot than the lookup expects.
     names(
         &[Class::Name, Class::Links],
-        &["nobody can find it"],
+        &["it cannot be found"],
         |kv, _| {
             let key = keys::slot(ROOT, first_slot(b"a"));
             let value = kv.get(&key).unwrap().unwrap();
@@ -324,20 +325,25 @@ fn names_and_links() {
             batch
         },
     );
-    names(&[Class::Name, Class::Links], &["is no name"], |kv, _| {
-        let key = keys::slot(ROOT, first_slot(b"a"));
-        let Slot::Entry { ino, .. } = decode(&key, &kv.get(&key).unwrap().unwrap()).unwrap() else {
-            panic!("a name")
-        };
-        let slot = Slot::Entry {
-            name: b"x/y".to_vec(),
-            ino,
-        };
-        let mut batch = without(key);
-        batch.put(keys::slot(ROOT, first_slot(b"x/y")), encode(&slot).unwrap());
-        batch
-    });
-    names(&[Class::Name], &["remains of a chain"], |_, _| {
+    names(
+        &[Class::Name, Class::Links],
+        &["is not a valid name"],
+        |kv, _| {
+            let key = keys::slot(ROOT, first_slot(b"a"));
+            let Slot::Entry { ino, .. } = decode(&key, &kv.get(&key).unwrap().unwrap()).unwrap()
+            else {
+                panic!("a name")
+            };
+            let slot = Slot::Entry {
+                name: b"x/y".to_vec(),
+                ino,
+            };
+            let mut batch = without(key);
+            batch.put(keys::slot(ROOT, first_slot(b"x/y")), encode(&slot).unwrap());
+            batch
+        },
+    );
+    names(&[Class::Name], &["rest of a chain"], |_, _| {
         with(keys::slot(ROOT, 20), encode(&Slot::Gone).unwrap())
     });
 }
@@ -361,7 +367,7 @@ fn directories() {
             *parent = ROOT;
         })
     });
-    // `dir` and what is in it go round in a circle.
+    // `dir` and its subdirectory form a cycle.
     names(
         &[Class::Directory, Class::Links],
         &["is inside itself"],
@@ -392,13 +398,13 @@ fn directories() {
 
 #[test]
 fn unlinked_inodes() {
-    names(&[Class::Orphan], &["would stay for ever"], |kv, _| {
+    names(&[Class::Orphan], &["would never be removed"], |kv, _| {
         without(first(kv, b'p').0)
     });
     names(&[Class::Orphan], &["has a name"], |_, md| {
         with(keys::orphan(ino(md, "a")), encode(&()).unwrap())
     });
-    names(&[Class::Orphan], &["9999 is not there"], |_, _| {
+    names(&[Class::Orphan], &["9999 does not exist"], |_, _| {
         with(keys::orphan(ObjectId(9999)), encode(&()).unwrap())
     });
 }
@@ -408,7 +414,7 @@ fn attributes() {
     names(&[Class::Attribute], &["wrong by 1"], |kv, _| {
         without(first(kv, b'x').0)
     });
-    names(&[Class::Attribute], &["9999 is not there"], |kv, _| {
+    names(&[Class::Attribute], &["9999 does not exist"], |kv, _| {
         with(keys::xattr(ObjectId(9999), b""), first(kv, b'x').1)
     });
     names(&[Class::Unreadable, Class::Attribute], &[], |kv, _| {
@@ -421,7 +427,7 @@ fn attributes() {
 
 #[test]
 fn tilings() {
-    // A record is gone: its bytes are missed.
+    // A missing record: its bytes are missing in the sum.
     names(&[Class::Tile], &["stored bytes"], |kv, _| {
         without(first(kv, b't').0)
     });
@@ -431,11 +437,9 @@ fn tilings() {
     names(&[Class::Tile], &["the object is at"], |kv, md| {
         with(keys::tile(ino(md, "a"), 99, 0), fill_of(kv))
     });
-    names(
-        &[Class::Tile],
-        &["not noted to be taken apart"],
-        |kv, md| with(keys::tile(ino(md, "a"), 0, 0), fill_of(kv)),
-    );
+    names(&[Class::Tile], &["has no purge record"], |kv, md| {
+        with(keys::tile(ino(md, "a"), 0, 0), fill_of(kv))
+    });
     names(&[Class::Tile], &["a second time"], |kv, md| {
         let generation = info(md.getattr(ino(md, "a")).unwrap()).generation;
         with(keys::tile(ino(md, "a"), generation, 99), fill_of(kv))
@@ -448,7 +452,7 @@ fn tilings() {
         tile.slab.axes = axes;
         with(key, encode(&tile).unwrap())
     });
-    // Boxes that do not have the records that are there.
+    // Boxes that do not contain their records.
     names(
         &[Class::Tile],
         &["outside the box of its block on level 1"],
@@ -461,7 +465,7 @@ fn tilings() {
     names(&[Class::Tile], &["belongs to no object"], |_, _| {
         with(keys::bounds(ObjectId(9999), 1, 0, 0), encode(&()).unwrap())
     });
-    names(&[Class::Order], &["to be taken apart"], |_, md| {
+    names(&[Class::Order], &["to be purged"], |_, md| {
         with(keys::purge(ino(md, "a")), encode(&77u32).unwrap())
     });
     names(&[Class::Tile], &["in version 99"], |_, md| {
@@ -472,7 +476,7 @@ fn tilings() {
     });
 }
 
-/// A hole, as a record.
+/// A record of a hole.
 fn fill_of(kv: &Shared) -> Vec<u8> {
     let (key, value) = first(kv, b't');
     let mut tile: Tile = decode(&key, &value).unwrap();
@@ -489,7 +493,7 @@ fn chunk_ids_used_twice() {
         };
         chunk
     };
-    // In use, and ordered to be deleted: the worst there is.
+    // In use, and ordered to be deleted: the worst case.
     names(&[Class::ChunkId], &["an order to delete"], |kv, _| {
         let StoredChunk { chunk, server, .. } = chunk_of(kv);
         with(
@@ -497,7 +501,7 @@ fn chunk_ids_used_twice() {
             encode(&()).unwrap(),
         )
     });
-    names(&[Class::ChunkId], &["has replaced"], |kv, md| {
+    names(&[Class::ChunkId], &["replaced chunks"], |kv, md| {
         let StoredChunk { chunk, server, .. } = chunk_of(kv);
         let a = ino(md, "a");
         let generation = info(md.getattr(a).unwrap()).generation;
@@ -523,13 +527,17 @@ fn chunk_ids_used_twice() {
 
 #[test]
 fn sessions() {
-    names(&[Class::Session], &["session 99 is not there"], |_, md| {
-        with(
-            keys::open(SessionId(99), ino(md, "a")),
-            encode(&1u32).unwrap(),
-        )
-    });
-    names(&[Class::Session], &["is not there"], |_, _| {
+    names(
+        &[Class::Session],
+        &["session 99 does not exist"],
+        |_, md| {
+            with(
+                keys::open(SessionId(99), ino(md, "a")),
+                encode(&1u32).unwrap(),
+            )
+        },
+    );
+    names(&[Class::Session], &["does not exist"], |_, _| {
         with(
             keys::open(SessionId(1), ObjectId(9999)),
             encode(&1u32).unwrap(),
@@ -554,7 +562,7 @@ fn servers_and_orders() {
     names(&[Class::Server], &["data server 1"], |_, _| {
         without(keys::server(ServerId(1)))
     });
-    // The same on a server that none of it is on (any more) is in order.
+    // The same order for a server that no longer holds the object's chunks is no error.
     names(&[], &[], |kv, md| {
         let (key, value) = first(kv, b'v');
         let mut server: crate::records::ServerRecord = decode(&key, &value).unwrap();
@@ -606,7 +614,7 @@ fn filled() -> Filled {
     let store = store_in(dir.path());
     let rows = 1 << 14;
     let a = array(&md, "a", &[2 * rows, 8]);
-    // The first is small, the second has a file of its own.
+    // The first chunk is small, the second has a file of its own.
     let chunks = [(0, 8), (rows, rows)].map(|(at, rows)| {
         let (chunk, _) = put(&md, a, &[at, 0], &[rows, 8]).unwrap();
         let name = ChunkName::Free(chunk);
@@ -680,7 +688,7 @@ impl Filled {
 }
 
 #[test]
-fn chunks_that_are_right() {
+fn undamaged_chunks() {
     let filled = filled();
     for depth in [Depth::Heads, Depth::Data] {
         let (looked, found) = filled.look(depth);
@@ -711,25 +719,25 @@ fn chunks_of_another_form() {
 }
 
 #[test]
-fn chunks_nobody_names() {
+fn unreferenced_chunks() {
     let filled = filled();
     let spare = filled.md.lease_chunks(2).unwrap();
     let name = ChunkName::Free(spare.first);
     store_chunk(&filled.store, &filled.md, &name, 8);
     let (_, found) = filled.look(Depth::Heads);
     assert!(found.is_empty(), "it is being written: {found:#?}");
-    // The session ends in order and says that it left nothing.
+    // The session ends cleanly and reports that no writes are pending.
     filled.md.detach(true).unwrap();
     filled.finds(Depth::Heads, Class::Garbage, &name);
     assert_eq!(filled.look(Depth::Heads).0.garbage, [name]);
-    let newer = ChunkName::Free(ChunkId(u64::MAX / 2));
+    let stored_later = ChunkName::Free(ChunkId(u64::MAX / 2));
     filled
         .store
         .delete(&filled.look(Depth::Heads).0.garbage)
         .unwrap();
     let md = attach(&filled.service);
-    store_chunk(&filled.store, &md, &newer, 8);
-    filled.finds(Depth::Heads, Class::NewerChunk, &newer);
+    store_chunk(&filled.store, &md, &stored_later, 8);
+    filled.finds(Depth::Heads, Class::NewerChunk, &stored_later);
     assert_eq!(filled.look(Depth::Heads).0.garbage, [], "it may be needed");
 }
 
@@ -815,13 +823,10 @@ fn tags_that_are_not_found() {
     }
     std::fs::remove_dir_all(dir.path().join("index")).unwrap();
     let (looked, found) = look();
-    assert!(
-        looked > 5 && found.is_empty(),
-        "it is built anew: {found:#?}"
-    );
+    assert!(looked > 5 && found.is_empty(), "it is rebuilt: {found:#?}");
 }
 
-/// All of a metadata directory, and what lies on its one server.
+/// Checks all of a metadata directory, and the chunks on its one server.
 fn all_of(dir: &std::path::Path, store: &LocalStore) -> (Looked, Vec<Finding>) {
     let (kv, _) = super::open(dir).unwrap();
     let mut found = Vec::new();
@@ -855,7 +860,7 @@ fn grid_chunk(store: &LocalStore, object: ObjectId, generation: u32) -> ChunkNam
 }
 
 #[test]
-fn what_a_later_incarnation_stored_is_told_and_not_garbage() {
+fn chunks_of_a_later_incarnation_are_reported_and_not_garbage() {
     let dir = tempfile::tempdir().unwrap();
     let (old, dump, new) = (
         dir.path().join("old"),
@@ -871,13 +876,13 @@ fn what_a_later_incarnation_stored_is_told_and_not_garbage() {
     store_chunk(&store, &md, &ChunkName::Free(chunk), 8);
     let garbage = md.lease_chunks(4).unwrap().first;
     let g = file(&md, "g");
-    let (kept, _) = put(&md, a, &[56, 0], &[8, 8]).unwrap();
-    store_chunk(&store, &md, &ChunkName::Free(kept), 8);
+    let (stored, _) = put(&md, a, &[56, 0], &[8, 8]).unwrap();
+    store_chunk(&store, &md, &ChunkName::Free(stored), 8);
     md.detach(true).unwrap();
     let md = attach(&service);
     crate::tests::dumps::taken(&md, &dump);
 
-    // The later incarnation: chunks of an array, of an object that was emptied, of one that was new.
+    // The later incarnation stores chunks of an array, of an object that was emptied, and of a new object.
     let (later, _) = put(&md, a, &[8, 0], &[8, 8]).unwrap();
     store_chunk(&store, &md, &ChunkName::Free(later), 8);
     let generation = info(md.clear(g).unwrap()).generation;
@@ -895,10 +900,10 @@ fn what_a_later_incarnation_stored_is_told_and_not_garbage() {
     crate::dump::load(&dump, &new).unwrap();
     for incarnation in 0..2 {
         let (looked, found) = all_of(&new, &store);
-        let mut newer: Vec<String> = Vec::new();
+        let mut stored_later: Vec<String> = Vec::new();
         for one in &found {
             match one.class {
-                Class::NewerChunk => newer.push(one.subject.clone()),
+                Class::NewerChunk => stored_later.push(one.subject.clone()),
                 Class::Garbage => assert!(one.subject.contains(&garbage.to_string()), "{one}"),
                 _ => panic!("{one}"),
             }
@@ -909,11 +914,11 @@ fn what_a_later_incarnation_stored_is_told_and_not_garbage() {
             .iter()
             .map(|name| format!("{name} on data server 1"))
             .collect();
-        newer.sort();
+        stored_later.sort();
         let mut sorted = wanted.clone();
         sorted.sort();
-        assert_eq!(newer, sorted);
-        // What is new after the load is not of that incarnation.
+        assert_eq!(stored_later, sorted);
+        // Objects created after the load do not belong to that incarnation.
         let service = service_in(&new);
         beat(&service, vec![]);
         let md = attach(&service);

@@ -1,5 +1,5 @@
-//! Tilings: records of living generations, the rest noted to be taken apart; and replaced chunks that
-//! wait.
+//! Checks tilings: records are of the current generation or are to be purged; and replaced chunks that wait for a
+//! settle.
 
 use slabfs_model::layout::tiling::Tiling;
 use slabfs_model::{ChunkId, Coords, ObjectId, Region, ServerId, SessionId};
@@ -16,7 +16,7 @@ struct Here {
     ino: Option<u64>,
     object: Option<Box<Object>>,
     cells: Option<Coords>,
-    /// Generations below this are being taken apart.
+    /// Generations below this are being purged.
     purged: u32,
 }
 
@@ -39,13 +39,13 @@ impl Here {
         Ok(())
     }
 
-    /// Why nobody will ever take a row of this generation away.
+    /// Returns why a row of this generation would never be removed; `None` if it is current or being purged.
     fn stray(&self, generation: u32) -> Option<String> {
         match &self.object {
             _ if generation < self.purged => None,
-            None => Some("belongs to no object, and is not noted to be taken apart".to_owned()),
+            None => Some("belongs to no object, and has no purge record".to_owned()),
             Some(object) if generation < object.info.generation => Some(format!(
-                "belongs to generation {generation} of an object of generation {}, and is not noted to be taken apart",
+                "belongs to generation {generation} of an object of generation {}, and has no purge record",
                 object.info.generation
             )),
             Some(object) if generation > object.info.generation => Some(format!(
@@ -57,14 +57,14 @@ impl Here {
     }
 }
 
-/// The level on which a record lies outside the box of its block, where there are boxes.
+/// Returns the level at which a record is outside the box of its block, if there are boxes.
 fn unboxed(walk: &Walk<'_>, here: &Here, object: &Object, order: u64, tile: &Tile) -> Option<u8> {
     let of = (ObjectId(here.ino?), object.info.generation);
     let record = tile.clone().record(order);
     crate::tilings::unboxed(walk.kv, of, &record)
 }
 
-/// Reads all notes of what is taken apart, all records and all waiting chunks.
+/// Reads all purge records, all records of tilings and all waiting chunks.
 pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
     walk.each(keys::purges(), PAGE, |walk, key, value| {
         let ino = walk.numbers(key, [8]);
@@ -75,11 +75,11 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
                 && let Ok(object) = row.object()
                 && below > object.info.generation
             {
-                walk.tell(
+                walk.report(
                     Class::Order,
                     format!("object {ino}"),
                     format!(
-                        "is at generation {}, and everything below {below} is to be taken apart",
+                        "is at generation {}, and everything below {below} is to be purged",
                         object.info.generation
                     ),
                 );
@@ -109,7 +109,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         }
         here.enter(walk, facts, ino)?;
         if let Some(why) = here.stray(generation as u32) {
-            walk.tell(Class::Tile, keys::describe(key), why);
+            walk.report(Class::Tile, keys::describe(key), why);
         }
         Ok(())
     })?;
@@ -122,12 +122,12 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         };
         here.enter(walk, facts, ino)?;
         if let Some(why) = here.stray(generation as u32) {
-            walk.tell(Class::Tile, keys::describe(key), why);
+            walk.report(Class::Tile, keys::describe(key), why);
         }
         if let Some(object) = &here.object
             && version > object.info.tiling.0
         {
-            walk.tell(
+            walk.report(
                 Class::Tile,
                 keys::describe(key),
                 format!(
@@ -163,10 +163,10 @@ fn record(
     let subject = || keys::describe(key);
     let mut shown = false;
     match (here.stray(generation), &here.object) {
-        (Some(why), _) => walk.tell(Class::Tile, subject(), why),
+        (Some(why), _) => walk.report(Class::Tile, subject(), why),
         (None, Some(object)) if generation == object.info.generation => {
             shown = true;
-            living(walk, here, object, subject, order, &tile);
+            current(walk, here, object, subject, order, &tile);
         }
         (None, _) => {}
     }
@@ -187,8 +187,8 @@ fn record(
     }
 }
 
-/// A record of the generation that the object is at.
-fn living(
+/// Checks a record of the object's current generation.
+fn current(
     walk: &mut Walk<'_>,
     here: &Here,
     object: &Object,
@@ -196,14 +196,14 @@ fn living(
     order: u64,
     tile: &Tile,
 ) {
-    let mut wrong = |detail: String| walk.tell(Class::Tile, subject(), detail);
+    let mut wrong = |detail: String| walk.report(Class::Tile, subject(), detail);
     if object.info.is_grid() {
-        wrong("belongs to an object of a grid layout, which has none".to_owned());
+        wrong("belongs to an object of a grid layout, which has no such records".to_owned());
         return;
     }
     if order >= object.next_order {
         wrong(format!(
-            "the next order of the object is {}: it would be given a second time",
+            "the next order of the object is {}: it would be allocated a second time",
             object.next_order
         ));
     }
@@ -220,33 +220,33 @@ fn living(
     }
     if let Some(level) = unboxed(walk, here, object, order, tile) {
         let detail =
-            format!("lies outside the box of its block on level {level}: readers may not find it");
-        walk.tell(Class::Tile, subject(), detail);
+            format!("is outside the box of its block on level {level}: readers may not find it");
+        walk.report(Class::Tile, subject(), detail);
     }
-    let mut wrong = |detail: String| walk.tell(Class::Tile, subject(), detail);
+    let mut wrong = |detail: String| walk.report(Class::Tile, subject(), detail);
     let alone = vec![tile.clone().record(order)];
     if let Err(error) = Tiling::bulk(cells.len(), alone) {
         wrong(error.to_string());
         return;
     }
-    let whole = Region::whole(cells);
+    let extent = Region::all(cells);
     let outside = match &tile.clip {
-        Some(clip) => !clip.is_empty() && !whole.contains(clip),
+        Some(clip) => !clip.is_empty() && !extent.contains(clip),
         None => tile
             .slab
             .bounds()
-            .is_some_and(|bounds| !whole.contains(&bounds)),
+            .is_some_and(|bounds| !extent.contains(&bounds)),
     };
     if outside {
         wrong("shows cells beyond the object's dims".to_owned());
     }
 }
 
-/// Notes that a chunk is used.
+/// Records the use of a chunk.
 fn claim(walk: &mut Walk<'_>, facts: &mut Facts, key: &[u8], claim: Claim) {
     match facts.servers.get_mut(&claim.server) {
         Some(server) => server.named = true,
-        None => walk.tell(
+        None => walk.report(
             Class::Server,
             keys::describe(key),
             format!(

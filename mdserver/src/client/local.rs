@@ -1,11 +1,11 @@
-//! A service in this process: calls are function calls.
+//! A metadata service in this process: calls are function calls.
 
 use std::sync::Arc;
 
 use crate::api::{MdError, Metadata, Reply, Request};
 use crate::service::Service;
 
-/// A service in this process.
+/// A client of a service in this process.
 #[derive(Debug, Clone)]
 pub struct LocalMd(pub Arc<Service>);
 

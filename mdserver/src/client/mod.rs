@@ -1,4 +1,4 @@
-//! Ways to a metadata service: [`LocalMd`] in this process, [`RemoteMd`] over a socket.
+//! Clients of a metadata service: [`LocalMd`] in this process, [`RemoteMd`] over a socket.
 
 mod local;
 mod remote;

@@ -1,7 +1,7 @@
-//! A service behind a socket.
+//! Client of a metadata service behind a socket.
 //!
-//! A call is sent again, on a new connection, until it is answered or its deadline is over; the
-//! service keeps replies, so that it is done once. Also the way data servers register.
+//! A call is resent, on a new connection, until it is answered or its deadline expires; the service's reply cache
+//! makes it happen only once. Data servers register this way, too.
 
 use slabfs_model::SessionId;
 use slabfs_objstore::server::{Registrar, ServerOrders, ServerReport};
@@ -14,12 +14,12 @@ use crate::api::{MdError, Metadata, Op, Reply, Request};
 use crate::server::{Envelope, KIND_CALL};
 use crate::service::registrar_error;
 
-/// What says that a session lives is said again, on a new connection, when it has not been answered for so long,
-/// then for twice as long, and so on. A link that was cut for seconds takes as long again to bring what was sent
-/// meanwhile: the session would be over by then.
+/// A heartbeat that is unanswered for this long is sent again on a new connection, then after twice this time, and so
+/// on. After a link was cut for some seconds, retransmission on the old connection takes that long again; the session
+/// would be over by then.
 const HURRY: Duration = Duration::from_secs(2);
 
-/// A service behind a socket. Connects when it is first called.
+/// A client of a service behind a socket. Connects at the first call.
 #[derive(Debug)]
 pub struct RemoteMd {
     pool: Pool,
@@ -27,7 +27,7 @@ pub struct RemoteMd {
 }
 
 impl RemoteMd {
-    /// A service at `addr`; TCP needs the shared key. Each call may take until `deadline`.
+    /// A client of the service at `addr`; TCP needs the shared key. Each call may take until `deadline`.
     #[must_use]
     pub fn connect(addr: Addr, key: Option<Key>, deadline: Duration) -> Self {
         Self {
@@ -36,16 +36,16 @@ impl RemoteMd {
         }
     }
 
-    /// Ends all waiting for a service that is away.
+    /// Ends all waiting for an unreachable service.
     pub fn close(&self) {
         self.pool.close();
     }
 
-    /// Whether a metadata service is there and talks to this process, asked for at most `patience`.
+    /// Checks, for at most `patience`, whether a metadata service answers and accepts this process.
     ///
     /// # Errors
-    /// One that is transient ([`WireError::is_transient`]) where none answers yet; another where what answers
-    /// refuses this process, or is no metadata service.
+    /// A transient one ([`WireError::is_transient`]) if none answers yet; another if the peer refuses this process,
+    /// or is no metadata service.
     pub fn greet(&self, patience: Duration) -> Result<(), WireError> {
         let protocol = |detail: String| WireError::Protocol {
             addr: self.pool.addr().to_string(),
@@ -69,7 +69,7 @@ impl RemoteMd {
         }
     }
 
-    /// A call that is made anew, within its deadline, when an answer takes long.
+    /// Makes a call that is repeated, within its deadline, if the answer takes long.
     fn hurried(&self, control: &[u8]) -> Result<Vec<u8>, WireError> {
         let until = Instant::now() + self.pool.deadline();
         let mut patience = HURRY;

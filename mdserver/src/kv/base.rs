@@ -1,23 +1,22 @@
-//! What lies under the tables: the truth itself until the index is known to agree with it, then the
-//! index.
+//! The base below the tables: checkpoint and journal until the index is known to agree with them, then the index.
 
 use super::direct::{self, Direct};
 use super::entries::{Entries, Entry};
 use super::index::{Fault, Index};
 
-/// What is asked for keys that are in no table.
+/// Answers lookups of keys that are in no table.
 #[derive(Debug)]
 pub(super) enum Base {
-    /// Checkpoint and journal: right, and slower.
+    /// Checkpoint and journal: authoritative, and slower.
     Direct(Direct),
-    /// The index, every entry of which was compared with them.
+    /// The index, after every entry was compared with them.
     Index(Index),
     /// Neither can be read.
     Nothing(Fault),
 }
 
 impl Base {
-    /// True when it is known without a look that there is no `key`: not worth remembering.
+    /// True if the filter shows that `key` is absent: not worth caching.
     pub(super) fn surely_lacks(&self, key: &[u8]) -> bool {
         match self {
             Self::Index(index) => index.surely_lacks(key),
@@ -25,7 +24,7 @@ impl Base {
         }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         match self {
             Self::Direct(direct) => direct.get(key),
@@ -34,7 +33,7 @@ impl Base {
         }
     }
 
-    /// The entries with `from <= key < to`, ascending; `from < to`.
+    /// Iterates over the entries with `from <= key < to`, ascending; `from < to`.
     pub(super) fn range(&self, from: &[u8], to: &[u8]) -> Result<Rows<'_>, Fault> {
         match self {
             Self::Direct(direct) => direct.range(from, to).map(Rows::Direct),
@@ -45,7 +44,7 @@ impl Base {
         }
     }
 
-    /// The index, when it is open and right.
+    /// Returns the index, if it is open and compared.
     pub(super) fn index(&self) -> Result<&Index, Fault> {
         match self {
             Self::Direct(_) => Err(Fault("the index is not open yet".to_owned())),

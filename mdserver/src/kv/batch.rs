@@ -1,5 +1,5 @@
-//! [`Batch`]: what one commit changes. Absolute (set this to that), so that replaying it twice
-//! does no harm. Puts come before deletes; a later put of a key wins over an earlier one.
+//! [`Batch`]: the changes of one commit. They are absolute (set this key to that value), so that replaying them twice
+//! does no harm. Puts come before deletes; a later put of a key overrides an earlier one.
 
 use super::{Key, KvError, MAX_BATCH, MAX_KEY};
 
@@ -24,20 +24,20 @@ impl Batch {
         self
     }
 
-    /// Sets `key`, which does not exist yet, to `value`. If it goes again soon, nobody below the journal
-    /// ever hears of it.
+    /// Sets `key`, which does not exist yet, to `value`. If it is deleted before it is moved into the index, nothing
+    /// goes into the index.
     pub fn put_new(&mut self, key: impl Into<Key>, value: impl Into<Vec<u8>>) -> &mut Self {
         self.new.push(self.puts.len());
         self.put(key, value)
     }
 
-    /// Removes `key`, which need not exist. A delete wins over a put of the same key.
+    /// Removes `key`, which need not exist. A delete overrides a put of the same key.
     pub fn delete(&mut self, key: impl Into<Key>) -> &mut Self {
         self.deletes.push(key.into());
         self
     }
 
-    /// True when nothing is changed.
+    /// True if nothing is changed.
     pub fn is_empty(&self) -> bool {
         self.puts.is_empty() && self.deletes.is_empty()
     }
@@ -58,7 +58,7 @@ impl Batch {
         8 + puts + deletes
     }
 
-    /// Refuses what a record cannot hold: an empty or overlong key, or too many bytes.
+    /// Fails if a record cannot hold the batch: an empty or overlong key, or too many bytes.
     pub(super) fn check(&self) -> Result<(), KvError> {
         let keys = self.puts.iter().map(|(key, _)| key).chain(&self.deletes);
         for key in keys {

@@ -1,38 +1,39 @@
-//! What the index said when a dump of it began, of keys that have been changed since.
+//! Before-images of index rows that change during a dump, so that the dump shows one commit.
 //!
-//! Commits are held back when too much waits to be moved into the index, so moving cannot stand still for as long as the
-//! dump of a large index takes. It goes on beside: before a key is changed that is not dumped yet, what the index says of it
-//! is kept here, and the dump takes it from here. Keys that are dumped are of no interest any more.
+//! Commits block when too many changes are pending, so moving changes into the index cannot stop for as long as the
+//! dump of a large index takes. Moving continues during the dump: before a key that is not dumped yet is changed, its
+//! value in the index is saved here, and the dump takes it from here. Keys that are already dumped need no
+//! before-image.
 
 use std::collections::BTreeMap;
 
 use super::index::{Fault, Index};
 use super::memtable::Change;
 
-/// Beyond so many bytes nothing more is changed until the dump has come further.
+/// Above this many bytes nothing more is changed until the dump has progressed.
 const MOST: usize = 32 << 20;
-/// What a key takes beside its bytes and those of its value, roughly.
+/// Memory that a key takes in addition to its bytes and those of its value, roughly.
 const ENTRY: usize = 96;
 
-/// See the module's head.
+/// The before-images; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Before {
-    /// What the index said: a value, or that there was none.
+    /// The values before the change; `None` if the key did not exist.
     values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     bytes: usize,
     /// Keys up to this one are dumped.
-    passed: Vec<u8>,
+    dumped: Vec<u8>,
 }
 
 impl Before {
-    /// Keeps what the index says of keys that are to be changed, as many of them as there is room for and one at least;
+    /// Saves the index's values of keys that are to be changed: as many as there is room for, and at least one. Returns
     /// how many may be changed.
     pub(super) fn keep(&mut self, index: &Index, changes: &[Change<'_>]) -> Result<usize, Fault> {
         for (at, (key, _)) in changes.iter().enumerate() {
             if at > 0 && self.is_full() {
                 return Ok(at);
             }
-            if **key <= *self.passed || self.values.contains_key(*key) {
+            if **key <= *self.dumped || self.values.contains_key(*key) {
                 continue;
             }
             let value = index.get(key)?;
@@ -42,28 +43,28 @@ impl Before {
         Ok(changes.len())
     }
 
-    /// Whether no more should be changed for now.
+    /// True if no more keys should be changed for now.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= MOST
     }
 
-    /// What the index said of the first key that is kept, if that is not behind `upto`.
+    /// Removes and returns the first saved key and its value, if the key is not greater than `upto`.
     pub(super) fn next_upto(&mut self, upto: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let first = self.values.first_key_value()?;
         (first.0.as_slice() <= upto).then(|| self.next()).flatten()
     }
 
-    /// What the index said of the first key that is kept.
+    /// Removes and returns the first saved key and its value.
     pub(super) fn next(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let (key, value) = self.values.pop_first()?;
         self.bytes -= taken(&key, value.as_deref());
         Some((key, value))
     }
 
-    /// Keys up to this one are dumped.
-    pub(super) fn pass(&mut self, key: &[u8]) {
-        self.passed.clear();
-        self.passed.extend_from_slice(key);
+    /// Notes that keys up to this one are dumped.
+    pub(super) fn dumped_upto(&mut self, key: &[u8]) {
+        self.dumped.clear();
+        self.dumped.extend_from_slice(key);
     }
 }
 

@@ -1,8 +1,8 @@
-//! A checkpoint as a map that can be asked: where each block lies, and lookups that read one.
+//! Lookups in a checkpoint, by an in-memory table of its blocks.
 //!
-//! [`Blocks::open`] reads the file from end to end once, checks every checksum, and keeps the first
-//! key and the place of each block, about a thousandth of the file. A lookup reads the one block
-//! its key can be in and checks that block's checksum again, so what rots later is seen too.
+//! [`Blocks::open`] reads the entire file once, checks every checksum, and stores the first key and the place of each
+//! block, about a thousandth of the file. A lookup reads the one block that can contain the key and checks its checksum
+//! again, so later damage is detected too.
 
 use super::checkpoint::{BLOCK, Broken, Head, Reader, entry_at};
 use super::{Lsn, Pair};
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Where a block lies, and what it begins with.
+/// The place of a block, and its first key.
 #[derive(Debug, Clone)]
 pub(super) struct Span {
     /// Its first key.
@@ -24,7 +24,7 @@ pub(super) struct Span {
     pub(super) crc: u32,
 }
 
-/// A whole checkpoint.
+/// A complete, verified checkpoint.
 #[derive(Debug)]
 pub(super) struct Blocks {
     path: PathBuf,
@@ -35,12 +35,12 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Opens the checkpoint in `path` that reaches to `lsn`, if all of it is good.
+    /// Opens the checkpoint in `path` of commit `lsn` and verifies all of it.
     pub(super) fn open(path: &Path, lsn: u64) -> Result<Self, Broken> {
         Self::check(path, Reader::open_file(path, lsn)?)
     }
 
-    /// Opens the checkpoint in `path`, whatever commit it reaches to, if all of it is good.
+    /// Opens the checkpoint in `path`, of any commit, and verifies all of it.
     pub(super) fn open_any(path: &Path) -> Result<Self, Broken> {
         Self::check(path, Reader::open_any(path)?)
     }
@@ -66,7 +66,7 @@ impl Blocks {
         })
     }
 
-    /// What the checkpoint says of itself.
+    /// The header.
     pub(super) fn head(&self) -> Head {
         self.head
     }
@@ -76,7 +76,7 @@ impl Blocks {
         self.bytes
     }
 
-    /// Reads it from the first entry on.
+    /// Returns a reader of all entries.
     pub(super) fn reader(&self) -> Result<Reader, Broken> {
         Reader::open_file(&self.path, self.head.lsn.0)
     }
@@ -86,7 +86,7 @@ impl Blocks {
         self.head.lsn
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Broken> {
         let mut rows = self.from(key)?;
         Ok(rows
@@ -95,7 +95,7 @@ impl Blocks {
             .map(|(_, value)| value))
     }
 
-    /// The entries with `from <= key`, ascending.
+    /// Iterates over the entries with `from <= key`, ascending.
     pub(super) fn from(&self, from: &[u8]) -> Result<Rows<'_>, Broken> {
         let behind = self.spans.partition_point(|span| *span.first <= *from);
         let mut rows = Rows {
@@ -152,7 +152,7 @@ impl Rows<'_> {
         Ok(Some((self.block[key].to_vec(), self.block[value].to_vec())))
     }
 
-    /// Passes over the entries before `from` of the first block; behind that there are none.
+    /// Skips the entries before `from`, all of which are in the first block.
     fn skip_to(&mut self, from: &[u8]) -> Result<(), Broken> {
         let Some(span) = self.blocks.spans.get(self.next) else {
             return Ok(());
@@ -172,7 +172,7 @@ impl Rows<'_> {
     fn entry(&self) -> Result<(std::ops::Range<usize>, std::ops::Range<usize>), Broken> {
         entry_at(&self.block, self.at).ok_or_else(|| Broken {
             offset: self.blocks.spans[self.next - 1].offset,
-            detail: "an entry makes no sense".to_owned(),
+            detail: "an entry is malformed".to_owned(),
         })
     }
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rots_after_the_opening_is_seen() {
+    fn damage_after_opening_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path(), 1000);
         let blocks = Blocks::open(&path, 9).unwrap();

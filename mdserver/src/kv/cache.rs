@@ -1,7 +1,7 @@
-//! Values read from the index lately, and keys found to be absent.
+//! A cache of values recently read from the index, and of keys found to be absent.
 //!
-//! What the index answers costs a page of sled's, which is read and taken apart; what is here costs a
-//! look. So the most of the memory that is set aside for metadata goes here, and little to sled.
+//! A read from the index reads and decodes a page of sled's; a hit here costs one lookup. So most of the cache memory
+//! for metadata goes here, and little to sled.
 
 use foldhash::fast::RandomState;
 use quick_cache::Weighter;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Memory an entry costs beyond its bytes, roughly: two allocations, a slot and its place in a table.
 const ENTRY: usize = 96;
 
-/// Bytes of a usual entry: from it the cache knows how many entries to expect.
+/// Bytes of a typical entry, from which the number of entries to expect is computed.
 const USUAL: usize = 256;
 
 type Key = Box<[u8]>;
@@ -31,7 +31,7 @@ impl Weighter<Key, Value> for Bytes {
 pub(super) struct ReadCache(Cache<Key, Value, Bytes, RandomState>);
 
 impl ReadCache {
-    /// A cache of about `bytes`.
+    /// Creates a cache of about `bytes`.
     pub(super) fn new(bytes: usize) -> Self {
         Self(Cache::with(
             bytes / USUAL,
@@ -42,23 +42,23 @@ impl ReadCache {
         ))
     }
 
-    /// What was remembered of `key`.
+    /// Returns the cached value of `key`; `Some(None)` if it is cached as absent.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let value = self.0.get(key)?;
         Some(value.map(|value| value.to_vec()))
     }
 
-    /// Remembers a value, or that there is none.
+    /// Caches a value, or that there is none.
     pub(super) fn insert(&self, key: &[u8], value: Option<&[u8]>) {
         self.0.insert(key.into(), value.map(Into::into));
     }
 
-    /// Forgets a key.
+    /// Removes a key from the cache.
     pub(super) fn remove(&self, key: &[u8]) {
         self.0.remove(key);
     }
 
-    /// Forgets everything.
+    /// Empties the cache.
     pub(super) fn clear(&self) {
         self.0.clear();
     }
@@ -69,15 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_rest_goes() {
+    fn used_entries_stay_and_others_are_evicted() {
         let cache = ReadCache::new(64 << 10);
         cache.insert(b"used", Some(b"1"));
         for i in 0..10_000u32 {
             cache.insert(&i.to_le_bytes(), Some(&[0; 10]));
             assert_eq!(cache.get(b"used"), Some(Some(b"1".to_vec())));
         }
-        let kept = (0..10_000u32).filter(|i| cache.get(&i.to_le_bytes()).is_some());
-        assert!((1..=(64 << 10) / ENTRY).contains(&kept.count()));
+        let cached = (0..10_000u32).filter(|i| cache.get(&i.to_le_bytes()).is_some());
+        assert!((1..=(64 << 10) / ENTRY).contains(&cached.count()));
         assert!(cache.0.weight() <= 64 << 10);
         cache.insert(b"absent", None);
         assert_eq!(cache.get(b"absent"), Some(None));

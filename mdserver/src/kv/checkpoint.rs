@@ -1,9 +1,8 @@
-//! Checkpoints: the whole map up to one commit, in one portable file.
+//! Checkpoints: the entire map up to one commit, in one portable file.
 //!
-//! A checkpoint is written under a temporary name, synced, renamed, and the directory is synced, so
-//! a file with a checkpoint's name is whole unless something damaged it later. Entries stand in
-//! ascending order in blocks with checksums; the footer counts them. `docs/formats/journal.md` draws
-//! the bytes.
+//! A checkpoint is written under a temporary name, synced, renamed, and the directory is synced, so a file with a
+//! checkpoint's name is complete unless it was damaged later. Entries are in ascending order in blocks with checksums;
+//! the footer counts them. `docs/formats/journal.md` specifies the format.
 
 use super::blocks::Span;
 use super::disk::{CHECKPOINT_TEMP, Ground, Id, checkpoint_name, le32, le64, remove, sync_dir};
@@ -23,19 +22,19 @@ pub(super) const HEADER: usize = 64;
 pub(super) const BLOCK: usize = 24;
 const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"SBLK");
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"SEND");
-/// A block is closed when it holds this many bytes: few, for a lookup reads a whole one.
+/// A block is closed when it holds this many bytes: few, because a lookup reads an entire block.
 const BLOCK_BYTES: usize = 16 << 10;
 /// No block is longer: a block's bytes, and one entry more.
 const MAX_BLOCK: usize = super::MAX_BATCH + BLOCK_BYTES;
 
-/// What a checkpoint says of itself.
+/// The header of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// The store it belongs to.
     pub(super) store: Id,
     /// The last commit it holds.
     pub(super) lsn: Lsn,
-    /// The journal file that holds the commit behind it.
+    /// The journal file that holds the commit after it.
     pub(super) journal: u64,
 }
 
@@ -85,7 +84,7 @@ fn words(words: [u32; 5]) -> [u8; BLOCK] {
     bytes
 }
 
-/// A block's header, when it is a good one.
+/// A valid header of a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockHead {
     pub(super) entries: u32,
@@ -111,7 +110,7 @@ impl BlockHead {
     }
 }
 
-/// The entry at `at` of a block: where its key and its value lie.
+/// Returns the ranges of the key and the value of the entry at `at` of a block.
 pub(super) fn entry_at(block: &[u8], at: usize) -> Option<(Range<usize>, Range<usize>)> {
     let lengths = block.get(at..at + 8)?;
     let key = at + 8..at + 8 + le32(lengths, 0) as usize;
@@ -177,13 +176,13 @@ impl Writer {
         }
     }
 
-    /// Makes the checkpoint whole, durable and known by its name; answers its length.
+    /// Completes the checkpoint, makes it durable and gives it its name; returns its length.
     pub(super) fn finish(self) -> Result<u64, KvError> {
         let name = checkpoint_name(self.head.lsn.0);
         self.finish_as(&name)
     }
 
-    /// Makes the checkpoint whole, durable and known as `name`; answers its length.
+    /// Completes the checkpoint, makes it durable and names it `name`; returns its length.
     pub(super) fn finish_as(mut self, name: &str) -> Result<u64, KvError> {
         self.end_block()?;
         let (low, high) = (self.entries as u32, (self.entries >> 32) as u32);
@@ -223,23 +222,23 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // After `finish` the name is gone, and this does nothing.
+        // After `finish` the temporary name no longer exists, and this does nothing.
         if let Err(error) = remove(&self.temp) {
-            tracing::warn!(%error, "an unfinished checkpoint is left");
+            tracing::warn!(%error, "an unfinished checkpoint could not be removed");
         }
     }
 }
 
-/// Why a checkpoint cannot be read on.
+/// Damage that ends the reading of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
     /// Where, in bytes.
     pub(super) offset: u64,
-    /// What is wrong, in words.
+    /// A description of the damage.
     pub(super) detail: String,
 }
 
-/// A key with its value, where they lie in a block.
+/// A key with its value, borrowed from a block.
 type Entry<'a> = (&'a [u8], &'a [u8]);
 
 /// A checkpoint being read.
@@ -259,12 +258,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Opens the checkpoint that reaches to `lsn`.
+    /// Opens the checkpoint of commit `lsn`.
     pub(super) fn open(dir: &Path, lsn: u64) -> Result<Self, Broken> {
         Self::open_file(&dir.join(checkpoint_name(lsn)), lsn)
     }
 
-    /// Opens the checkpoint in `path` that reaches to `lsn`.
+    /// Opens the checkpoint in `path`, which must be of commit `lsn`.
     pub(super) fn open_file(path: &Path, lsn: u64) -> Result<Self, Broken> {
         let reader = Self::open_any(path)?;
         if reader.head.lsn.0 == lsn {
@@ -276,7 +275,7 @@ impl Reader {
         })
     }
 
-    /// Opens the checkpoint in `path`, whatever commit it reaches to.
+    /// Opens the checkpoint in `path`, of any commit.
     pub(super) fn open_any(path: &Path) -> Result<Self, Broken> {
         let broken = |detail: String| Broken { offset: 0, detail };
         let mut file = File::open(path).map_err(|error| broken(error.to_string()))?;
@@ -299,13 +298,13 @@ impl Reader {
         })
     }
 
-    /// Passes over the next block and answers where it lies; `None` behind the footer.
+    /// Reads the next block and returns its place; `None` after the footer.
     pub(super) fn span(&mut self) -> Result<Option<Span>, Broken> {
         if self.ended || !self.next_block()? {
             return Ok(None);
         }
         let first = entry_at(&self.block, 0);
-        let (key, _) = first.ok_or_else(|| self.broken("an entry makes no sense"))?;
+        let (key, _) = first.ok_or_else(|| self.broken("an entry is malformed"))?;
         self.left = 0;
         Ok(Some(Span {
             first: self.block[key].into(),
@@ -320,7 +319,7 @@ impl Reader {
         (self.head, self.offset, self.file)
     }
 
-    /// What the checkpoint says of itself.
+    /// The header.
     pub(super) fn head(&self) -> Head {
         self.head
     }
@@ -339,7 +338,7 @@ impl Reader {
             }
         }
         let entry = entry_at(&self.block, self.at);
-        let (key, value) = entry.ok_or_else(|| self.broken("an entry makes no sense"))?;
+        let (key, value) = entry.ok_or_else(|| self.broken("an entry is malformed"))?;
         self.left -= 1;
         self.at = value.end;
         if self.block[key.clone()] <= *self.last {
@@ -350,7 +349,7 @@ impl Reader {
         Ok(Some((&self.block[key], &self.block[value])))
     }
 
-    /// Reads the next block; false at the footer.
+    /// Reads the next block; false at the footer, which is checked.
     fn next_block(&mut self) -> Result<bool, Broken> {
         let mut header = [0; BLOCK];
         self.read(|file| file.read_exact(&mut header))?;
@@ -361,7 +360,7 @@ impl Reader {
             return self.footer(&header).map(|()| false);
         }
         let head = BlockHead::decode(&header).filter(|head| head.number == self.blocks);
-        let head = head.ok_or_else(|| self.broken("a block is not the one that should be here"))?;
+        let head = head.ok_or_else(|| self.broken("a block is malformed or out of sequence"))?;
         let mut block = std::mem::take(&mut self.block);
         block.resize(head.len, 0);
         self.read(|file| file.read_exact(&mut block))?;
@@ -380,14 +379,14 @@ impl Reader {
 
     fn footer(&mut self, footer: &[u8; BLOCK]) -> Result<(), Broken> {
         if le32(footer, 4) != self.blocks || le64(footer, 8) != self.entries {
-            return Err(self.broken("the footer counts other entries than there are"));
+            return Err(self.broken("the footer's counts of blocks and entries are wrong"));
         }
         self.offset += BLOCK as u64;
         self.ended = true;
-        let mut behind = [0];
-        match self.file.read(&mut behind) {
+        let mut after = [0];
+        match self.file.read(&mut after) {
             Ok(0) => Ok(()),
-            Ok(_) => Err(self.broken("there are bytes behind the footer")),
+            Ok(_) => Err(self.broken("bytes follow the footer")),
             Err(error) => Err(self.broken(&error.to_string())),
         }
     }

@@ -1,4 +1,4 @@
-//! What every [`MetaKv`] must do. Each implementation runs all of it.
+//! The conformance suite of [`MetaKv`]. Each implementation runs all of it.
 
 use super::{Batch, KvError, Lsn, MAX_KEY, MemoryKv, MetaKv, Pair};
 use proptest::prelude::*;
@@ -8,12 +8,12 @@ use std::thread;
 
 /// Runs the suite; `open` makes a new, empty store.
 pub(super) fn run(open: &dyn Fn() -> Arc<dyn MetaKv>) {
-    values_come_back(open());
+    values_round_trip(open());
     batches_are_atomic_and_ordered(open());
     scans_are_ascending_bounded_and_limited(open());
     wrong_batches_are_refused(open());
     numbers_ascend_and_sync_reaches_them(open());
-    a_closed_store_says_so(open());
+    a_closed_store_fails(open());
     readers_never_see_half_a_batch(open());
     random_batches_agree_with_a_map(open);
 }
@@ -30,7 +30,7 @@ fn pairs(of: &[(&str, &str)]) -> Vec<Pair> {
         .collect()
 }
 
-fn values_come_back(kv: Arc<dyn MetaKv>) {
+fn values_round_trip(kv: Arc<dyn MetaKv>) {
     assert_eq!(kv.get(b"a").unwrap(), None);
     put(&*kv, "a", "1");
     assert_eq!(kv.get(b"a").unwrap(), Some(b"1".to_vec()));
@@ -122,7 +122,7 @@ fn numbers_ascend_and_sync_reaches_them(kv: Arc<dyn MetaKv>) {
     assert_eq!(kv.synced(), Lsn(6));
 }
 
-fn a_closed_store_says_so(kv: Arc<dyn MetaKv>) {
+fn a_closed_store_fails(kv: Arc<dyn MetaKv>) {
     put(&*kv, "a", "1");
     kv.close().unwrap();
     kv.close().unwrap();
@@ -192,8 +192,8 @@ pub(super) fn batches() -> impl Strategy<Value = Batch> {
     })
 }
 
-/// The batch, saying of each key that it puts and the model has not that it is new.
-pub(super) fn knowing(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Batch {
+/// Marks as new each put of a key that the model does not have.
+pub(super) fn mark_new(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Batch {
     let mut there: BTreeSet<_> = model.keys().cloned().collect();
     let new = batch.puts.iter().enumerate();
     batch.new = new
@@ -222,7 +222,7 @@ fn random_batches_agree_with_a_map(open: &dyn Fn() -> Arc<dyn MetaKv>) {
         let kv = open();
         let mut model = BTreeMap::new();
         for (batch, then) in steps {
-            let batch = knowing(batch, &model);
+            let batch = mark_new(batch, &model);
             apply(&mut model, &batch);
             kv.commit(batch).unwrap();
             match then {

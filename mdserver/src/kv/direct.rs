@@ -1,7 +1,7 @@
-//! Reads the truth itself: the checkpoint with the journal's changes over it.
+//! Reads the authoritative state directly: the checkpoint overlaid with the journal's changes.
 //!
-//! So the store answers while nothing is known of the index: from a start, or from a failure of the
-//! index, until every entry of it was compared. What sled's files hold is seen by nobody before.
+//! The store answers from here after a start, and after a failure of the index, until every entry of the index was
+//! compared. Before that no reader sees the contents of sled's files.
 
 use super::Lsn;
 use super::blocks::{self, Blocks};
@@ -16,24 +16,24 @@ use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The truth, as it stood at one commit.
+/// The authoritative state as of one commit.
 #[derive(Debug, Clone)]
 pub(super) struct Direct {
-    /// The checkpoint; none in a store that had none yet.
+    /// The checkpoint; `None` in a new store.
     pub(super) checkpoint: Option<Arc<Blocks>>,
-    /// What the journal changed behind it.
+    /// The journal's changes after it.
     pub(super) changes: Changes,
     /// The last commit.
     pub(super) last: Lsn,
-    /// The index knows better about keys whose truth is not newer than this commit: commits are lost
-    /// and the loss is accepted.
+    /// After an accepted loss of commits: the index's value of a key takes precedence if the key's last known change is
+    /// not after this commit.
     pub(super) salvage: Option<Lsn>,
-    /// There was no store before.
+    /// No store existed before.
     pub(super) new: bool,
 }
 
 impl Direct {
-    /// The commit the checkpoint reaches to.
+    /// The last commit in the checkpoint.
     pub(super) fn checkpoint_lsn(&self) -> Lsn {
         self.checkpoint
             .as_ref()
@@ -48,7 +48,7 @@ impl Direct {
         ))
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         if let Some((_, value)) = self.changes.overlay.get(key) {
             return Ok(value.clone());
@@ -59,7 +59,7 @@ impl Direct {
         blocks.get(key).map_err(|broken| self.fault(&broken))
     }
 
-    /// The entries with `from <= key < to`, ascending; `from < to`.
+    /// Iterates over the entries with `from <= key < to`, ascending; `from < to`.
     pub(super) fn range(&self, from: &[u8], to: &[u8]) -> Result<Rows<'_>, Fault> {
         let range = (Bound::Included(from), Bound::Excluded(to));
         let stored = self.checkpoint.as_ref().map(|blocks| blocks.from(from));
@@ -107,7 +107,7 @@ impl Rows<'_> {
                 (None, None) => return Ok(None),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (Some((key, _)), Some((newer, _))) => key.cmp(newer),
+                (Some((key, _)), Some((overlay_key, _))) => key.cmp(overlay_key),
             };
             let old = self.head.take_if(|_| order.is_le());
             if order.is_le() {

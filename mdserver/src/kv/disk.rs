@@ -1,8 +1,8 @@
-//! The seam under the store: the few system calls whose failure matters, the names of its files,
-//! and the identity of machine boot and store.
+//! The operating-system interface of the store: the few system calls whose failure matters, the names of its files, and
+//! the ids of machine boot and store.
 //!
-//! Tests put a disk under the store that is full or fails to sync ([`Disk`]). sled brings its own
-//! file handling and does not pass here; what it loses is rebuilt.
+//! Tests replace [`Disk`] by one that is full or fails to sync. sled does its own file I/O and does not use this
+//! module; data that it loses is rebuilt.
 
 use super::KvError;
 use nix::errno::Errno;
@@ -20,8 +20,7 @@ pub(super) trait Disk: Send + Sync + Debug {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts the file to `len` bytes.
     fn truncate(&self, file: &File, len: u64) -> io::Result<()>;
-    /// Sets blocks aside for `len` bytes from `offset`, where the file system can; the file's length
-    /// stays.
+    /// Preallocates blocks for `len` bytes from `offset`, if the file system can; the file's length does not change.
     fn reserve(&self, file: &File, offset: u64, len: u64) -> io::Result<()>;
     /// `fdatasync`.
     fn sync_data(&self, file: &File) -> io::Result<()>;
@@ -29,7 +28,7 @@ pub(super) trait Disk: Send + Sync + Debug {
     fn free(&self, dir: &Path) -> io::Result<u64>;
 }
 
-/// The disk as it is.
+/// The real disk.
 #[derive(Debug)]
 pub(super) struct RealDisk;
 
@@ -61,21 +60,21 @@ impl Disk for RealDisk {
     }
 }
 
-/// Sixteen bytes that tell one store, or one boot of a machine, from another.
+/// The unique id of a store, or of one boot of a machine.
 pub(super) type Id = [u8; 16];
 
-/// What the store stands on: replaced in tests.
+/// The store's environment, which tests replace.
 #[derive(Debug, Clone)]
 pub(super) struct Ground {
     /// System calls.
     pub(super) disk: Arc<dyn Disk>,
-    /// This boot of the machine; `None` when it cannot be known. Files written during the same
-    /// boot cannot have lost what was written, synced or not.
+    /// The id of this boot of the machine; `None` if unknown. Files written during the same boot cannot have lost data,
+    /// synced or not.
     pub(super) boot: Option<Id>,
 }
 
 impl Ground {
-    /// The machine as it is.
+    /// The real machine.
     pub(super) fn real() -> Self {
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self {
@@ -116,7 +115,7 @@ pub(super) fn checkpoint_name(lsn: u64) -> String {
     format!("checkpoint-{lsn:020}")
 }
 
-/// The name a checkpoint has until it is whole.
+/// The name of a checkpoint until it is complete.
 pub(super) const CHECKPOINT_TEMP: &str = "checkpoint.tmp";
 
 /// The numbers of the files in `dir` named `<prefix>-<20 digits>`, ascending.
@@ -143,7 +142,7 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), KvError> {
     sync.map_err(|error| KvError::io("sync", dir, &error))
 }
 
-/// Removes a file; one that is not there is no error.
+/// Removes a file; a missing file is no error.
 pub(super) fn remove(path: &Path) -> Result<(), KvError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -153,25 +152,25 @@ pub(super) fn remove(path: &Path) -> Result<(), KvError> {
     }
 }
 
-/// Moves a file or directory aside to the first free name `<to>-<n>` in `dir`.
+/// Renames a file or directory to the first free name `<to>-<n>` in `dir`.
 pub(super) fn set_aside(dir: &Path, name: &str, to: &str) -> Result<PathBuf, KvError> {
     let free = (1u64..)
         .map(|n| dir.join(format!("{to}-{n}")))
         .find(|path| !path.exists());
     let target = free.unwrap_or_else(|| dir.join(to));
     let source = dir.join(name);
-    fs::rename(&source, &target).map_err(|error| KvError::io("set aside", &source, &error))?;
+    fs::rename(&source, &target).map_err(|error| KvError::io("rename", &source, &error))?;
     Ok(target)
 }
 
-/// Reads a little-endian `u32`; the caller has checked that it is there.
+/// Reads a little-endian `u32`; the caller has checked the length.
 pub(super) fn le32(bytes: &[u8], at: usize) -> u32 {
     let mut raw = [0; 4];
     raw.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(raw)
 }
 
-/// Reads a little-endian `u64`; the caller has checked that it is there.
+/// Reads a little-endian `u64`; the caller has checked the length.
 pub(super) fn le64(bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&bytes[at..at + 8]);

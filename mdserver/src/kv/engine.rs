@@ -1,14 +1,12 @@
-//! What [`super::LocalKv`] does with a request, and how it ends. The work of its threads is in
-//! `housekeeping`.
+//! How [`super::LocalKv`] handles a request, and how it is closed. The work of its threads is in `housekeeping`.
 //!
-//! Locks, in the order they may be taken: spare, journal, base, tables, the cache in the tables. A
-//! commit holds the journal's lock from the number to the visibility of its batch, so commits become
-//! visible in the order of their numbers.
+//! Lock order: spare, journal, base, tables, the cache in the tables. A commit holds the journal's lock from taking its
+//! number until its batch is visible, so commits become visible in the order of their numbers.
 
 use super::base::Base;
 use super::disk::{Ground, Id};
 use super::frame::Draft;
-use super::housekeeping::{Kept, SEAL_BYTES};
+use super::housekeeping::{Checkpoints, SEAL_BYTES};
 use super::index::Fault;
 use super::journal::{Journal, JournalFile};
 use super::local::KvOptions;
@@ -19,7 +17,6 @@ use super::signals::Signals;
 use super::start::Started;
 use super::sync::GroupSync;
 use super::{Batch, BeforeCheckpoint, KvError, Lsn, Pair, Recovery};
-use crate::brief;
 use nix::fcntl::Flock;
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
@@ -27,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Commits wait when this much is pending. What of the sealed table is in the index already does not count,
-/// but is in memory as long as the rest of it: the tables take twice this at most.
+/// Commits wait while more than this is pending. The part of the sealed table that is already in the index does not
+/// count, but stays in memory as long as the rest of it: the tables take at most twice this.
 const PENDING_LIMIT: usize = 64 << 20;
 
 /// See [`super::MetaKv::before_checkpoint`].
@@ -42,7 +39,7 @@ impl From<BeforeCheckpoint> for Hook {
 }
 
 impl Hook {
-    /// Does it, before the checkpoint of `lsn`.
+    /// Runs the callback, before the checkpoint of `lsn`.
     pub(super) fn run(&self, lsn: Lsn) {
         (self.0)(lsn);
     }
@@ -64,23 +61,23 @@ pub(super) struct Engine {
     pub(super) store: Id,
     pub(super) journal: Mutex<Journal>,
     pub(super) group: GroupSync,
-    /// Held while a journal file is made in advance.
+    /// Held while a journal file is created in advance.
     pub(super) spare: Mutex<()>,
     pub(super) base: RwLock<Base>,
-    /// The base is the index, for a look without its lock.
+    /// True if the base is the index; read without the base's lock.
     pub(super) indexed: AtomicBool,
     pub(super) tables: RwLock<Tables>,
     pub(super) moving: Moving,
-    /// The size of what the tables have and the index has not, for a look without their lock.
+    /// Bytes in the tables that are not in the index; read without the tables' lock.
     pub(super) pending: AtomicUsize,
-    /// How much was appended to the journal, for a look without its lock.
+    /// Bytes appended to the journal; read without the journal's lock.
     pub(super) appended: AtomicU64,
-    /// How far the sealed table is in the index.
+    /// The last key of the sealed table that is in the index.
     pub(super) moved: Mutex<Option<Vec<u8>>>,
-    pub(super) kept: Mutex<Kept>,
-    /// What opening the store found and did, complete once the index was compared.
+    pub(super) checkpoints: Mutex<Checkpoints>,
+    /// The report on opening the store, complete once the index is compared.
     pub(super) recovery: Mutex<Recovery>,
-    /// What the journal told when the store was opened, until nobody needs it any more.
+    /// The changes read from the journal when the store was opened, until `forget_changes`.
     pub(super) changes: Mutex<Option<Changes>>,
     pub(super) before_checkpoint: Mutex<Option<Hook>>,
     lock: Mutex<Option<Flock<File>>>,
@@ -94,7 +91,7 @@ impl Engine {
         let cache = usize::try_from(options.read_cache()).unwrap_or(usize::MAX);
         let pending = started.memtable.bytes();
         let (newest, newest_bytes) = started.checkpoint;
-        let kept = Kept {
+        let checkpoints = Checkpoints {
             newest,
             newest_bytes,
             previous: started.previous,
@@ -102,7 +99,7 @@ impl Engine {
         };
         let tables = Tables::new(started.memtable, last, cache);
         let signals = Signals::default();
-        let (due, overdue) = kept.next(options.journal_limit);
+        let (due, overdue) = checkpoints.next(options.journal_limit);
         let there = started.journal_bytes;
         signals.set_checkpoint_at(due.saturating_sub(there), overdue.saturating_sub(there));
         Self {
@@ -122,7 +119,7 @@ impl Engine {
             pending: AtomicUsize::new(pending),
             appended: AtomicU64::new(0),
             moved: Mutex::default(),
-            kept: Mutex::new(kept),
+            checkpoints: Mutex::new(checkpoints),
             changes: Mutex::new(Some(started.changes)),
             before_checkpoint: Mutex::default(),
             lock: Mutex::new(Some(started.lock)),
@@ -130,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// An error once the store is closed.
+    /// Fails once the store is closed.
     pub(super) fn check_open(&self) -> Result<(), KvError> {
         if self.is_closed() {
             Err(KvError::Closed)
@@ -139,17 +136,17 @@ impl Engine {
         }
     }
 
-    /// How much was appended to the journal since the store was opened.
+    /// Bytes appended to the journal since the store was opened.
     pub(super) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Relaxed)
     }
 
-    /// True when the store is being closed.
+    /// True if the store is being closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Closes the store to requests; false when it was closed already.
+    /// Closes the store to requests; false if it was closed already.
     pub(super) fn begin_close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
@@ -161,16 +158,16 @@ impl Engine {
         }
         loop {
             let changes = {
-                let tables = brief::read(&self.tables);
+                let tables = self.tables.read();
                 if let Some(value) = tables.get(key) {
                     return Ok(value);
                 }
                 tables.changes()
             };
-            // Not remembered: this is as quick as that.
+            // Not put into the cache: the filter is as fast as the cache.
             if self.base.read().surely_lacks(key) {
-                // What lies under the tables may have changed over, and what it had be in them.
-                if brief::read(&self.tables).changes() == changes {
+                // The base may have been replaced meanwhile, and its rows may have moved into the tables.
+                if self.tables.read().changes() == changes {
                     return Ok(None);
                 }
                 continue;
@@ -195,10 +192,10 @@ impl Engine {
         self.check_open()?;
         self.wait_for_room()?;
         let mut draft = Draft::record(&batch);
-        let mut journal = brief::lock(&self.journal);
+        let mut journal = self.journal.lock();
         let lsn = journal.append(&mut draft, self.group.synced())?;
         let pending = {
-            let mut tables = brief::write(&self.tables);
+            let mut tables = self.tables.write();
             tables.commit(batch, lsn);
             tables.pending()
         };
@@ -215,8 +212,7 @@ impl Engine {
         Ok(lsn)
     }
 
-    /// Holds a commit back while the index or the checkpoints are far behind, and refuses it when they
-    /// cannot catch up.
+    /// Blocks while the index or the checkpoints are far behind, and fails if they cannot catch up.
     pub(super) fn wait_for_room(&self) -> Result<(), KvError> {
         let pending = || self.pending.load(Ordering::Relaxed) > PENDING_LIMIT;
         let overdue = || self.appended.load(Ordering::Relaxed) > self.signals.overdue_at();
@@ -239,8 +235,7 @@ impl Engine {
         self.group.synced()
     }
 
-    /// Runs `f` on what lies under the tables; when that fails, waits for its repair and tries once
-    /// more.
+    /// Runs `f` on the base; if that fails, waits for its repair and tries once more.
     fn with_base<T>(&self, f: impl Fn(&Base) -> Result<T, Fault>) -> Result<T, KvError> {
         let mut tried = false;
         loop {
@@ -255,12 +250,12 @@ impl Engine {
         }
     }
 
-    /// True when the index was compared and is read.
+    /// True if the index is compared and in use.
     pub(super) fn is_indexed(&self) -> bool {
         self.indexed.load(Ordering::Acquire)
     }
 
-    /// Waits until it is, and answers all that is known of the opening of the store.
+    /// Waits until the index is in use, and returns the complete report on opening the store.
     pub(super) fn settled(&self) -> Result<Recovery, KvError> {
         self.signals.wait_until(|stuck| {
             let failed = stuck.comparing.clone().map(Err);
@@ -273,7 +268,7 @@ impl Engine {
         Ok(self.recovery.lock().clone())
     }
 
-    /// Makes the next journal file, unless it is there.
+    /// Creates the next journal file, unless it exists.
     pub(super) fn make_spare(&self) -> Result<(), KvError> {
         let _one_at_a_time = self.spare.lock();
         let Some(number) = self.journal.lock().lacks() else {
@@ -292,13 +287,13 @@ impl Engine {
         result
     }
 
-    /// True between the wish for a new journal file and its coming.
+    /// True between the request for a new journal file and its creation.
     #[cfg(test)]
     pub(super) fn spare_is_coming(&self) -> bool {
         self.journal.lock().spare_is_coming()
     }
 
-    /// Runs `f` while nothing is written to the journal: what a kill would leave stands still.
+    /// Runs `f` while nothing is written to the journal, so that the files do not change.
     #[cfg(test)]
     pub(super) fn stopped<T>(&self, f: impl FnOnce() -> T) -> T {
         let _spare = self.spare.lock();
@@ -317,7 +312,7 @@ impl Engine {
             .replace(super::memtable::Memtable::default());
     }
 
-    /// The last steps of closing: everything to disk, the closing frame, the lock. The threads have
+    /// The last steps of closing: syncs everything, writes the closing frame, releases the lock. The threads have
     /// ended.
     pub(super) fn end(&self) -> Result<(), KvError> {
         let result = self.settle();
@@ -329,7 +324,7 @@ impl Engine {
             let file = match closed {
                 Ok(file) => file,
                 Err(error @ KvError::NoSpace { .. }) => {
-                    tracing::warn!(%error, "everything is on disk, but not marked as closed");
+                    tracing::warn!(%error, "everything is on disk, but the store is not marked as closed");
                     return Ok(());
                 }
                 Err(error) => return Err(error),

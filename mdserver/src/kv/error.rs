@@ -1,4 +1,4 @@
-//! [`KvError`]: what can go wrong in the store, and [`Damage`]: which piece of the truth is bad.
+//! [`KvError`]: the errors of the store, and [`Damage`]: a damaged place of a checkpoint or of the journal.
 
 use super::Lsn;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Why an operation of the store failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KvError {
-    /// The disk is full; nothing of the batch is visible, and a retry may help later.
+    /// The disk is full; nothing of the batch is visible, and a later retry may succeed.
     #[error("no space left for {}", path.display())]
     NoSpace {
         /// The file that could not grow.
@@ -17,11 +17,11 @@ pub enum KvError {
     /// The operating system refused a request.
     #[error("cannot {action} {}: {detail}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error text.
         detail: String,
     },
     /// Another process has the directory open.
@@ -30,12 +30,12 @@ pub enum KvError {
         /// The directory.
         path: PathBuf,
     },
-    /// Acknowledged records are unreadable; the store opens only when told to accept the loss.
+    /// Acknowledged records are unreadable; the store opens only if the loss is accepted.
     #[error("the metadata in {} is damaged and does not open unless the loss is accepted (--accept-loss): {}", path.display(), listed(damage))]
     Damaged {
         /// The directory.
         path: PathBuf,
-        /// Every damage that was found.
+        /// All damage that was found.
         damage: Vec<Damage>,
     },
     /// A sync of the journal failed before, so nothing written since can be trusted to be on disk.
@@ -43,13 +43,13 @@ pub enum KvError {
     Poisoned {
         /// The journal file.
         path: PathBuf,
-        /// The system's words at the first failure.
+        /// The system's error text at the first failure.
         detail: String,
     },
-    /// The index fails for the moment; it is being rebuilt from checkpoint and journal.
+    /// The index has failed; it is being rebuilt from checkpoint and journal.
     #[error("the index fails and is being rebuilt: {detail}")]
     Index {
-        /// What sled said.
+        /// sled's error text.
         detail: String,
     },
     /// The request itself is wrong.
@@ -61,7 +61,7 @@ pub enum KvError {
 }
 
 impl KvError {
-    /// Turns an I/O error into the fitting kind.
+    /// Converts an I/O error to the fitting kind.
     pub(super) fn io(action: &'static str, path: &Path, error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace {
@@ -75,28 +75,28 @@ impl KvError {
         }
     }
 
-    /// True when the same request may succeed later without a restart.
+    /// True if the same request may succeed later without a restart.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::Index { .. })
     }
 }
 
-/// One place of checkpoint or journal that cannot be read, and what that takes away.
+/// One unreadable place of checkpoint or journal, and what is lost with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file, relative to the store's directory.
     pub file: PathBuf,
     /// Where in the file the damage begins, in bytes.
     pub offset: u64,
-    /// The first and last commit that is gone, as far as known.
+    /// The first and the last lost commit, as far as known.
     pub lost: Option<(Lsn, Lsn)>,
-    /// Keys those commits named, where they can still be read.
+    /// Keys that those commits changed, as far as they can still be read.
     pub keys: Vec<Vec<u8>>,
-    /// What is wrong, in words.
+    /// A description of the damage.
     pub detail: String,
 }
 
-/// What is said of a file of a format this program does not read.
+/// The error text for a file of a format that this program does not read.
 pub(super) fn other_version(found: u32, known: u32) -> String {
     format!(
         "format version {found}; this program reads {known}: start the slabfs that wrote it, and copy the data out and into a new data directory (nothing was changed)"
@@ -121,7 +121,7 @@ impl fmt::Display for Damage {
             None => {}
         }
         if !self.keys.is_empty() {
-            write!(f, "; it told of:")?;
+            write!(f, "; it changed:")?;
             for (at, key) in self.keys.iter().take(KEYS_SHOWN).enumerate() {
                 let comma = if at == 0 { "" } else { "," };
                 write!(f, "{comma} {}", crate::keys::describe(key))?;

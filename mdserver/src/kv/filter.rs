@@ -1,22 +1,22 @@
-//! Which keys the index may have, so that it is not asked for what nobody ever put into it.
+//! A Bloom filter of the keys in the index, which avoids lookups of absent keys.
 //!
-//! Each new name is looked for before it is made, and is not there; in sled that costs a page. A Bloom
-//! filter says so from memory, wrongly in one case of some hundred, and then sled is asked. Every key
-//! that goes into the index goes in here before a reader could miss it; keys that leave the index stay.
+//! Each new name is looked up before it is created, and is absent; in sled that lookup costs a page. The Bloom filter
+//! answers from memory. One in about a hundred absent keys is a false positive, which costs a lookup in sled. A key is
+//! added to the filter before it goes into the index; keys removed from the index stay in the filter.
 //!
-//! It grows by parts, each twice the one before. A store through which very many keys went since the
-//! start stops filtering: then sled is asked each time, as without it.
+//! The filter grows by parts, each twice as large as the one before. After very many different keys since the start it
+//! stops filtering: every lookup then goes to sled, as without a filter.
 
 use fastbloom::AtomicBloomFilter;
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Keys the first part is made for.
+/// The number of keys that the first part is sized for.
 const FIRST: usize = 1 << 18;
 /// Parts at most: together for 67 million keys, in 80 MB.
 const PARTS: usize = 8;
-/// How often a part may be wrong.
+/// The false-positive rate of a part.
 const WRONG: f64 = 0.01;
 
 /// The filter.
@@ -26,17 +26,18 @@ pub(super) struct Filter(RwLock<State>);
 #[derive(Debug, Default)]
 struct State {
     parts: Vec<AtomicBloomFilter>,
-    /// Keys that the last part still takes.
+    /// The number of keys that still fit into the last part.
     room: AtomicUsize,
     /// There were too many keys.
     full: bool,
 }
 
 impl Filter {
-    /// Notes a key.
+    /// Adds a key.
     pub(super) fn insert(&self, key: &[u8]) {
         let hash = xxh3_64(key);
-        // Who puts keys in stands back behind those who read, so it does not shut them out for each.
+        // The inserting thread runs at low priority, so it does not take the write lock, which blocks readers, for
+        // each key.
         if self.0.read().take_in(hash) {
             return;
         }
@@ -58,7 +59,7 @@ impl Filter {
         }
     }
 
-    /// False when the key was never noted.
+    /// False if the key was never added.
     pub(super) fn may_have(&self, key: &[u8]) -> bool {
         let state = self.0.read();
         state.full || state.may_have(xxh3_64(key))
@@ -66,7 +67,7 @@ impl Filter {
 }
 
 impl State {
-    /// False if a new part is needed first.
+    /// Adds a hash; false if a new part is needed first.
     fn take_in(&self, hash: u64) -> bool {
         if self.full || self.may_have(hash) {
             return true;

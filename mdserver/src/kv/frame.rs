@@ -1,11 +1,11 @@
-//! One frame of the journal, and the header of a journal file, byte for byte.
+//! The encoding of a journal frame and of the header of a journal file.
 //!
-//! A frame carries its file's number, so that old blocks of a reused disk are never taken for
-//! records. Its header and its payload have separate checksums: a damaged payload still tells its
-//! commit number, its length, and often its keys. Frames start at multiples of eight bytes, which
-//! makes the search for the next good frame behind a bad one quick.
+//! A frame carries its file's number, so that old blocks of a reused disk are never taken for records. Its header and
+//! its payload have separate checksums: with a damaged payload the commit number, the length, and often the keys are
+//! still known. Frames start at multiples of eight bytes, which speeds up the search for the next good frame after a
+//! bad one.
 //!
-//! `docs/formats/journal.md` draws all of it.
+//! `docs/formats/journal.md` specifies the format.
 
 use super::disk::{Id, le32, le64};
 use super::error::other_version;
@@ -21,7 +21,7 @@ pub(super) const ALIGN: usize = 8;
 
 const MAGIC: &[u8; 8] = b"SLABJRNL";
 const VERSION: u32 = 1;
-/// More commits and files than there can ever be: a header that says more is none.
+/// More commits and files than can ever exist: a header with a greater number is invalid.
 const BEYOND: u64 = 1 << 62;
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"SFRM");
 
@@ -30,14 +30,14 @@ const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"SFRM");
 pub(super) struct Header {
     /// Which store the file belongs to.
     pub(super) store: Id,
-    /// The boot during which it was written; zeros when that could not be known.
+    /// The boot during which it was written; zeros if unknown.
     pub(super) boot: Id,
     /// The file's number, as in its name.
     pub(super) number: u64,
 }
 
 impl Header {
-    /// The header's bytes.
+    /// Encodes the header.
     pub(super) fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
@@ -51,7 +51,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header, or says what is wrong with it.
+    /// Decodes a header; the error describes what is wrong.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() < HEADER {
             return Err(format!("the header is cut off after {} bytes", bytes.len()));
@@ -74,14 +74,14 @@ impl Header {
     }
 }
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One commit.
     Record = 1,
     /// All commits up to this frame's number are on disk.
     Synced = 2,
-    /// The journal goes on in the file whose number is the payload.
+    /// The journal continues in the file whose number is the payload.
     Next = 3,
     /// The store was closed.
     Close = 4,
@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-/// A frame's bytes, complete but for the numbers known only when it is written.
+/// An encoded frame, complete except for the numbers that are known only when it is written.
 #[derive(Debug)]
 pub(super) struct Draft {
     bytes: Vec<u8>,
@@ -103,7 +103,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// The frame of a commit. The batch has been checked.
+    /// Encodes a commit. The batch has been checked.
     pub(super) fn record(batch: &Batch) -> Self {
         let mut bytes = Vec::with_capacity(FRAME + batch.bytes() + ALIGN);
         bytes.resize(FRAME, 0);
@@ -122,7 +122,7 @@ impl Draft {
         Self::with_payload(Kind::Record, bytes)
     }
 
-    /// A frame that says commits are synced, or that the store was closed.
+    /// A frame without payload: `Synced` or `Close`.
     pub(super) fn mark(kind: Kind) -> Self {
         Self::with_payload(kind, vec![0; FRAME])
     }
@@ -134,7 +134,7 @@ impl Draft {
         Self::with_payload(Kind::Next, bytes)
     }
 
-    /// A frame of this payload, which stands behind [`FRAME`] bytes that are filled in here.
+    /// A frame with the payload that follows the first [`FRAME`] bytes of `bytes`; these are filled in here.
     pub(super) fn with_payload(kind: Kind, mut bytes: Vec<u8>) -> Self {
         let payload = (bytes.len() - FRAME) as u32;
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
@@ -151,7 +151,7 @@ impl Draft {
         (FRAME + padded(self.payload)) as u64
     }
 
-    /// Fills in the commit number, what is known to be synced and the file's number.
+    /// Fills in the commit number, the last synced commit and the file's number.
     pub(super) fn finish(&mut self, lsn: Lsn, synced: Lsn, file: u64) -> &[u8] {
         self.bytes[16..24].copy_from_slice(&lsn.0.to_le_bytes());
         self.bytes[24..32].copy_from_slice(&synced.0.to_le_bytes());
@@ -170,14 +170,14 @@ fn padded(payload: u32) -> usize {
     (payload as usize).next_multiple_of(ALIGN)
 }
 
-/// A frame whose header is good.
+/// A frame with a good header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame<'a> {
-    /// What it says.
+    /// Its kind.
     pub(super) kind: Kind,
-    /// Its commit; in other kinds than records the last commit before it.
+    /// Of a record: its commit. Of other kinds: the last commit before it.
     pub(super) lsn: Lsn,
-    /// The last commit that was known to be on disk when it was written.
+    /// The last commit that was known to be on disk when the frame was written.
     pub(super) synced: Lsn,
     /// Its payload without padding.
     pub(super) payload: &'a [u8],
@@ -185,12 +185,12 @@ pub(super) struct Frame<'a> {
     pub(super) len: usize,
 }
 
-/// What the bytes at one place of a journal file are.
+/// The result of looking for a frame at one place of a journal file.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
     /// A good frame.
     Good(Frame<'a>),
-    /// A whole frame with a good header and a damaged payload.
+    /// A complete frame with a good header and a damaged payload.
     Damaged(Frame<'a>),
     /// A good header; the file ends before its payload does.
     Torn(Lsn),
@@ -237,7 +237,7 @@ pub(super) fn next_file(payload: &[u8]) -> Option<u64> {
     number.filter(|&number| number < BEYOND)
 }
 
-/// Reads a record's payload; `None` when it is not one.
+/// Reads a record's payload; `None` if it is malformed.
 pub(super) fn parse(payload: &[u8]) -> Option<Batch> {
     let mut fields = Fields(payload);
     let (puts, deletes) = (fields.number()?, fields.number()?);
@@ -255,7 +255,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<Batch> {
     fields.0.is_empty().then_some(batch)
 }
 
-/// The keys a damaged record seems to name; a guess, as good as the bytes are.
+/// Guesses the keys that a damaged record changed, as far as its bytes can be read.
 pub(super) fn guess_keys(payload: &[u8]) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let mut fields = Fields(payload);
@@ -279,7 +279,7 @@ pub(super) fn guess_keys(payload: &[u8]) -> Vec<Vec<u8>> {
         }
         Some(())
     };
-    // None means the guess ends early, which is as far as the bytes can be read.
+    // `None` means that the bytes cannot be read any further.
     let _end: Option<()> = read();
     keys
 }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_comes_back_as_it_was() {
+    fn a_record_round_trips() {
         let mut batch = Batch::new();
         batch.put("a", "1").put("b", "").delete("c");
         let mut draft = Draft::record(&batch);
@@ -320,9 +320,9 @@ mod tests {
         assert!(matches!(look(&bytes, 4), Found::Nothing));
     }
 
-    /// Found by fuzzing: the next number would not fit.
+    /// Found by fuzzing: the next number would overflow.
     #[test]
-    fn numbers_that_nobody_counts_to_are_none() {
+    fn impossible_numbers_are_rejected() {
         for (lsn, synced) in [(u64::MAX, 0), (1, u64::MAX), (BEYOND, 0)] {
             let bytes = Draft::mark(Kind::Synced)
                 .finish(Lsn(lsn), Lsn(synced), 1)
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_is_seen() {
+    fn every_flipped_byte_is_detected() {
         let mut batch = Batch::new();
         batch.put("key", "value");
         let good = Draft::record(&batch).finish(Lsn(1), Lsn(0), 1).to_vec();

@@ -1,8 +1,8 @@
 //! The journal reader, for the fuzz target `journal`.
 //!
-//! A fuzzer does not find checksums, so its bytes are a program that writes journal files: good frames,
-//! frames with payloads of its own, garbage, damage, cuts. What is written without damage has to be read
-//! as it was written; whatever else there is has to be read without a panic, and by the store too.
+//! A fuzzer does not guess checksums, so its input is interpreted as a program that writes journal files: good frames,
+//! frames with arbitrary payloads, garbage, damage, truncation. Undamaged files must be read as they were written; any
+//! other files must be read without a panic, by the store too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use super::{Batch, KvOptions, LocalKv, Lsn, MetaKv};
 const STORE: [u8; 16] = [1; 16];
 const BOOT: [u8; 16] = [2; 16];
 
-/// Reads journals in a directory that is its own.
+/// Reads journals in a directory of its own.
 #[derive(Debug)]
 pub struct Reader {
     dir: PathBuf,
@@ -48,13 +48,13 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What was written, as far as it has to be read again.
+/// The expected result of reading the files.
 #[derive(Default)]
 struct Written {
     rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     last: u64,
     synced: u64,
-    /// There is something that nothing is promised of.
+    /// The files contain damage or arbitrary bytes, so the result is unspecified.
     wild: bool,
 }
 
@@ -95,8 +95,8 @@ impl Reader {
             let rows: BTreeMap<_, _> = rows.map(|(k, (_, v))| (k.clone(), v.clone())).collect();
             assert_eq!(rows, written.rows);
         }
-        // Opening takes a hundred times as long as reading: what of the inputs is opened is random, but
-        // the same each time.
+        // Opening takes a hundred times as long as reading, so only some inputs are opened: a pseudo-random choice that
+        // is the same each time.
         let sum = data
             .iter()
             .fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(*byte));
@@ -105,7 +105,7 @@ impl Reader {
         }
     }
 
-    /// Opens the store; what it has then it has the next time too.
+    /// Opens the store twice; both times it must have the same rows.
     fn open(&self, written: &Written, accept_loss: bool, ground: Ground) {
         let options = |accept_loss| KvOptions {
             accept_loss,
@@ -154,7 +154,7 @@ fn file(number: u64, follows: bool, input: &mut Input<'_>, written: &mut Written
                 bytes.extend_from_slice(input.bytes());
             }
             7 => {
-                // A frame of any numbers and any payload, with good checksums.
+                // A frame with arbitrary numbers and an arbitrary payload, with good checksums.
                 written.wild = true;
                 let kinds = [Kind::Record, Kind::Synced, Kind::Next, Kind::Close];
                 let kind = kinds[usize::from(op / 10) % 4];
@@ -197,7 +197,7 @@ fn record(bytes: &mut Vec<u8>, number: u64, input: &mut Input<'_>, written: &mut
         batch.put(key.clone(), value.clone());
         written.rows.insert(key, Some(value));
     }
-    // In a batch deletions come after what is put.
+    // In a batch deletions come after puts.
     for _ in 0..input.byte().unwrap_or(0) % 2 {
         let key = [b"k", input.bytes()].concat();
         batch.delete(key.clone());

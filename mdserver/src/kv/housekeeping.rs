@@ -1,7 +1,8 @@
-//! The work of the upkeep thread: pending changes into the index, checkpoints, repair of the index.
+//! The work of the upkeep thread: moving pending changes into the index, writing checkpoints, repairing the index.
 //!
-//! Only that thread calls these, so nobody but itself changes the index while it dumps it: a part at a time, when too much
-//! waits to be moved (`before`). (Opening and closing call some of them too, before the thread runs and after it has ended.)
+//! Only that thread calls these functions, so no other thread changes the index during a dump. The dump itself moves
+//! pending changes a part at a time if too many are pending (`before`). (Opening and closing call some of the functions
+//! too, before the thread runs and after it has ended.)
 
 use super::base::Base;
 use super::before::Before;
@@ -20,37 +21,39 @@ use std::fs::File;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Pending changes of this size are moved into the index without waiting for the next beat.
+/// Pending changes of this size are moved into the index without waiting for the next interval.
 pub(super) const SEAL_BYTES: usize = 32 << 20;
-/// So many bytes are moved between two looks at the free space, and dumped between two words to those who wait.
+/// Bytes moved between two checks of the free space, and bytes dumped between two notifications of waiting commits.
 pub(super) const PART: usize = 16 << 10;
-/// sled is written to when so much is set aside behind its log. A part has some 170 rows of the shortest, each perhaps in a
-/// page of its own, and of ten changes of a node of sixteen pages one rewrites all of it: 3 KiB a row, or 42 beside rows of
-/// 16 KiB. That is what it comes to mostly, and no bound: the changes that rewrite nodes may fall together.
+/// sled is written to only if this much is preallocated past the end of its log. A part has some 170 rows of the
+/// shortest, each perhaps in a page of its own, and of ten changes of a node of sixteen pages one rewrites all of it: 3
+/// KiB a row, or 42 next to rows of 16 KiB. This is the usual amount and not a bound: the changes that rewrite nodes
+/// may coincide.
 const RESERVE: u64 = 8 << 20;
-/// So much is set aside at a time where there is room for many times that, since it is not free to ask.
+/// Bytes preallocated at a time if much more is free, because a call is not free.
 const AHEAD: u64 = 2 * RESERVE;
+/// Free space from which on [`AHEAD`] is preallocated.
 const MUCH: u64 = 8 * RESERVE;
-/// So much is left to others on the disk.
+/// Free space on the disk that is left to other programs.
 const LEFT: u64 = 2 << 20;
 /// A checkpoint of a large store is written less often, but at the latest after this much journal:
-/// a start reads some hundred MB of it a second, and keeps what it changed in memory.
+/// a start reads some hundred MB of journal a second, and holds its changes in memory.
 const JOURNAL_CEILING: u64 = 128 << 20;
 
-/// The checkpoints there are.
+/// The checkpoints on disk.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Checkpoints {
     pub(super) newest: Head,
     pub(super) newest_bytes: u64,
     pub(super) previous: Option<Head>,
-    /// How much had been appended to the journal when the newest was begun.
+    /// Bytes that had been appended to the journal when the newest was begun.
     pub(super) appended: u64,
 }
 
-impl Kept {
-    /// How much must have been appended for the next checkpoint, and how much for commits to wait for
-    /// it: the limit, or more when the dump itself is large, so that dumping never costs more than a
-    /// few times what is committed.
+impl Checkpoints {
+    /// Returns the journal length at which the next checkpoint is due, and the one at which commits wait for it. The
+    /// distance is `limit`, or more if the dump itself is large, so that dumping never writes more than a few times the
+    /// committed bytes.
     pub(super) fn next(&self, limit: u64) -> (u64, u64) {
         let due = self.due(limit);
         (self.appended + due, self.appended + 2 * due)
@@ -60,8 +63,8 @@ impl Kept {
         (self.newest_bytes / 4).min(JOURNAL_CEILING).max(limit)
     }
 
-    /// How much more may be appended when `bytes` of the next checkpoint are written: commits that wait for it
-    /// are held to its pace and not stopped until it is there. For all of it as much as from one to the next.
+    /// Returns how many more bytes may be appended once `bytes` of the next checkpoint are written: waiting commits are
+    /// throttled to its pace and not blocked until it is complete. A complete checkpoint grants one full interval.
     fn granted(&self, bytes: u64, limit: u64) -> u64 {
         let part = bytes.min(self.newest_bytes) as f64 / self.newest_bytes.max(1) as f64;
         (part * self.due(limit) as f64) as u64
@@ -69,7 +72,7 @@ impl Kept {
 }
 
 impl Engine {
-    /// Moves what is pending into the index; answers the commit the index then stands at.
+    /// Moves all pending changes into the index; returns the last commit that the index then contains.
     pub(super) fn move_to_index(&self) -> Result<Lsn, KvError> {
         if let Err(Fault(detail)) = self.base.read().index() {
             return Err(KvError::Index { detail });
@@ -87,9 +90,9 @@ impl Engine {
         }
     }
 
-    /// Moves a sealed table, a part at a time: a disk that fills up stops it between parts, and the
-    /// next try goes on from there. Commits that wait for room go on after each part, so that they are held to
-    /// the pace of this and never stopped for as long as a table takes.
+    /// Moves a sealed table, a part at a time. A full disk stops it between parts, and the next attempt continues from
+    /// there. Commits that wait for room are woken after each part, so that they are throttled to this pace and not
+    /// blocked for the duration of a table.
     fn apply(&self, table: &Memtable, lsn: Lsn) -> Result<(), KvError> {
         loop {
             let base = self.base.read();
@@ -100,7 +103,8 @@ impl Engine {
         }
     }
 
-    /// Moves the next part of a sealed table; true when that was all of it. `before` keeps what is changed.
+    /// Moves the next part of a sealed table; true if that was the last. `before` receives the previous values of the
+    /// changed keys.
     fn apply_part(
         &self,
         index: &Index,
@@ -112,10 +116,10 @@ impl Engine {
         let (mut part, mut bytes) = table.part(moved.as_deref(), PART);
         self.make_room(index)?;
         if let Some(before) = before {
-            let kept = before.keep(index, &part);
-            let kept = kept.map_err(|fault| self.failed(fault))?;
-            if kept < part.len() {
-                part.truncate(kept);
+            let saved = before.keep(index, &part);
+            let saved = saved.map_err(|fault| self.failed(fault))?;
+            if saved < part.len() {
+                part.truncate(saved);
                 bytes = part.iter().copied().map(bytes_of).sum();
             }
         }
@@ -131,7 +135,7 @@ impl Engine {
             self.moving.remember(&part, table);
         }
         self.moving.add(bytes);
-        // A commit at this moment may put it up once more, until the next part or the end of the table.
+        // A concurrent commit may overwrite this with a higher value, until the next part or the end of the table.
         let less = |pending: usize| Some(pending.saturating_sub(bytes));
         // It never fails.
         let _ = self
@@ -141,7 +145,7 @@ impl Engine {
         Ok(false)
     }
 
-    /// The sealed table is in the index.
+    /// Drops the sealed table, which is now in the index.
     fn unseal(&self) {
         let pending = {
             let mut tables = self.tables.write();
@@ -152,9 +156,15 @@ impl Engine {
         self.signals.stuck(|stuck| stuck.moving = None);
     }
 
-    /// While the index is dumped: moves a part of what is pending, if that is much and leaves room for the `rest` of the dump.
-    /// False when there is none: the dump goes on alone then, for it is what makes room.
-    fn move_aside(&self, index: &Index, before: &mut Before, rest: u64) -> Result<bool, KvError> {
+    /// During a dump: moves a part of the pending changes if there are many and enough space stays free for the `rest`
+    /// of the dump. Returns false if the disk has no space: the dump then continues alone, because its completion frees
+    /// space.
+    fn move_during_dump(
+        &self,
+        index: &Index,
+        before: &mut Before,
+        rest: u64,
+    ) -> Result<bool, KvError> {
         if !self.much_pending() || before.is_full() {
             return Ok(true);
         }
@@ -172,23 +182,23 @@ impl Engine {
         Ok(true)
     }
 
-    /// Sets aside what sled will write of one part, for it does not survive a full disk. Looking at
-    /// the free space alone would not do: what fills the disk may be faster.
+    /// Preallocates the space that sled needs for one part, because sled does not survive a full disk. Checking the
+    /// free space alone is not enough: another program may fill the disk first.
     fn make_room(&self, index: &Index) -> Result<(), KvError> {
         let ahead = match self.check_space(MUCH) {
             Ok(()) => AHEAD,
             Err(_) => RESERVE,
         };
         let made = index.reserve(&*self.ground.disk, RESERVE, ahead);
-        made.map_err(|error| KvError::io("set room aside for", &self.dir.join(SLED), &error))?;
+        made.map_err(|error| KvError::io("preallocate space for", &self.dir.join(SLED), &error))?;
         self.check_space(LEFT)
     }
 
-    /// An error when less than `bytes` are free.
+    /// Fails if fewer than `bytes` are free.
     fn check_space(&self, bytes: u64) -> Result<(), KvError> {
         let free = self.ground.disk.free(&self.dir);
         let free =
-            free.map_err(|error| KvError::io("ask for the free space of", &self.dir, &error))?;
+            free.map_err(|error| KvError::io("query the free space of", &self.dir, &error))?;
         if free < bytes {
             Err(KvError::NoSpace {
                 path: self.dir.clone(),
@@ -198,35 +208,35 @@ impl Engine {
         }
     }
 
-    /// Lets the index be repaired.
+    /// Reports the fault, so that the index is repaired.
     fn failed(&self, fault: Fault) -> KvError {
         let detail = fault.to_string();
         self.signals.report(fault);
         KvError::Index { detail }
     }
 
-    /// True when enough was appended since the newest checkpoint.
+    /// True if enough was appended since the newest checkpoint.
     pub(super) fn checkpoint_due(&self) -> bool {
         self.journal.lock().appended() >= self.signals.checkpoint_at()
     }
 
-    /// True when so much is pending that it should be moved now.
+    /// True if so many changes are pending that they should be moved now.
     pub(super) fn much_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > SEAL_BYTES
     }
 
-    /// After a failure: tries again at the next beat.
+    /// After a failure: the next attempt is made at the next interval.
     pub(super) fn put_off_checkpoint(&self) {
         self.signals
             .set_checkpoint_at(u64::MAX, self.signals.overdue_at());
     }
 
-    /// Dumps the index as it stands at one commit; commits go on meanwhile.
+    /// Dumps the index as of one commit; commits continue meanwhile.
     pub(super) fn write_checkpoint(&self) -> Result<Head, KvError> {
-        // The journal goes on in a new file, so that all before can go when this checkpoint is old.
-        // Without room for a new file it goes later.
+        // The journal continues in a new file, so that all earlier files can be removed when this checkpoint is the
+        // older one. Without space for a new file they are removed later.
         if let Err(error) = self.make_spare() {
-            tracing::debug!(%error, "a checkpoint begins without a new journal file");
+            tracing::debug!(%error, "starting a checkpoint without a new journal file");
         }
         let appended = {
             let mut journal = self.journal.lock();
@@ -235,7 +245,7 @@ impl Engine {
         };
         let lsn = self.move_to_index()?;
         self.sync()?;
-        let newest = self.kept.lock().newest;
+        let newest = self.checkpoints.lock().newest;
         let head = Head {
             store: self.store,
             lsn,
@@ -250,17 +260,17 @@ impl Engine {
             }
             Some(self.dump(head)?)
         };
-        let mut kept = self.kept.lock();
+        let mut checkpoints = self.checkpoints.lock();
         if let Some(bytes) = bytes {
-            kept.previous = Some(newest);
-            kept.newest = head;
-            kept.newest_bytes = bytes;
+            checkpoints.previous = Some(newest);
+            checkpoints.newest = head;
+            checkpoints.newest_bytes = bytes;
         }
-        kept.appended = appended;
-        let (due, overdue) = kept.next(self.options.journal_limit);
-        let newest = kept.newest;
-        let oldest = kept.previous.unwrap_or(newest);
-        drop(kept);
+        checkpoints.appended = appended;
+        let (due, overdue) = checkpoints.next(self.options.journal_limit);
+        let newest = checkpoints.newest;
+        let oldest = checkpoints.previous.unwrap_or(newest);
+        drop(checkpoints);
         self.remove_old(newest, oldest)?;
         self.signals.set_checkpoint_at(due, overdue);
         self.signals.stuck(|stuck| stuck.dumping = None);
@@ -268,48 +278,48 @@ impl Engine {
     }
 
     fn dump(&self, head: Head) -> Result<u64, KvError> {
-        self.check_space(LEFT + self.kept.lock().newest_bytes)?;
+        self.check_space(LEFT + self.checkpoints.lock().newest_bytes)?;
         let base = self.base.read();
         let index = base.index().map_err(|fault| self.failed(fault))?;
         let mut entries = index.range(b"", None).map_err(|fault| self.failed(fault))?;
         let mut writer = Writer::new(&self.dir, &self.ground, head)?;
         let mut before = Before::default();
-        let about = self.kept.lock().newest_bytes;
-        let (mut told, mut moves) = (0, true);
+        let about = self.checkpoints.lock().newest_bytes;
+        let (mut granted, mut moves) = (0, true);
         while let Some((key, value)) = entries.next().map_err(|fault| self.failed(fault))? {
             let mut is_changed = false;
-            while let Some((kept, value)) = before.next_upto(&key) {
-                is_changed |= *kept == *key;
+            while let Some((saved, value)) = before.next_upto(&key) {
+                is_changed |= *saved == *key;
                 if let Some(value) = value {
-                    writer.push(&kept, &value)?;
+                    writer.push(&saved, &value)?;
                 }
             }
             if !is_changed {
                 let value = value.ok_or_else(|| self.failed(wrong(&key)))?;
                 writer.push(&key, &value)?;
             }
-            before.pass(&key);
-            if writer.written() >= told + PART as u64 {
-                told = writer.written();
-                self.grant(told);
-                let rest = about.saturating_sub(told);
-                moves = moves && self.move_aside(index, &mut before, rest)?;
+            before.dumped_upto(&key);
+            if writer.written() >= granted + PART as u64 {
+                granted = writer.written();
+                self.grant(granted);
+                let rest = about.saturating_sub(granted);
+                moves = moves && self.move_during_dump(index, &mut before, rest)?;
             }
         }
-        while let Some((kept, value)) = before.next() {
+        while let Some((saved, value)) = before.next() {
             if let Some(value) = value {
-                writer.push(&kept, &value)?;
+                writer.push(&saved, &value)?;
             }
         }
         writer.finish()
     }
 
-    /// Lets commits go on that wait for the checkpoint of which `bytes` are written.
+    /// Wakes commits that wait for the checkpoint of which `bytes` are written.
     fn grant(&self, bytes: u64) {
         let limit = self.options.journal_limit;
         let overdue = {
-            let kept = self.kept.lock();
-            kept.next(limit).1 + kept.granted(bytes, limit)
+            let checkpoints = self.checkpoints.lock();
+            checkpoints.next(limit).1 + checkpoints.granted(bytes, limit)
         };
         self.signals
             .set_checkpoint_at(self.signals.checkpoint_at(), overdue);
@@ -317,18 +327,18 @@ impl Engine {
 
     /// The newest checkpoint, open for reading.
     pub(super) fn newest_checkpoint(&self) -> Result<Snapshot, KvError> {
-        // While the lock is held it is not replaced, and so not removed.
-        let kept = self.kept.lock();
-        let path = self.dir.join(checkpoint_name(kept.newest.lsn.0));
+        // While this lock is held the checkpoint is not replaced, and so not removed.
+        let checkpoints = self.checkpoints.lock();
+        let path = self.dir.join(checkpoint_name(checkpoints.newest.lsn.0));
         let file = File::open(&path).map_err(|error| KvError::io("open", &path, &error))?;
         Ok(Snapshot {
             file,
-            bytes: kept.newest_bytes,
-            last: kept.newest.lsn,
+            bytes: checkpoints.newest_bytes,
+            last: checkpoints.newest.lsn,
         })
     }
 
-    /// Removes what no kept checkpoint needs.
+    /// Removes the checkpoints other than these two, and the journal files that neither of them needs.
     fn remove_old(&self, newest: Head, oldest: Head) -> Result<(), KvError> {
         for lsn in numbered(&self.dir, "checkpoint")? {
             if lsn != newest.lsn.0 && lsn != oldest.lsn.0 {
@@ -341,19 +351,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The older checkpoint was taken away.
+    /// Notes that the older checkpoint was moved away.
     pub(super) fn forget_previous(&self) {
-        let mut kept = self.kept.lock();
-        kept.previous = None;
-        self.journal.lock().forget_before(kept.newest.journal);
+        let mut checkpoints = self.checkpoints.lock();
+        checkpoints.previous = None;
+        self.journal
+            .lock()
+            .forget_before(checkpoints.newest.journal);
     }
 
-    /// The index failed, or the truth under the tables did: reads the truth anew and answers from
-    /// that, until the index is compared again.
+    /// After a failure of the index, or of the checkpoint below the tables: reads checkpoint and journal again and
+    /// answers from them until the index is compared again.
     pub(super) fn repair(&self) -> Result<(), KvError> {
         let journal = self.journal.lock();
         let mut base = self.base.write();
-        *base = Base::Nothing(Fault("the metadata is read anew".to_owned()));
+        *base = Base::Nothing(Fault("the metadata is being read again".to_owned()));
         self.indexed.store(false, Ordering::Release);
         match self.read_truth(journal.last()) {
             Ok(direct) => {
@@ -385,8 +397,8 @@ impl Engine {
         Ok(found.direct())
     }
 
-    /// Opens the index, compares every entry with the truth that answers meanwhile, and lets the
-    /// index answer from then on.
+    /// Opens the index, compares every entry with checkpoint and journal, which answer meanwhile, and answers from the
+    /// index from then on.
     pub(super) fn compare(&self) -> Result<(), KvError> {
         let truth = match &*self.base.read() {
             Base::Direct(direct) => direct.clone(),
@@ -394,7 +406,7 @@ impl Engine {
         };
         let start = Instant::now();
         let opened = open_index(&self.dir, &self.options, &self.ground, &truth, self)?;
-        opened.tell(&mut self.recovery.lock());
+        opened.report(&mut self.recovery.lock());
         opened.log(start.elapsed());
         let mut base = self.base.write();
         let mut tables = self.tables.write();
@@ -420,7 +432,7 @@ impl Surroundings for Engine {
 mod tests {
     use super::*;
 
-    /// Who waits for a checkpoint goes on as it is written, and never beyond as much again as starts the next.
+    /// Commits that wait for a checkpoint continue as it is written, and never append more than one further interval.
     #[test]
     fn a_checkpoint_grants_as_it_is_written() {
         let head = Head {
@@ -428,20 +440,20 @@ mod tests {
             lsn: Lsn(1),
             journal: 1,
         };
-        let kept = |newest_bytes| Kept {
+        let checkpoints = |newest_bytes| Checkpoints {
             newest: head,
             newest_bytes,
             previous: None,
             appended: 5 << 20,
         };
-        let (large, limit) = (kept(400 << 20), 64 << 20);
+        let (large, limit) = (checkpoints(400 << 20), 64 << 20);
         assert_eq!(large.next(limit), (105 << 20, 205 << 20));
         assert_eq!(large.granted(0, limit), 0);
         assert_eq!(large.granted(200 << 20, limit), 50 << 20);
         for bytes in [400 << 20, u64::MAX] {
             assert_eq!(large.granted(bytes, limit), 100 << 20);
         }
-        assert_eq!(kept(0).granted(1 << 20, limit), 0);
-        assert_eq!(kept(88).granted(1 << 20, limit), limit);
+        assert_eq!(checkpoints(0).granted(1 << 20, limit), 0);
+        assert_eq!(checkpoints(88).granted(1 << 20, limit), limit);
     }
 }

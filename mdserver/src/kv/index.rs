@@ -1,18 +1,19 @@
 //! The index: one sled tree, fast to read, never the only copy of anything.
 //!
-//! Rows lie in it by pages (`pages`), each under its fence; a key is in the page with the last fence that is not behind it.
-//! Every page carries a checksum over itself and its fence. The empty key holds the form of the tree and the number of the
-//! last commit applied. sled may answer damage with an error or a panic; both become a [`Fault`], after which the index is
-//! rebuilt.
+//! Its rows are grouped into pages (`pages`), each stored under its fence; a key is in the page with the greatest fence
+//! that is not greater than the key. Every page carries a checksum over itself and its fence. The empty key holds the
+//! format of the tree and the number of the last commit applied. sled may react to damage with an error or a panic;
+//! both become a [`Fault`], after which the index is rebuilt.
 //!
-//! Which page a key is in is known from a set of all fences, which is read when the tree is opened: sled's own search
-//! backwards does not end for some keys (0.34.7 guesses what comes before one, as if there were no more than four bytes
-//! of 255 in a row).
+//! The page of a key is looked up in a set of all fences, which is read when the tree is opened. sled's own backward
+//! search does not terminate for some keys (0.34.7 guesses the predecessor of a key, assuming that no more than four
+//! bytes of 255 follow each other).
 //!
-//! One thread changes it while any number read. A page that is cut is put in from behind: first the new pages, then what
-//! is left under the old fence. So a row is found at every moment, by who looks for the page once more when it finds nothing
-//! and pages came or went meanwhile (`page_changes`). Whoever is killed between the two leaves rows behind the fence of the next
-//! page: nobody reads them there, and the comparison at the next start takes them away.
+//! One thread changes the tree while any number of threads read it. A page that is split is written back to front:
+//! first the new pages, then the remainder under the old fence. A reader that finds nothing looks up the page again if
+//! pages were added or removed meanwhile (`page_changes`), so it finds a row at every moment. A kill between the two
+//! steps leaves rows at or after the fence of the next page: no reader sees them there, and the comparison at the next
+//! start removes them.
 
 use super::Lsn;
 use super::disk::{Disk, le64};
@@ -21,7 +22,7 @@ use super::filter::Filter;
 use super::key::Key;
 use super::memtable::Change;
 use super::pages::{self, Editor, Malformed};
-use super::sled_files::{let_go, release};
+use super::sled_files::{release, wait_unlocked};
 use crc_fast::crc32_iscsi as crc32c;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
@@ -34,43 +35,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The index cannot be trusted any more; the words are sled's, or ours about a checksum.
+/// The index cannot be trusted any more; the text is sled's, or names a wrong checksum.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Fault(pub(super) String);
 
-/// The least cache sled is given, in bytes.
+/// The smallest cache that sled is given, in bytes.
 const MIN_CACHE: u64 = 4 << 20;
 
-/// How often the log may become shorter while room behind it is set aside.
+/// How often the log may shrink while space past its end is being preallocated.
 const TRIES: usize = 4;
 
-/// So much is told of what sled says when it panics.
+/// The most characters of sled's panic message that are reported.
 const PANIC: usize = 300;
 
-/// The key of the form and of the number of the last commit applied.
+/// The key of the format and of the number of the last commit applied.
 const APPLIED: &[u8] = b"";
-/// The form of the tree: pages of rows.
+/// The format of the tree: pages of rows.
 const FORM: u8 = 2;
-/// With what the keys of pages begin; the fence follows.
+/// The first byte of a page's key; the fence follows.
 const PAGE: u8 = b'p';
 
 /// The open index.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     db: Option<sled::Db>,
     /// sled's log.
     log: File,
-    /// The keys it may have, once all of it was compared.
+    /// The keys that the index may have; complete once every row was compared.
     filter: Filter,
-    /// Of all pages.
+    /// The fences of all pages.
     fences: RwLock<BTreeSet<Key>>,
-    /// How often pages came or went.
+    /// Counts how often pages were added or removed.
     page_changes: AtomicU64,
 }
 
-/// What sled says; a panic of it is a fault too.
+/// Calls sled; an error or a panic becomes a [`Fault`].
 pub(super) fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(value)) => Ok(value),
@@ -78,7 +79,7 @@ pub(super) fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Result<T, Fault
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            // It may print all of a tree.
+            // The message may print an entire tree.
             let text = text.unwrap_or("without a message");
             let short: String = text.chars().take(PANIC).collect();
             Err(Fault(format!("sled panicked: {short}")))
@@ -97,7 +98,7 @@ fn sealed(key: &[u8], value: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// The value in what is stored, when its checksum fits.
+/// Returns the value without its checksum, if the checksum is right.
 pub(super) fn unsealed(key: &[u8], mut stored: sled::IVec) -> Option<sled::IVec> {
     let at = stored.len().checked_sub(4)?;
     let good = stored[at..] == checksum(key, &stored[..at]);
@@ -108,7 +109,7 @@ pub(super) fn unsealed(key: &[u8], mut stored: sled::IVec) -> Option<sled::IVec>
 }
 
 impl Index {
-    /// Opens the tree in `dir`, creating it when there is none.
+    /// Opens the tree in `dir`, creating it if there is none.
     pub(super) fn open(dir: &Path, cache_bytes: u64) -> Result<Self, Fault> {
         let config = sled::Config::new()
             .path(dir)
@@ -116,18 +117,18 @@ impl Index {
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
         release(&dir.join("db"))?;
-        let_go(&dir.join("db"));
+        wait_unlocked(&dir.join("db"));
         let mut db = guarded(|| config.open())?;
         if !has_form(&db)? {
             if guarded(|| Ok(!db.is_empty()))? {
-                tracing::info!(dir = %dir.display(), "the index has an older form and is made anew");
+                tracing::info!(dir = %dir.display(), "the index has an older format and is rebuilt");
                 guarded(|| {
                     drop(db);
                     Ok(())
                 })?;
-                let_go(&dir.join("db"));
+                wait_unlocked(&dir.join("db"));
                 let gone = fs::remove_dir_all(dir);
-                gone.map_err(|error| Fault(format!("an index of an older form: {error}")))?;
+                gone.map_err(|error| Fault(format!("an index of an older format: {error}")))?;
                 db = guarded(|| config.open())?;
             }
             set_applied(&db, Lsn(0))?;
@@ -138,7 +139,8 @@ impl Index {
             fences.insert(Key::new(&place[1..]));
         }
         if !fences.contains(&[][..]) {
-            // Where there are others it is missing, and what it had is not known: nobody can read this.
+            // If other pages exist the first one is lost and its rows are unknown: the empty value has no valid
+            // checksum, so that reading it is a fault.
             let first = match fences.is_empty() {
                 true => sealed(&[PAGE], &[]),
                 false => Vec::new(),
@@ -163,8 +165,8 @@ impl Index {
             .ok_or_else(|| Fault("the index is closed".to_owned()))
     }
 
-    /// Sees to it that room for `bytes` more is set aside behind the end of sled's log; if it is not, sets `ahead` aside,
-    /// which is no less.
+    /// Ensures that at least `bytes` are preallocated past the end of sled's log; otherwise preallocates `ahead`, which
+    /// is not less.
     pub(super) fn reserve(&self, disk: &dyn Disk, bytes: u64, ahead: u64) -> io::Result<()> {
         for _ in 0..TRIES {
             let log = self.log.metadata()?;
@@ -173,7 +175,7 @@ impl Index {
                 break;
             }
             disk.reserve(&self.log, end, ahead)?;
-            // sled's threads may have cut it meanwhile: then there is a hole before what was set aside.
+            // sled's threads may have truncated the log meanwhile, which leaves a hole before the preallocated space.
             if self.log.metadata()?.len() >= end {
                 break;
             }
@@ -181,7 +183,7 @@ impl Index {
         Ok(())
     }
 
-    /// The last commit applied; zero in a new tree.
+    /// Returns the last commit applied; zero in a new tree.
     pub(super) fn applied(&self) -> Result<Lsn, Fault> {
         let db = self.db()?;
         let Some(stored) = guarded(|| db.get(APPLIED))? else {
@@ -191,17 +193,18 @@ impl Index {
         Ok(Lsn(value.get(1..9).map_or(0, |lsn| le64(lsn, 0))))
     }
 
-    /// Notes a key that was found in it. Nobody may [`Self::get`] before this was called for all keys.
+    /// Adds a key found in the index to the filter. [`Self::get`] may not be called before this was called for all
+    /// keys.
     pub(super) fn note(&self, key: &[u8]) {
         self.filter.insert(key);
     }
 
-    /// True when the filter has not seen `key`.
+    /// True if the filter shows that `key` is not in the index.
     pub(super) fn surely_lacks(&self, key: &[u8]) -> bool {
         !self.filter.may_have(key)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         if !self.filter.may_have(key) {
             return Ok(None);
@@ -227,7 +230,7 @@ impl Index {
         }
     }
 
-    /// The place of the page that has `key` if any has.
+    /// Returns the place of the page that `key` belongs to.
     fn place_of(&self, key: &[u8]) -> Place {
         let fences = self.fences.read();
         let upto = (Bound::Unbounded, Bound::Included(key));
@@ -235,38 +238,38 @@ impl Index {
         place(fence.map_or(&[], |fence| fence))
     }
 
-    /// The fence of the page behind another.
+    /// Returns the fence of the page after this one.
     fn fence_behind(&self, fence: &[u8]) -> Option<Key> {
         let fences = self.fences.read();
         let from = (Bound::Excluded(fence), Bound::Unbounded);
         fences.range::<[u8], _>(from).next().cloned()
     }
 
-    /// The rows with `from <= key`, and `key < to` when there is a `to`, ascending. A page that cannot be read is a fault.
+    /// Iterates over the rows with `from <= key`, and `key < to` if there is a `to`, ascending. An unreadable page is a
+    /// fault.
     pub(super) fn range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Entries, Fault> {
         self.rows(from, to, false)
     }
 
-    /// All rows, ascending; in place of a page that cannot be read its fence, without a value.
+    /// Iterates over all rows, ascending. For an unreadable page it returns the fence without a value.
     pub(super) fn all(&self) -> Result<Entries, Fault> {
         self.rows(b"", None, true)
     }
 
-    fn rows(&self, from: &[u8], to: Option<&[u8]>, passes: bool) -> Result<Entries, Fault> {
+    fn rows(&self, from: &[u8], to: Option<&[u8]>, skips: bool) -> Result<Entries, Fault> {
         let db = self.db()?;
         let first = self.place_of(from);
         let end = to.map_or_else(|| SmallVec::from_slice(&[PAGE + 1]), place);
         let bounds = (Bound::Included(&first[..]), Bound::Excluded(&end[..]));
         let iter = guarded(|| Ok(db.range::<&[u8], _>(bounds)))?;
-        Ok(Entries::new(iter, from, to, passes))
+        Ok(Entries::new(iter, from, to, skips))
     }
 
-    /// Sets (`Some`) and removes (`None`) keys, ascending; afterwards the tree says it has `applied`, if given. A page that
-    /// cannot be read is a fault.
+    /// Sets (`Some`) and removes (`None`) keys, ascending, then records `applied` in the tree, if given. An unreadable
+    /// page is a fault.
     ///
-    /// One page at a time: sled holds off readers for as long as it takes to apply a batch, and nothing
-    /// needs the changes to appear together (readers look at the tables first, and each start compares
-    /// every row).
+    /// One page at a time: sled blocks readers while it applies a batch, and the changes need not appear together
+    /// (readers look into the tables first, and each start compares every row).
     pub(super) fn apply(&self, changes: &[Change<'_>], applied: Option<Lsn>) -> Result<(), Fault> {
         self.change(changes, false)?;
         match applied {
@@ -275,17 +278,17 @@ impl Index {
         }
     }
 
-    /// Sets and removes keys, ascending, where the whole index is compared: rows of a page that cannot be read will be set
-    /// too, since it showed none.
+    /// Sets and removes keys, ascending, as the comparison of the entire index requires. An unreadable page is replaced
+    /// by an empty one: it showed no rows, so the comparison sets all of them.
     pub(super) fn repair(&self, changes: &[Change<'_>]) -> Result<(), Fault> {
         self.change(changes, true)
     }
 
-    /// Takes away what pages have behind the fence of the next one.
+    /// Removes the rows of these pages that lie at or after the fence of the next page.
     pub(super) fn trim(&self, fences: &[Vec<u8>]) -> Result<(), Fault> {
         let mut editor = Editor::default();
         for fence in fences {
-            // It may be gone by now.
+            // The page may be removed by now.
             if !self.fences.read().contains(fence.as_slice()) {
                 continue;
             }
@@ -314,7 +317,7 @@ impl Index {
         Ok(())
     }
 
-    /// Makes changes of one page.
+    /// Applies changes to one page.
     fn edit(
         &self,
         place: &[u8],
@@ -332,7 +335,7 @@ impl Index {
             .and_then(|page| editor.edit(page, next.as_deref(), changes));
         match edited {
             Ok(()) => {}
-            // Nothing of it is believed.
+            // An unreadable page is treated as empty.
             Err(Malformed) if repairs => editor
                 .edit(&[], next.as_deref(), changes)
                 .map_err(|Malformed| wrong_page(place))?,
@@ -341,7 +344,8 @@ impl Index {
         self.put(place, page.as_deref(), editor)
     }
 
-    /// Puts an edited page into the place where it `was`, and what is cut from it behind that.
+    /// Writes an edited page back to its place, where it `was` before, and the pages split off from it after that
+    /// place.
     fn put(&self, at: &[u8], was: Option<&[u8]>, editor: &Editor) -> Result<(), Fault> {
         let db = self.db()?;
         let pages = editor.pages();
@@ -360,15 +364,15 @@ impl Index {
         if page.is_empty() && at != [PAGE] {
             return self.remove_page(at);
         }
-        // A long row stays where it is when another comes behind it.
+        // If a long row gets a new neighbour, its own page stays as it was.
         if was != Some(*page) {
             guarded(|| db.insert(at, sealed(at, page)))?;
         }
         Ok(())
     }
 
-    /// Takes an empty page away. The one before has its place from then on, so what that has of it, which nobody could
-    /// read any more, goes first.
+    /// Removes an empty page. From then on the previous page covers its range, so rows of that range which a kill left
+    /// in the previous page, invisible until now, are removed first.
     fn remove_page(&self, at: &[u8]) -> Result<(), Fault> {
         let db = self.db()?;
         let fence = &at[1..];
@@ -394,7 +398,7 @@ impl Index {
         guarded(|| db.remove(at)).map(|_| ())
     }
 
-    /// Spoils the page of a key.
+    /// Damages the page of a key.
     #[cfg(test)]
     pub(super) fn spoil(&self, key: &str) {
         let place = self.place_of(key.as_bytes());
@@ -403,10 +407,10 @@ impl Index {
     }
 }
 
-/// The key under which a page lies.
+/// The sled key of a page.
 type Place = SmallVec<[u8; 64]>;
 
-/// Under which key the page with this fence lies.
+/// Returns the sled key of the page with this fence.
 fn place(fence: &[u8]) -> Place {
     let mut place = SmallVec::with_capacity(1 + fence.len());
     place.push(PAGE);
@@ -414,7 +418,7 @@ fn place(fence: &[u8]) -> Place {
     place
 }
 
-/// What a page that cannot be read is.
+/// The fault of an unreadable page.
 pub(super) fn wrong_page(place: &[u8]) -> Fault {
     let fence = place.get(1..).unwrap_or_default().escape_ascii();
     Fault(format!(
@@ -423,17 +427,17 @@ pub(super) fn wrong_page(place: &[u8]) -> Fault {
     ))
 }
 
-/// Whether a tree says that it has the form that is known here.
+/// True if the tree's format is the one that this program reads.
 fn has_form(db: &sled::Db) -> Result<bool, Fault> {
     let stored = guarded(|| db.get(APPLIED))?;
-    // One that is damaged has a checksum that is wrong, as `applied` will find.
+    // The checksum is not checked here: `applied` does that.
     Ok(stored.is_some_and(|stored| stored.len() == 13 && stored[0] == FORM))
 }
 
 fn set_applied(db: &sled::Db, lsn: Lsn) -> Result<(), Fault> {
     let mut value = vec![FORM];
     value.extend(lsn.0.to_le_bytes());
-    // A batch ends sled's buffer, so that what came before is in the file after a kill.
+    // A batch makes sled write its buffer, so that earlier changes are in the file after a kill.
     let mut end = sled::Batch::default();
     end.insert(APPLIED, sealed(APPLIED, &value));
     guarded(|| db.apply_batch(end))

@@ -1,11 +1,10 @@
-//! The open end of the journal: frames go in, one `write` each; files rotate; a failed write is cut
-//! back; a failed sync poisons it.
+//! The write end of the journal: appends frames, one `write` each, and rotates files. A failed write is truncated; a
+//! failed sync poisons the journal.
 //!
-//! Kept true: bytes behind `offset` are never part of a frame anybody was told of. A file's
-//! [`Kind::Next`] frame is written only when the next file is durably there, so a missing file is
-//! always noticed.
+//! Invariants: bytes after `offset` are never part of an acknowledged frame. A file's [`Kind::Next`] frame is written
+//! only after the next file is durable, so a missing file is always noticed.
 //!
-//! Reading is elsewhere (`walk`, `replay`), as is waiting for the disk (`sync`).
+//! Deliberately elsewhere: reading (`walk`, `replay`) and waiting for the disk (`sync`).
 
 use super::disk::{Ground, Id, journal_name, remove, sync_dir};
 use super::frame::{Draft, HEADER, Header, Kind};
@@ -26,8 +25,8 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Creates file `number` with its header, durably, with blocks set aside for `reserve` bytes: so
-    /// much can still be committed (names removed, say) when data has filled the disk.
+    /// Creates file `number` with its header, durably, and preallocates blocks for `reserve` bytes: so much can still
+    /// be committed (for example the removal of names) after data has filled the disk.
     pub(super) fn create(
         dir: &Path,
         ground: &Ground,
@@ -43,7 +42,7 @@ impl JournalFile {
             .open(&path);
         let file = opened.map_err(|error| KvError::io("create", &path, &error))?;
         if let Err(error) = ground.disk.reserve(&file, 0, reserve) {
-            tracing::debug!(%error, path = %path.display(), "no blocks could be set aside");
+            tracing::debug!(%error, path = %path.display(), "cannot preallocate blocks");
         }
         let header = Header {
             store,
@@ -66,8 +65,8 @@ impl JournalFile {
 }
 
 impl JournalFile {
-    /// Takes file `number`, whose good frames end at `end`, into use again. Its blocks are set aside
-    /// already, so that a store on a full disk opens.
+    /// Reuses file `number`, whose good frames end at `end`. Its blocks are preallocated already, so that a store on a
+    /// full disk opens.
     pub(super) fn reuse(
         dir: &Path,
         ground: &Ground,
@@ -86,7 +85,7 @@ impl JournalFile {
             ground.disk.truncate(&file, end).map_err(failed)?;
         }
         if let Err(error) = ground.disk.reserve(&file, 0, reserve) {
-            tracing::debug!(%error, path = %path.display(), "no blocks could be set aside");
+            tracing::debug!(%error, path = %path.display(), "cannot preallocate blocks");
         }
         let header = Header {
             store,
@@ -110,17 +109,17 @@ enum Health {
     Closed,
 }
 
-/// The end of the journal.
+/// The journal, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
     ground: Ground,
     file: Arc<JournalFile>,
     /// Where the next frame goes.
     offset: u64,
-    /// A failed write left bytes behind `offset` that could not be cut off yet.
+    /// A failed write left bytes after `offset` that could not be truncated yet.
     torn: bool,
     last: Lsn,
-    /// The next file, made before it is needed.
+    /// The next file, created before it is needed.
     spare: Option<JournalFile>,
     spare_asked: bool,
     /// Files before `file` that are not known to be on disk.
@@ -128,14 +127,14 @@ pub(super) struct Journal {
     /// Every file that exists, with the first commit it holds.
     firsts: Vec<(u64, Lsn)>,
     file_limit: u64,
-    /// Bytes ever appended, for the question when the next checkpoint is due.
+    /// Bytes appended since the store was opened; they decide when the next checkpoint is due.
     appended: u64,
     health: Health,
 }
 
 impl Journal {
-    /// A journal that goes on behind commit `last` at `offset` of `file`. `firsts` tells the files
-    /// there are.
+    /// A journal that continues after commit `last` at `offset` of `file`. `firsts` lists the existing files, each with
+    /// the first commit it holds.
     pub(super) fn new(
         ground: Ground,
         (file, offset): (JournalFile, u64),
@@ -175,7 +174,7 @@ impl Journal {
         self.appended
     }
 
-    /// An error when nothing may be written any more.
+    /// Fails if nothing may be written any more.
     pub(super) fn check(&self) -> Result<(), KvError> {
         match &self.health {
             Health::Good => Ok(()),
@@ -187,7 +186,7 @@ impl Journal {
         }
     }
 
-    /// Appends a commit with the next number. After an error nothing of it will ever be seen.
+    /// Appends a commit with the next number. After an error nothing of it will ever be visible.
     pub(super) fn append(&mut self, draft: &mut Draft, synced: Lsn) -> Result<Lsn, KvError> {
         self.check()?;
         let lsn = Lsn(self.last.0 + 1);
@@ -199,8 +198,8 @@ impl Journal {
         Ok(lsn)
     }
 
-    /// Notes in the journal what is synced, when nothing was committed since: damage in the last
-    /// record then shows as damage and not as a torn end.
+    /// Writes a `Synced` frame, if nothing was committed since: damage in the last record is then recognised as damage
+    /// and not as a torn end.
     pub(super) fn mark_synced(&mut self, synced: Lsn) -> Result<(), KvError> {
         self.check()?;
         if self.last != synced {
@@ -218,12 +217,12 @@ impl Journal {
         written.map(|()| self.file.clone())
     }
 
-    /// Lets nothing be appended any more, without a closing frame.
+    /// Closes the journal for appending, without a closing frame.
     pub(super) fn shut(&mut self) {
         self.health = Health::Closed;
     }
 
-    /// The journal cannot be trusted to reach the disk; refuse everything from now on.
+    /// Notes that the journal may not have reached the disk; all later writes fail.
     pub(super) fn poison(&mut self, path: &Path, detail: String) {
         if matches!(self.health, Health::Good) {
             self.health = Health::Poisoned {
@@ -233,14 +232,14 @@ impl Journal {
         }
     }
 
-    /// The files to be synced so that all commits up to the answered number are on disk.
+    /// Returns the files to sync, and the last commit that is then on disk.
     pub(super) fn unsynced(&self) -> (Vec<Arc<JournalFile>>, Lsn) {
         let mut files = self.older.clone();
         files.push(self.file.clone());
         (files, self.last)
     }
 
-    /// `files` are on disk; those that no longer grow need not be synced again.
+    /// Notes that `files` are on disk; those that no longer grow need not be synced again.
     pub(super) fn note_synced(&mut self, files: &[Arc<JournalFile>]) {
         self.older
             .retain(|older| !files.iter().any(|file| Arc::ptr_eq(file, older)));
@@ -258,7 +257,7 @@ impl Journal {
             .map_or(self.file.number, |&(number, _)| number)
     }
 
-    /// Forgets the files before `number` and answers which they are, for removal.
+    /// Forgets the files before `number` and returns them, for removal.
     pub(super) fn forget_before(&mut self, number: u64) -> Vec<u64> {
         let number = number.min(self.file.number);
         let old = self
@@ -271,14 +270,14 @@ impl Journal {
         old
     }
 
-    /// True once a file, when the next one should be made in advance ([`Journal::give_spare`]).
+    /// True once per file, when the next one should be created in advance ([`Journal::give_spare`]).
     pub(super) fn wants_spare(&mut self) -> bool {
         let wanted = !self.spare_asked && self.offset > self.file_limit / 2;
         self.spare_asked |= wanted;
         wanted && self.check().is_ok()
     }
 
-    /// Which file to make in advance; `None` when it is there.
+    /// Returns the file to create in advance; `None` if it exists.
     pub(super) fn lacks(&self) -> Option<u64> {
         self.spare.is_none().then(|| self.file.number + 1)
     }
@@ -289,13 +288,13 @@ impl Journal {
         self.spare_asked && self.spare.is_none()
     }
 
-    /// Takes the next file, or learns that it could not be made and is to be asked for again.
+    /// Takes the next file; `None`: it could not be created and is requested again later.
     pub(super) fn give_spare(&mut self, file: Option<JournalFile>) {
         self.spare_asked = file.is_some();
         self.spare = file;
     }
 
-    /// Goes on in the next file, if it has been made; else this one grows on.
+    /// Continues in the next file, if it exists; otherwise this one keeps growing.
     pub(super) fn rotate(&mut self, synced: Lsn) -> Result<(), KvError> {
         self.check()?;
         if self.offset == HEADER as u64 {

@@ -1,14 +1,14 @@
-//! [`Key`]: a key as it lies in batches and tables.
+//! [`Key`]: a key in batches and tables.
 //!
-//! Nearly all keys are short, and lie where the key lies: a search in a table follows no pointers but the
-//! tree's own, and compares whole words. The order is that of the bytes, so a `&[u8]` finds a key too.
+//! Nearly all keys are short and stored inline: a search in a table follows no pointers except the tree's own, and
+//! compares machine words. The order is that of the bytes, so a `&[u8]` finds a key too.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
-/// Bytes that need no room of their own.
+/// The most bytes that are stored inline.
 const SHORT: usize = 31;
 /// Words that are compared as numbers.
 const WORDS: usize = 3;
@@ -16,11 +16,11 @@ const WORDS: usize = 3;
 /// The bytes of a key.
 #[derive(Clone)]
 pub struct Key {
-    /// The first bytes of the key, and zeros behind it.
+    /// The first bytes of the key, padded with zeros.
     short: [u8; SHORT],
-    /// How many bytes a key without `long` has.
+    /// The length of a key without `long`.
     len: u8,
-    /// All of the bytes, if there are more.
+    /// All bytes of a longer key.
     long: Option<Box<[u8]>>,
 }
 
@@ -98,7 +98,7 @@ impl Ord for Key {
         for at in 0..WORDS {
             let (mine, its) = (self.word(at), other.word(at));
             if mine != its {
-                // Behind the end of a key are zeros: they come before all else, as the end does.
+                // The padding is zeros, which sort first, as the end of a key does.
                 return mine.cmp(&its);
             }
         }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes of few kinds, so that many begin alike, and some end in zeros.
+    /// Few different bytes, so that many keys share a prefix, and some end in zeros.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![Just(0u8), Just(1), Just(255)];
         prop_oneof![

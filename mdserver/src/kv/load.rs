@@ -1,8 +1,8 @@
-//! Makes a store from a checkpoint that was copied elsewhere: the way back from a dump.
+//! Creates a store from a checkpoint file, which is how a dump is restored.
 //!
-//! The file is checked from end to end before anything is made. Then come a mark, the first journal file
-//! and the checkpoint under its name; last the mark goes. A directory with the mark is never opened: it
-//! would look like a store that was just born, or like one that lost its checkpoint.
+//! The file is checked completely before anything is written. Then a marker file, the first journal file and the
+//! checkpoint under its name are created; last the marker is removed. A directory with the marker is never opened: it
+//! would look like a new store, or like one that lost its checkpoint.
 
 use super::blocks::Blocks;
 use super::checkpoint::{Broken, Head, Writer};
@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The name of the mark.
+/// The name of the marker file.
 const UNFINISHED: &str = "unfinished-load";
 
-/// What a load makes of a value, given its key.
+/// Converts a value during a load, given its key.
 type Change = dyn Fn(&[u8], Vec<u8>) -> Vec<u8>;
 
-/// A checkpoint to make a store from.
+/// A checkpoint to create a store from.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
@@ -31,10 +31,10 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the file, if every byte of it is as it was written.
+    /// Opens the file and verifies every checksum.
     ///
     /// # Errors
-    /// [`KvError::Invalid`] says what is wrong with the file, and where.
+    /// [`KvError::Invalid`] describes the damage and where it is.
     pub fn open(path: &Path) -> Result<Self, KvError> {
         match Blocks::open_any(path) {
             Ok(blocks) => Ok(Self {
@@ -61,12 +61,12 @@ impl Source {
         value.map_err(|broken| refused(&self.path, &broken))
     }
 
-    /// Makes a store of it in `dir`, which must be empty or missing, or hold what a load that did not come
-    /// to its end left; `other` takes the place of what the file has under the same keys, and every other
-    /// value is what `change` makes of it. Answers how many pairs the store has.
+    /// Creates a store from it in `dir`, which must be missing, empty, or hold the remains of an unfinished load.
+    /// `other` replaces the values that the file has under the same keys; `change` converts all other values. Returns
+    /// the number of pairs in the store.
     ///
     /// # Errors
-    /// [`KvError::Invalid`] when there is something in `dir` already.
+    /// [`KvError::Invalid`] if `dir` is not empty.
     pub fn load(
         &self,
         dir: &Path,
@@ -86,7 +86,7 @@ impl Source {
         create(dir)?;
         check_free(dir)?;
         let _lock = lock(dir)?;
-        // Nobody else makes anything here from now on.
+        // Checked again under the lock.
         check_free(dir)?;
         begin(dir)?;
         let head = Head {
@@ -98,9 +98,9 @@ impl Source {
         JournalFile::create(dir, ground, (head.store, head.journal), limit)?;
         let mut writer = Writer::new(dir, ground, head)?;
         let mut pairs = 0;
-        let rotten = |broken: Broken| refused(&self.path, &broken);
-        let mut rows = self.blocks.reader().map_err(rotten)?;
-        while let Some((key, value)) = rows.next().map_err(rotten)? {
+        let unreadable = |broken: Broken| refused(&self.path, &broken);
+        let mut rows = self.blocks.reader().map_err(unreadable)?;
+        while let Some((key, value)) = rows.next().map_err(unreadable)? {
             while let Some(first) = other.first_entry().filter(|first| *first.key() < key) {
                 writer.push(first.key(), first.get())?;
                 first.remove();
@@ -124,7 +124,7 @@ impl Source {
     }
 }
 
-/// Refuses a directory in which there is something that a load has not left.
+/// Refuses a directory that contains anything but the lock file and the remains of a load.
 fn check_free(dir: &Path) -> Result<(), KvError> {
     if dir.join(UNFINISHED).exists() {
         return Ok(());
@@ -133,14 +133,14 @@ fn check_free(dir: &Path) -> Result<(), KvError> {
     match entries.flatten().find(|entry| entry.file_name() != LOCK) {
         None => Ok(()),
         Some(entry) => Err(KvError::Invalid(format!(
-            "{} is not empty ({} is in it); a dump is loaded into a directory of its own: give another one, or move what is there away",
+            "{} is not empty ({} is in it); a dump is loaded into an empty directory: give another one, or move its contents away",
             dir.display(),
             entry.file_name().display()
         ))),
     }
 }
 
-/// Marks the directory as one that holds no store yet, and takes away what an earlier try left.
+/// Creates the marker, and removes the remains of an earlier attempt.
 fn begin(dir: &Path) -> Result<(), KvError> {
     let mark = dir.join(UNFINISHED);
     let made = File::create(&mark).and_then(|file| file.sync_all());
@@ -156,7 +156,7 @@ fn begin(dir: &Path) -> Result<(), KvError> {
     sync_dir(dir)
 }
 
-/// Refuses a directory into which a dump was not loaded to its end.
+/// Refuses a directory that holds an unfinished load.
 pub(super) fn check_finished(dir: &Path) -> Result<(), KvError> {
     if !dir.join(UNFINISHED).exists() {
         return Ok(());

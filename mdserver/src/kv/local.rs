@@ -1,5 +1,5 @@
-//! [`LocalKv`]: the store in a directory of one machine. Here its life, from opening to closing, and
-//! the threads it owns; what it does with a request is in `engine`.
+//! [`LocalKv`]: the store in a directory of one machine. This module opens and closes it and owns its threads; requests
+//! are handled in `engine`.
 
 use super::disk::Ground;
 use super::engine::Engine;
@@ -15,16 +15,16 @@ use std::time::Duration;
 /// How a [`LocalKv`] is opened.
 #[derive(Debug, Clone)]
 pub struct KvOptions {
-    /// Open a damaged store without what is gone; [`Recovery::losses`] lists it.
+    /// Open a damaged store without the lost data; [`Recovery::losses`] lists the losses.
     pub accept_loss: bool,
     /// Memory for cached values, in bytes.
     pub cache_bytes: u64,
-    /// The first byte of keys whose values are remembered as they go into the index, and not only when they are
-    /// read from there: for a table whose rows are looked for one by one soon after they were written.
+    /// The first byte of keys whose values are cached when they are moved into the index, and not only when they are
+    /// read from there: for a table whose rows are looked up one by one soon after they were written.
     pub remembered: Option<u8>,
-    /// The longest time a commit stays unsynced when nobody asks.
+    /// The longest time a commit stays unsynced without a sync request.
     pub sync_interval: Duration,
-    /// The bytes of journal behind the newest checkpoint that start the next one.
+    /// The bytes of journal after the newest checkpoint that start the next one.
     pub journal_limit: u64,
 }
 
@@ -46,8 +46,8 @@ impl KvOptions {
         self.cache_bytes - self.sled_cache()
     }
 
-    /// The part that sled is given; what it takes is a few times that, for it counts bytes on disk and
-    /// holds each key and value apart.
+    /// The part that sled is given. sled takes a few times as much, because it counts bytes on disk and allocates each
+    /// key and value separately.
     pub(super) fn sled_cache(&self) -> u64 {
         self.cache_bytes / 21
     }
@@ -66,11 +66,11 @@ pub struct LocalKv {
 }
 
 impl LocalKv {
-    /// Opens the store in `dir`, creating it when there is none, and tells what that took. What the
-    /// comparison of the index led to is known later, see [`LocalKv::settled`].
+    /// Opens the store in `dir`, creating it if there is none, and returns a report. The result of comparing the index
+    /// is known later, see [`LocalKv::settled`].
     ///
-    /// Fails with [`KvError::Locked`] when another process has it, and with [`KvError::Damaged`]
-    /// when commits are unreadable and the loss is not accepted.
+    /// Fails with [`KvError::Locked`] if another process has it open, and with [`KvError::Damaged`] if commits are
+    /// unreadable and the loss is not accepted.
     pub fn open(dir: &Path, options: KvOptions) -> Result<(Self, Recovery), KvError> {
         Self::open_on(dir, options, Ground::real())
     }
@@ -85,7 +85,7 @@ impl LocalKv {
         Ok((kv, recovery))
     }
 
-    /// The store without its threads: it answers, and nothing happens by itself.
+    /// Opens the store without its threads: it answers requests, and nothing runs in the background.
     pub(super) fn prepare(
         dir: &Path,
         options: KvOptions,
@@ -95,12 +95,12 @@ impl LocalKv {
         let recovery = started.recovery.clone();
         let engine = Arc::new(Engine::new(dir, options, ground, started));
         if !recovery.losses.is_empty() {
-            // An empty commit, so that the checkpoint has a number no damaged one has.
+            // An empty commit, so that the checkpoint's number differs from that of every damaged one.
             engine.commit(Batch::new())?;
             let head = engine.write_checkpoint()?;
-            let aside = retire(dir, head)?;
+            let moved_to = retire(dir, head)?;
             engine.forget_previous();
-            tracing::warn!(aside = %aside.display(), "the damaged files are kept aside");
+            tracing::warn!(dir = %moved_to.display(), "the damaged files were moved away");
         } else if !recovery.healed.is_empty() {
             engine.signals.ask_checkpoint();
         }
@@ -117,10 +117,10 @@ impl LocalKv {
         self.spawn("kv-sync", upkeep::run_sync)
     }
 
-    /// Waits until the index was opened and compared, and tells all that opening the store found and
-    /// did. Until then lookups read the checkpoint.
+    /// Waits until the index is opened and compared, and returns the complete report on opening the store. Until then
+    /// lookups read the checkpoint.
     ///
-    /// Fails with what keeps the index from being opened; the store serves all the same.
+    /// Fails with the error that prevents the index from being opened; the store still serves requests.
     pub fn settled(&self) -> Result<Recovery, KvError> {
         self.engine.settled()
     }

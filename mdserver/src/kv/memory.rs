@@ -1,11 +1,11 @@
-//! [`MemoryKv`]: the map in memory, for tests of what lies above.
+//! [`MemoryKv`]: the map in memory, for tests of the layers above.
 
 use super::{Batch, Key, KvError, Lsn, MetaKv, Pair};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A store that keeps nothing when it is dropped.
+/// A store whose contents are lost when it is dropped.
 #[derive(Debug, Default)]
 pub struct MemoryKv {
     inner: RwLock<Inner>,

@@ -1,7 +1,7 @@
-//! What is committed and not yet in the index.
+//! The memtables: commits that are not yet in the index.
 //!
-//! Two tables: commits go into the active one; the sealed one is being moved to the index and is
-//! visible until all of it is there. A reader that holds the lock sees one moment of the map.
+//! There are two tables. Commits go into the active one; the sealed one is being moved to the index and stays visible
+//! until all of it is there. A reader that holds the lock sees a consistent state of the map.
 
 use super::cache::ReadCache;
 use super::{Batch, Key, Lsn};
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Memory a key costs beyond its bytes, roughly.
 const ENTRY: usize = 64;
 
-/// A key, and its newest value: `None` where it was deleted.
+/// A key and its newest value: `None` if it was deleted.
 pub(super) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// The newest value of each key, `None` where it was deleted.
+/// The newest value of each key; `None` if it was deleted.
 #[derive(Debug, Default)]
 pub(super) struct Memtable {
     map: BTreeMap<Key, Row>,
@@ -27,7 +27,7 @@ pub(super) struct Memtable {
 #[derive(Debug)]
 struct Row {
     value: Option<Vec<u8>>,
-    /// Nothing under this table has the key, or what has it says that it was deleted.
+    /// The key does not exist below this table: it is absent there, or deleted.
     new: bool,
 }
 
@@ -57,7 +57,7 @@ impl Memtable {
         }
     }
 
-    /// Deletes a key: what is new here is gone without a trace.
+    /// Deletes a key. A key that is new here is removed without a tombstone.
     fn delete(&mut self, key: Key) {
         let row = match self.map.entry(key) {
             Entry::Occupied(row) => row,
@@ -79,13 +79,13 @@ impl Memtable {
         }
     }
 
-    /// The newest value of `key`, when the table has it: `Some(None)` is a deletion.
+    /// Returns the newest value of `key` if the table has it: `Some(None)` is a deletion.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         self.map.get(&Key::new(key)).map(|row| row.value.as_deref())
     }
 
-    /// About `bytes` bytes of the changes behind key `after`, ascending, and the memory they take; nothing at
-    /// the end.
+    /// Returns about `bytes` bytes of the changes after key `after`, ascending, and the memory they take; empty at the
+    /// end.
     pub(super) fn part(&self, after: Option<&[u8]>, bytes: usize) -> (Vec<Change<'_>>, usize) {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut taken = 0;
@@ -114,7 +114,7 @@ impl Memtable {
         self.bytes
     }
 
-    /// True when nothing is in it.
+    /// True if the table is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
@@ -125,22 +125,22 @@ pub(super) fn bytes_of((key, value): Change<'_>) -> usize {
     key.len() + ENTRY + value.map_or(0, <[u8]>::len)
 }
 
-/// The two tables, and the cache of what was read from the index.
+/// The two tables, and the cache of values read from the index.
 #[derive(Debug)]
 pub(super) struct Tables {
     active: Memtable,
     sealed: Option<(Arc<Memtable>, Lsn)>,
-    /// What of the sealed table is in the index, in bytes of its memory.
+    /// The part of the sealed table that is in the index, in bytes of its memory.
     moved: Arc<AtomicUsize>,
     last: Lsn,
-    /// How often the sealed table went, or all was replaced: whoever read the index in between
-    /// must not trust what he read.
+    /// Counts how often the sealed table was dropped or everything was replaced: a value read from the index across
+    /// such a change may be outdated.
     changes: u64,
     cache: Arc<ReadCache>,
 }
 
 impl Tables {
-    /// Tables that hold `active`, up to commit `last`.
+    /// Creates tables that hold `active`, up to commit `last`.
     pub(super) fn new(active: Memtable, last: Lsn, cache_bytes: usize) -> Self {
         Self {
             active,
@@ -170,7 +170,7 @@ impl Tables {
         self.last = lsn;
     }
 
-    /// What the tables or the cache know of `key`: `Some(None)` means that it does not exist.
+    /// Returns the value of `key` from the tables or the cache; `Some(None)` means that it does not exist.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let sealed = || self.sealed.as_ref().and_then(|(sealed, _)| sealed.get(key));
         match self.active.get(key).or_else(sealed) {
@@ -179,18 +179,18 @@ impl Tables {
         }
     }
 
-    /// Remembers what the index said of `key`; `changes` is from before it was asked. False when it
-    /// may be outdated and has to be asked again.
+    /// Caches the value of `key` that was read from the index; `changes` was taken before the read. Returns false if
+    /// the value may be outdated and has to be read again.
     pub(super) fn remember(&self, key: &[u8], value: Option<&[u8]>, changes: u64) -> bool {
         if changes != self.changes {
             return false;
         }
-        let newer = self.active.get(key).is_some()
+        let is_overlaid = self.active.get(key).is_some()
             || self
                 .sealed
                 .as_ref()
                 .is_some_and(|(sealed, _)| sealed.get(key).is_some());
-        if !newer {
+        if !is_overlaid {
             self.cache.insert(key, value);
         }
         true
@@ -209,13 +209,13 @@ impl Tables {
         )
     }
 
-    /// What is sealed already, as [`Tables::seal`] would answer it.
+    /// Returns the table that is already sealed, as [`Tables::seal`] would.
     pub(super) fn sealed(&self) -> Option<(Arc<Memtable>, Lsn)> {
         self.sealed.clone()
     }
 
-    /// Takes what is active out of the commits' way, and answers it with the last commit in it.
-    /// What was sealed before stays so until it has gone.
+    /// Seals the active table, so that commits go into a new one; returns it with the last commit in it. If a table is
+    /// sealed already, returns that one instead.
     pub(super) fn seal(&mut self) -> (Arc<Memtable>, Lsn) {
         if let Some((table, last)) = &self.sealed {
             return (table.clone(), *last);
@@ -225,7 +225,7 @@ impl Tables {
         (table, self.last)
     }
 
-    /// What is told of the way of the sealed table into the index.
+    /// Returns the progress record of moving the sealed table into the index.
     pub(super) fn moving(&self) -> Moving {
         Moving {
             moved: self.moved.clone(),
@@ -233,14 +233,14 @@ impl Tables {
         }
     }
 
-    /// The sealed table is in the index.
+    /// Drops the sealed table, which is now in the index.
     pub(super) fn unseal(&mut self) {
         self.sealed = None;
         self.moved.store(0, Relaxed);
         self.changes += 1;
     }
 
-    /// Everything is in the index except for `active`.
+    /// Replaces both tables by `active`, and clears the cache.
     pub(super) fn replace(&mut self, active: Memtable) {
         self.active = active;
         self.sealed = None;
@@ -249,8 +249,8 @@ impl Tables {
         self.cache.clear();
     }
 
-    /// Puts `older` under the active table, up to commit `last`: what the index lacks of what the
-    /// journal told. Nothing is sealed.
+    /// Puts `older` below the active table, as a sealed table up to commit `last`: the changes of the journal that the
+    /// index lacks. No table may be sealed.
     pub(super) fn lay_under(&mut self, older: Memtable, last: Lsn) {
         if !older.is_empty() {
             self.sealed = Some((Arc::new(older), last));
@@ -258,15 +258,15 @@ impl Tables {
         self.changes += 1;
     }
 
-    /// The memory of what is in both tables and not in the index, roughly.
+    /// The memory of the changes in both tables that are not in the index, roughly.
     pub(super) fn pending(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |(sealed, _)| sealed.bytes());
         self.active.bytes() + sealed.saturating_sub(self.moved.load(Relaxed))
     }
 }
 
-/// Takes down how far the sealed table is in the index, past the lock of the tables: who moves it stands back behind all
-/// others, and would keep them waiting whenever it is made to wait with the lock.
+/// Records the progress of moving the sealed table into the index without the tables' lock: the moving thread runs at
+/// low priority, and would block all others whenever it is preempted with the lock held.
 #[derive(Debug)]
 pub(super) struct Moving {
     moved: Arc<AtomicUsize>,
@@ -274,9 +274,9 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    /// Remembers changes of the sealed table that are in the index, those of keys that begin with `table`. Nobody
-    /// is told of them before the table goes: until then it says so itself, or the active one something newer,
-    /// which overwrites these on its own way into the index.
+    /// Caches changes of the sealed table that are in the index, for keys that begin with `table`. No reader sees these
+    /// entries before the sealed table is dropped: until then the sealed table answers, or the active one with a later
+    /// value, which overwrites these entries when it is moved into the index.
     pub(super) fn remember(&self, part: &[Change<'_>], table: u8) {
         for (key, value) in part.iter().filter(|(key, _)| key.first() == Some(&table)) {
             match value {
@@ -286,7 +286,7 @@ impl Moving {
         }
     }
 
-    /// So much more of the sealed table is in the index, in bytes of its memory.
+    /// Notes that `bytes` more of the sealed table are in the index, in bytes of its memory.
     pub(super) fn add(&self, bytes: usize) {
         self.moved.fetch_add(bytes, Relaxed);
     }
@@ -296,9 +296,9 @@ impl Moving {
 mod tests {
     use super::*;
 
-    /// What of a sealed table is in the index is pending no more, though the rest of it keeps it in memory.
+    /// The part of a sealed table that is in the index is no longer pending, though it stays in memory with the rest.
     #[test]
-    fn what_was_moved_is_not_pending() {
+    fn moved_rows_are_not_pending() {
         let mut tables = Tables::new(Memtable::default(), Lsn(0), 1 << 20);
         let mut batch = Batch::new();
         for i in 0..100u32 {

@@ -1,24 +1,22 @@
 //! The durable key-value core of the metadata service.
 //!
-//! Everything the service knows lies in one ordered map from bytes to bytes, changed by atomic
-//! [`Batch`]es. [`MetaKv`] is the seam; [`LocalKv`] keeps the map in a directory, [`MemoryKv`] in
-//! memory for tests. Both run the suite in `conformance`.
+//! All metadata is in one ordered map from bytes to bytes, which atomic [`Batch`]es change. [`MetaKv`] is the trait;
+//! [`LocalKv`] stores the map in a directory, [`MemoryKv`] in memory for tests. Both run the suite in `conformance`.
 //!
-//! What [`LocalKv`] keeps true: **the checkpoint and the journal are the truth, the sled index is
-//! not.** A commit is one frame written to the journal (`journal`), then visible in the memtable
-//! (`memtable`). A background thread (`upkeep`) moves the memtable into sled (`index`), syncs the
-//! journal, and writes checkpoints (`checkpoint`), full dumps that let old journal files go. At
-//! start (`start`) the truth is read from checkpoint and journal and *every* entry of the index is
-//! compared with it, so a sled that is behind, ahead, damaged or gone never costs a key.
+//! Invariant of [`LocalKv`]: **the checkpoint and the journal are authoritative; the sled index is derived from them.**
+//! The code calls these two together *the truth*. A commit writes one frame to the journal (`journal`) and is then
+//! visible in the memtable (`memtable`). A background thread (`upkeep`) moves the memtable into sled (`index`) and
+//! writes checkpoints (`checkpoint`), full dumps after which old journal files are removed. A second thread syncs the
+//! journal. At start (`start`) checkpoint and journal are read and *every* entry of the index is compared with them. No
+//! key is lost, therefore, if sled is behind, ahead, damaged or missing.
 //!
-//! Whoever derives something from a table (the index of tags) hangs on by two hooks:
-//! [`MetaKv::changed_since`] tells at start which keys the journal changed, and
-//! [`MetaKv::before_checkpoint`] calls before the journal that tells it goes.
+//! Data derived from a table (the index of tags) uses two hooks: [`MetaKv::changed_since`] returns at start the keys
+//! that the journal changed, and [`MetaKv::before_checkpoint`] calls back before that journal is removed.
 //!
-//! The files are drawn to the byte in `docs/formats/journal.md`.
+//! `docs/formats/journal.md` specifies the files to the byte.
 //!
-//! Deliberately elsewhere: what keys and values mean (the service's tables), and transactions
-//! that read before they write (the service holds its own locks).
+//! Deliberately elsewhere: the meaning of keys and values (the service's tables), and transactions that read before
+//! they write (the service holds its own locks).
 
 mod base;
 mod batch;
@@ -78,7 +76,7 @@ use std::time::Duration;
 /// A key with its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// All pairs of a store at one moment, in a file.
+/// All pairs of a store at one commit, in a file.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The checkpoint.
@@ -89,7 +87,7 @@ pub struct Snapshot {
     pub last: Lsn,
 }
 
-/// What is done before a checkpoint; see [`MetaKv::before_checkpoint`].
+/// A callback that runs before a checkpoint; see [`MetaKv::before_checkpoint`].
 pub type BeforeCheckpoint = Box<dyn Fn(Lsn) + Send + Sync>;
 
 /// The longest key a batch may hold, in bytes.
@@ -110,72 +108,70 @@ impl fmt::Display for Lsn {
 
 /// An ordered, durable map from bytes to bytes with atomic batches.
 pub trait MetaKv: Send + Sync {
-    /// The value of `key`, with all commits seen.
+    /// Returns the value of `key`, with all returned commits applied.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError>;
 
-    /// At most `limit` pairs with `from <= key < to`, ascending, as they were at one moment
-    /// during the call.
+    /// Returns at most `limit` pairs with `from <= key < to`, ascending: a consistent snapshot at one moment during the
+    /// call.
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError>;
 
-    /// Applies `batch` atomically. When this returns the record was written to the journal (it
-    /// survives the end of this process, but not yet a power loss) and every reader sees it.
+    /// Applies `batch` atomically. On return the record is written to the journal, so that it survives a crash of this
+    /// process but not yet a power loss, and every reader sees it.
     fn commit(&self, batch: Batch) -> Result<Lsn, KvError>;
 
-    /// Holds the caller back as [`MetaKv::commit`] would while index or checkpoints are far behind, and refuses what they cannot
-    /// catch up with. For whoever commits under a lock that [`MetaKv::before_checkpoint`] asks for: it waits before it
-    /// takes the lock.
+    /// Blocks as [`MetaKv::commit`] does while the index or the checkpoints are far behind, and fails if they cannot
+    /// catch up. A caller that commits under a lock that the [`MetaKv::before_checkpoint`] callback also takes calls
+    /// this before it takes the lock.
     fn wait_for_room(&self) -> Result<(), KvError> {
         Ok(())
     }
 
-    /// Brings all commits that have returned to disk, and answers the last number there. Callers
-    /// at the same time share one `fdatasync`.
+    /// Syncs all commits that have returned, and returns the last synced number. Concurrent callers share one
+    /// `fdatasync`.
     fn sync(&self) -> Result<Lsn, KvError>;
 
-    /// The last number known to be on disk.
+    /// The last commit known to be on disk.
     fn synced(&self) -> Lsn;
 
-    /// Writes a full dump now and lets the journal before it go.
+    /// Writes a full dump now and removes the journal that it supersedes.
     fn checkpoint(&self) -> Result<(), KvError>;
 
-    /// Tells this store from every other; the same as long as it lives. What is derived from a store
-    /// and kept apart carries it.
+    /// The unique id of this store, which never changes. Files derived from a store record it.
     fn identity(&self) -> [u8; 16] {
         [0; 16]
     }
 
-    /// The keys that begin with `table` and that commits behind `after` changed before this store was
-    /// opened, ascending; `None` when that is not known, for `after` lies before the checkpoint or
-    /// [`MetaKv::forget_changes`] was called. What was committed since it was opened is not in it.
+    /// Returns the keys that begin with `table` and that commits after `after` changed before this store was opened,
+    /// ascending. Returns `None` if that is unknown: `after` is before the checkpoint, or [`MetaKv::forget_changes`]
+    /// was called. Commits since the store was opened are not included.
     ///
-    /// For whoever derives something from a table and keeps it in files of its own: it asks once, at
-    /// start, what it missed.
+    /// For data derived from a table and stored in files of its own: at start it catches up on the commits it missed.
     fn changed_since(&self, table: u8, after: Lsn) -> Option<Vec<Vec<u8>>> {
         let _ = (table, after);
         None
     }
 
-    /// Gives back the memory [`MetaKv::changed_since`] needs.
+    /// Frees the memory [`MetaKv::changed_since`] needs.
     fn forget_changes(&self) {}
 
-    /// From now on calls `work` before each checkpoint is written, with the last commit that will be
-    /// in it: behind the checkpoint [`MetaKv::changed_since`] tells nothing of commits up to that one,
-    /// so what is derived from them has to be on disk when `work` returns.
+    /// Registers `work`, which is called before each checkpoint is written, with the last commit the checkpoint will
+    /// contain. After the checkpoint [`MetaKv::changed_since`] does not report commits up to that one, so data derived
+    /// from them must be on disk when `work` returns.
     ///
-    /// `work` runs on the thread that commits may be waiting for, so it must not wait for a lock that
-    /// anybody holds while committing.
+    /// `work` runs on the thread that commits may be waiting for, so it must not wait for a lock that is held during
+    /// a commit.
     fn before_checkpoint(&self, work: BeforeCheckpoint) {
         drop(work);
     }
 
-    /// Asks for a file with all pairs as they stand at one moment from now on; the number is for
-    /// [`MetaKv::snapshot`]. Writing goes on meanwhile.
+    /// Requests a file with all pairs at one commit, no earlier than now; the returned number is for
+    /// [`MetaKv::snapshot`]. Commits continue meanwhile.
     fn ask_snapshot(&self) -> Result<u64, KvError> {
         Err(KvError::Invalid("this store keeps no files".to_owned()))
     }
 
-    /// The file that was asked for, a checkpoint, open for reading; `None` when it takes longer than
-    /// `patience`. It stays readable as long as it is open.
+    /// Returns the requested file, a checkpoint, open for reading; `None` if it takes longer than `patience`. It stays
+    /// readable as long as it is open.
     fn snapshot(&self, number: u64, patience: Duration) -> Result<Option<Snapshot>, KvError> {
         let _ = (number, patience);
         Err(KvError::Invalid("this store keeps no files".to_owned()))

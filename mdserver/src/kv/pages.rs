@@ -1,32 +1,33 @@
-//! Pages: rows that lie next to one another, as one value of the index.
+//! Pages: adjacent rows, stored as one value of the index.
 //!
-//! sled takes about ten microseconds for an insert, whatever is in it, and some hundred bytes of memory for each entry. So
-//! rows lie in it by the page: a page has all rows from its *fence*, a key, up to the fence of the next one. What is changed
-//! together is sorted, and mostly lies together, so that one insert is for many rows.
+//! sled takes about ten microseconds for an insert of any size, and some hundred bytes of memory for each entry.
+//! Therefore rows are grouped into pages: a page has all rows from its *fence*, a key, up to the fence of the next
+//! page. Rows that are changed together are sorted and mostly adjacent, so that one insert covers many rows.
 //!
-//! A page is its rows, ascending: two bytes of length of the key, four of the value, both little-endian, key, value. Pages
-//! have about [`FULL`] bytes at most; a row that is longer has one of its own.
+//! A page is the sequence of its rows, ascending. A row is the key's length (two bytes), the value's length (four
+//! bytes), both little-endian, the key, the value. Pages have at most about [`FULL`] bytes; a longer row has a page of
+//! its own.
 //!
-//! Deliberately elsewhere: checksums, sled, and the order in which pages are put into it (`index`).
+//! Deliberately elsewhere: checksums, sled, and the order in which pages are written to it (`index`).
 
 use super::memtable::Change;
 use std::ops::Range;
 
-/// A page of more bytes is cut.
+/// A page of more bytes is split.
 const FULL: usize = 1024;
-/// Into pages of about so many.
+/// Bytes of the pages it is split into, roughly.
 const GOOD: usize = 768;
 /// Bytes before a key.
 const HEAD: usize = 6;
 
-/// A page makes no sense.
+/// The bytes are not a valid page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Where in a page a row has its key and its value.
+/// The ranges of a row's key and value in a page.
 pub(super) type Row = (Range<usize>, Range<usize>);
 
-/// The row that begins at byte `at` of a page, or nothing at its end.
+/// Returns the row that begins at byte `at` of a page; `None` at the page's end.
 pub(super) fn row_at(page: &[u8], at: usize) -> Result<Option<Row>, Malformed> {
     let Some(rest) = page.get(at..).filter(|rest| !rest.is_empty()) else {
         return Ok(None);
@@ -41,7 +42,7 @@ pub(super) fn row_at(page: &[u8], at: usize) -> Result<Option<Row>, Malformed> {
     }
 }
 
-/// Where the value of `key` lies in a page.
+/// Returns the range of the value of `key` in a page.
 pub(super) fn find(page: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
     let mut at = 0;
     while let Some((found, value)) = row_at(page, at)? {
@@ -54,7 +55,7 @@ pub(super) fn find(page: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malf
     Ok(None)
 }
 
-/// Makes pages; it keeps its room.
+/// Builds pages, and reuses its buffers.
 #[derive(Debug, Default)]
 pub(super) struct Editor {
     bytes: Vec<u8>,
@@ -62,8 +63,8 @@ pub(super) struct Editor {
 }
 
 impl Editor {
-    /// Puts changes, ascending, over the rows of a page that come before the fence of the `next`. Changes lie within the same
-    /// bounds.
+    /// Applies changes, ascending, to the rows of a page that come before the fence of the `next` one. All changes are
+    /// within the page's range.
     pub(super) fn edit(
         &mut self,
         page: &[u8],
@@ -81,9 +82,9 @@ impl Editor {
                 break;
             }
             let mut is_changed = false;
-            while let Some((newer, change)) = changes.next_if(|change| change.0 <= key) {
-                is_changed |= *newer == key;
-                self.push(newer, *change);
+            while let Some((changed, change)) = changes.next_if(|change| change.0 <= key) {
+                is_changed |= *changed == key;
+                self.push(changed, *change);
             }
             if !is_changed {
                 self.push(key, Some(value));
@@ -106,7 +107,8 @@ impl Editor {
         self.rows.push((at..behind, behind..self.bytes.len()));
     }
 
-    /// The pages that these rows make: the fence, but for the first, whose fence stays, and the bytes. There is one at least.
+    /// Returns the pages that the rows make, at least one: the bytes, and the fence of each page except the first,
+    /// whose fence does not change.
     pub(super) fn pages(&self) -> Vec<(Option<&[u8]>, &[u8])> {
         let all = self.bytes.len();
         let count = if all > FULL { all.div_ceil(GOOD) } else { 1 };
@@ -218,7 +220,7 @@ mod tests {
         }
     }
 
-    /// What is appended again and again leaves pages that are nearly full.
+    /// Repeated appends leave pages that are nearly full.
     #[test]
     fn pages_of_a_sequence_are_nearly_full() {
         let keys: Vec<[u8; 8]> = (0..3000u64).map(u64::to_be_bytes).collect();

@@ -1,13 +1,12 @@
-//! Makes the index agree with the truth, entry by entry.
+//! Makes the index agree with checkpoint and journal, entry by entry.
 //!
-//! The truth (checkpoint, and the journal's changes over it) and the index are read side by side in
-//! the order of keys. An entry of the index that differs although it should be right is set right
-//! at once; changes of the journal that are not in the index yet go into the memtable, from where
-//! they come into the index later. So it does not matter in which state sled came back: behind,
-//! ahead, silently short of keys, or empty.
+//! The truth (the checkpoint overlaid with the journal's changes) and the index are merged in the order of keys. An
+//! entry of the index that differs although it should be right is corrected at once. Changes of the journal that are
+//! not in the index yet go into the memtable, and from there into the index later. So the state of sled at the start
+//! does not matter: behind, ahead, with keys missing, or empty.
 //!
-//! The store serves meanwhile, from the truth itself. Only when commits are lost, the loss was accepted, and the index says it had applied the lost
-//! commits, are its values taken instead ("salvage").
+//! The store serves requests from checkpoint and journal meanwhile. The index's values are taken instead ("salvage")
+//! only if commits are lost, the loss was accepted, and the index records that it had applied the lost commits.
 
 use super::checkpoint::{Broken, Reader};
 use super::direct::Direct;
@@ -21,20 +20,20 @@ use std::cmp::Ordering;
 use std::collections::btree_map;
 use std::iter::Peekable;
 
-/// What the comparison asks of the store around it.
+/// The operations of the store that the comparison needs.
 pub(super) trait Surroundings {
-    /// True when the store is being closed.
+    /// True if the store is being closed.
     fn stopping(&self) -> bool;
-    /// Sees to it that sled may write one more group.
+    /// Preallocates the space that sled needs to write one more group.
     fn make_room(&self, index: &Index) -> Result<(), KvError>;
 }
 
-/// What the comparison led to.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub(super) struct Reconciled {
     /// Changes that are not in the index.
     pub(super) memtable: Memtable,
-    /// Entries that were wrong and are right now.
+    /// Entries that were wrong and are corrected.
     pub(super) repaired: u64,
     /// Entries that were taken from the index.
     pub(super) salvaged: u64,
@@ -43,9 +42,9 @@ pub(super) struct Reconciled {
 /// Why the comparison could not be finished.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The index is of no use.
+    /// The index cannot be used.
     Index(Fault),
-    /// The truth cannot be read, although it could a moment ago.
+    /// Checkpoint or journal cannot be read, although they could be read before; or the store is being closed.
     Truth(KvError),
 }
 
@@ -55,14 +54,14 @@ impl From<Fault> for Failure {
     }
 }
 
-/// What the truth says of a key: the commit (0: the checkpoint) and the value.
+/// The authoritative state of a key: the commit (0: the checkpoint) and the value.
 struct Wanted {
     key: Vec<u8>,
     lsn: Lsn,
     value: Option<Vec<u8>>,
 }
 
-/// So many keys are compared between two looks whether the store is being closed.
+/// The number of keys compared between two checks whether the store is being closed.
 const STEPS: u64 = 4096;
 
 /// Compares and repairs.
@@ -110,10 +109,10 @@ pub(super) fn reconcile(
         if let Some((key, _)) = &right {
             index.note(key);
         }
-        let passed = left
+        let skipped = left
             .as_ref()
-            .is_some_and(|want| entries.has_passed(&want.key));
-        repair.compare(left, right, passed)?;
+            .is_some_and(|want| entries.is_skipped(&want.key));
+        repair.compare(left, right, skipped)?;
     }
     repair.flush()?;
     if !entries.leftovers().is_empty() {
@@ -127,7 +126,7 @@ struct Repair<'a> {
     index: &'a Index,
     around: &'a dyn Surroundings,
     applied: Lsn,
-    /// The index had not come as far as the checkpoint, so it may differ and be sound.
+    /// The index had not reached the checkpoint, so it may differ without being damaged.
     behind: bool,
     salvage: Option<Lsn>,
     group: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -136,12 +135,12 @@ struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Judges one key: what the truth says, and what the index has, or where its page cannot be read (`passed`).
+    /// Compares one key: the authoritative state with the index's entry; `skipped` if its page is unreadable.
     fn compare(
         &mut self,
         want: Option<Wanted>,
         have: Option<Entry>,
-        passed: bool,
+        skipped: bool,
     ) -> Result<(), Failure> {
         let key = match (&want, &have) {
             (Some(want), _) => want.key.clone(),
@@ -150,7 +149,7 @@ impl Repair<'_> {
         };
         let lsn = want.as_ref().map_or(Lsn(0), |want| want.lsn);
         let value = want.and_then(|want| want.value);
-        let readable = !passed && have.as_ref().is_none_or(|(_, value)| value.is_some());
+        let readable = !skipped && have.as_ref().is_none_or(|(_, value)| value.is_some());
         let stored = have.and_then(|(_, value)| value);
         if readable && value.as_deref() == stored.as_deref() {
             return Ok(());
@@ -159,7 +158,7 @@ impl Repair<'_> {
             self.done.salvaged += 1;
         } else if lsn > self.applied {
             if !readable {
-                // The page is made anew whatever comes into it later.
+                // This change makes the page readable again, before any row goes into it later.
                 self.group_bytes += bytes_of((&key, None));
                 self.group.push((key.clone(), None));
             }
@@ -191,14 +190,14 @@ impl Repair<'_> {
     }
 }
 
-fn rotten(lsn: Lsn, broken: &Broken) -> Failure {
+fn unreadable(lsn: Lsn, broken: &Broken) -> Failure {
     let Broken { offset, detail } = broken;
     let detail =
-        format!("checkpoint {lsn} at byte {offset}: {detail}, although it was whole a moment ago");
+        format!("checkpoint {lsn} at byte {offset}: {detail}, although it was intact when opened");
     Failure::Truth(KvError::Invalid(detail))
 }
 
-/// The truth in the order of keys.
+/// Merges checkpoint and journal in the order of keys.
 struct Merge<'a> {
     checkpoint: Option<Reader>,
     next: Option<Pair>,
@@ -210,7 +209,9 @@ impl<'a> Merge<'a> {
         let lsn = truth.checkpoint_lsn();
         let reader = truth.checkpoint.as_ref().map(|blocks| blocks.reader());
         let mut merge = Self {
-            checkpoint: reader.transpose().map_err(|broken| rotten(lsn, &broken))?,
+            checkpoint: reader
+                .transpose()
+                .map_err(|broken| unreadable(lsn, &broken))?,
             next: None,
             overlay: truth.changes.overlay.iter().peekable(),
         };
@@ -223,7 +224,7 @@ impl<'a> Merge<'a> {
             return Ok(());
         };
         let lsn = reader.head().lsn;
-        self.next = reader.next().map_err(|broken| rotten(lsn, &broken))?;
+        self.next = reader.next().map_err(|broken| unreadable(lsn, &broken))?;
         Ok(())
     }
 
@@ -232,7 +233,7 @@ impl<'a> Merge<'a> {
             (None, None) => return Ok(None),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some((key, _)), Some((newer, _))) => key.cmp(newer),
+            (Some((key, _)), Some((overlay_key, _))) => key.cmp(overlay_key),
         };
         let old = if order.is_le() {
             self.next.take()

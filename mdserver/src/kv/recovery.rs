@@ -1,37 +1,37 @@
-//! [`Recovery`]: what opening a store found and did, for the log.
+//! [`Recovery`]: the report on opening a store, for the log.
 
 use super::{Damage, Lsn};
 use std::fmt;
 use std::path::PathBuf;
 
-/// What opening a store found and did.
+/// The report on opening a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The store did not exist and was created.
     pub created: bool,
     /// The last user closed the store, and nothing had to be repaired.
     pub clean: bool,
-    /// The last commit there is.
+    /// The last commit.
     pub last: Lsn,
-    /// The commit the checkpoint in use reaches to.
+    /// The last commit in the checkpoint in use.
     pub checkpoint: Lsn,
-    /// How many journal records were read behind the checkpoint.
+    /// How many journal records after the checkpoint were read.
     pub replayed: u64,
-    /// Bytes cut off behind the last complete record.
+    /// Bytes cut off after the last complete record.
     pub garbage: u64,
-    /// Where sled's files were set aside, when they could not be used.
+    /// The new name of sled's files, if they could not be used.
     pub set_aside: Option<PathBuf>,
-    /// Why the index was rebuilt, when it was.
+    /// Why the index was rebuilt, if it was.
     pub rebuilt: Option<String>,
-    /// Entries of a readable index that were wrong and were set right.
+    /// Entries of a readable index that were wrong and were corrected.
     pub repaired: u64,
-    /// Entries taken from the index because the records that would tell are lost.
+    /// Entries taken from the index because their records are lost.
     pub salvaged: u64,
     /// Damage that cost nothing, because another copy was good.
     pub healed: Vec<Damage>,
-    /// What is gone. Empty unless the loss was accepted.
+    /// Damage that lost commits. Empty unless the loss was accepted.
     pub losses: Vec<Damage>,
-    /// Commits a power loss took that had not been synced.
+    /// Unsynced commits that a power loss destroyed.
     pub unsynced: Option<(Lsn, Lsn)>,
 }
 

@@ -1,16 +1,15 @@
-//! Reads the journal behind a checkpoint and judges what is missing.
+//! Reads the journal after a checkpoint and decides what is missing.
 //!
-//! Every frame asserts which commit came before it, so a loss shows as a gap in the numbers,
-//! wherever the bytes went. Three endings are told apart:
+//! Every frame records the commit before it, so any loss shows as a gap in the numbers. Three cases are distinguished:
 //!
-//! - Bytes that are no frame behind the last good one, or a record whose end is not there: nobody
-//!   was told of it, it is cut off.
-//! - A gap with good frames behind it, or a whole record that is damaged: a **loss**. The store
-//!   refuses to open unless the loss is accepted.
-//! - A gap that begins behind everything known to be synced, in a file written during another boot:
-//!   a power loss wrote later blocks before earlier ones. The journal ends before the gap.
+//! - Bytes after the last good frame that are no frame, or a record that is cut short: it was not acknowledged and is
+//!   truncated.
+//! - A gap with good frames after it, or a complete record that is damaged: a **loss**. The store does not open unless
+//!   the loss is accepted.
+//! - A gap that begins after everything known to be synced, in a file written during another boot: before a power loss
+//!   the disk wrote later blocks but not earlier ones. The journal ends before the gap.
 //!
-//! Damage to bytes that a good checkpoint makes needless costs nothing and is only told.
+//! Damage to bytes that a good checkpoint makes unnecessary costs nothing and is only reported.
 
 use super::disk::{Ground, Id, journal_name, numbered};
 use super::frame::{Frame, HEADER, Header, Kind, guess_keys, next_file, parse};
@@ -21,16 +20,16 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The commit that changed a key last, and the value or a deletion.
+/// The commit that last changed a key, and the value; `None` is a deletion.
 pub(super) type Change = (Lsn, Option<Vec<u8>>);
 
-/// The newest change of each key behind the checkpoint.
+/// The newest change of each key after the checkpoint.
 pub(super) type Overlay = BTreeMap<Vec<u8>, Change>;
 
-/// What the journal changed behind the checkpoint.
+/// The journal's changes after the checkpoint.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Changes {
-    /// The commit the checkpoint reaches to.
+    /// The last commit in the checkpoint.
     pub(super) after: Lsn,
     /// The changes.
     pub(super) overlay: Arc<Overlay>,
@@ -44,28 +43,28 @@ impl Changes {
         }
         let rows = self.overlay.range(vec![table]..);
         let rows = rows.take_while(|(key, _)| key.first() == Some(&table));
-        let newer = rows.filter(|(_, (lsn, _))| *lsn > after);
-        Some(newer.map(|(key, _)| key.clone()).collect())
+        let changed = rows.filter(|(_, (lsn, _))| *lsn > after);
+        Some(changed.map(|(key, _)| key.clone()).collect())
     }
 }
 
-/// So many files of a gap are named one by one; a stray file's number may be any.
+/// The most missing files that are reported one by one; a stray file may have any number.
 const MOST_NAMED: usize = 1024;
 
 /// Where reading starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct From {
-    /// The commit the checkpoint reaches to.
+    /// The last commit in the checkpoint.
     pub(super) after: Lsn,
-    /// The file that holds the commit behind it.
+    /// The file that holds the commit after it.
     pub(super) file: u64,
-    /// The store the files must belong to, when known.
+    /// The store the files must belong to, if known.
     pub(super) store: Option<Id>,
-    /// That file was there once: it is a loss when it is missing.
+    /// That file existed once: if it is missing, that is a loss.
     pub(super) must_exist: bool,
 }
 
-/// What the journal holds behind a checkpoint.
+/// The result of reading the journal after a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     /// The changes.
@@ -78,27 +77,27 @@ pub(super) struct Replay {
     pub(super) store: Option<Id>,
     /// The last frame is the closing one.
     pub(super) closed: bool,
-    /// Bytes of garbage behind the last frame.
+    /// Bytes of garbage after the last frame.
     pub(super) garbage: u64,
-    /// What is gone.
+    /// Damage that lost commits.
     pub(super) losses: Vec<Damage>,
     /// Damage that cost nothing.
     pub(super) healed: Vec<Damage>,
-    /// Commits that a power loss took.
+    /// Commits lost by a power loss.
     pub(super) unsynced: Option<(Lsn, Lsn)>,
-    /// The last file with a good frame, and the byte behind that.
+    /// The last file with a good frame, and the offset of that frame's end.
     pub(super) end: Option<(u64, u64)>,
-    /// The file that the last good frame says comes next.
+    /// The next file, if the last good frame names one.
     pub(super) next: Option<u64>,
-    /// The first file behind the last good frame that has a good header and no frames.
+    /// The first file after the last good frame that has a good header and no frames.
     pub(super) empty: Option<u64>,
     /// Each file that was read, with the first commit it may hold.
     pub(super) firsts: Vec<(u64, Lsn)>,
     /// Bytes of good frames.
     pub(super) bytes: u64,
-    /// A file that must be there and has not been read yet.
+    /// A file that must exist and has not been read yet.
     announced: Option<u64>,
-    /// The highest number any frame says is synced.
+    /// The highest commit that any frame records as synced.
     synced: Lsn,
     /// The boot the last good frame was written in.
     boot: Option<Id>,
@@ -167,12 +166,12 @@ fn read_file(dir: &Path, number: u64) -> Result<Vec<u8>, KvError> {
     fs::read(&path).map_err(|error| KvError::io("read", &path, &error))
 }
 
-/// What good frames say further on.
+/// What the good frames ahead record.
 #[derive(Debug, Default, Clone, Copy)]
 struct Ahead {
-    /// The highest number known to be synced.
+    /// The highest commit recorded as synced.
     synced: Lsn,
-    /// The highest number of all.
+    /// The highest commit.
     last: Lsn,
 }
 
@@ -207,7 +206,7 @@ impl Ahead {
     }
 }
 
-/// The commit that `frame` says is the last one before it.
+/// Returns the last commit before `frame`, as it records.
 fn before(frame: &Frame<'_>) -> Lsn {
     match frame.kind {
         Kind::Record => Lsn(frame.lsn.0.saturating_sub(1)),
@@ -216,7 +215,7 @@ fn before(frame: &Frame<'_>) -> Lsn {
 }
 
 impl Replay {
-    /// Reads one file; false when the journal ends in it for good.
+    /// Reads one file; false if the journal ends in it.
     fn read_file(
         &mut self,
         number: u64,
@@ -303,8 +302,8 @@ impl Replay {
         }
     }
 
-    /// True when what comes next was written before this boot of the machine, so that a power loss
-    /// may have taken it.
+    /// True if the bytes that come next were written during an earlier boot of the machine, so that a power loss may
+    /// have destroyed them.
     fn written_in_another_boot(&self, ground: &Ground) -> bool {
         let boot = self
             .pending
@@ -329,7 +328,7 @@ impl Replay {
         });
     }
 
-    /// Commits up to `upto` are gone; the next good frame is at `offset` of file `number`.
+    /// Notes the loss of the commits up to `upto`; the next good frame is at `offset` of file `number`.
     fn gap(&mut self, number: u64, offset: u64, upto: Lsn) {
         let lost = Some((Lsn(self.last.0 + 1), upto));
         let mut stretches = self.pending.drain(..);
@@ -359,7 +358,7 @@ impl Replay {
         self.last = upto;
     }
 
-    /// A good frame shows that the bad stretches before it held nothing that is needed.
+    /// Notes that the bad stretches held nothing that is needed, as the next good frame shows.
     fn nothing_lost(&mut self) {
         self.healed.extend(
             self.pending
@@ -396,7 +395,7 @@ impl Replay {
             offset: end - frame.len as u64,
             lost: Some((frame.lsn, frame.lsn)),
             keys: guess_keys(frame.payload),
-            detail: "the record makes no sense although its checksum fits".to_owned(),
+            detail: "the record is malformed although its checksum is right".to_owned(),
         });
         self.last = frame.lsn;
     }
@@ -411,7 +410,7 @@ impl Replay {
         }
     }
 
-    /// Judges what follows the last good frame.
+    /// Decides about the bytes after the last good frame.
     fn finish(&mut self, ground: &Ground) {
         let announced = self.announced;
         for stretch in std::mem::take(&mut self.pending) {

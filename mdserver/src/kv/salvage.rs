@@ -1,8 +1,8 @@
-//! What can still be read of a damaged checkpoint, once its loss is accepted.
+//! Salvages the readable blocks of a damaged checkpoint, once its loss is accepted.
 //!
-//! The good blocks go into a temporary checkpoint that stands in for the damaged one while the store
-//! opens. It never gets a checkpoint's name: until a new checkpoint of everything is written, the
-//! store stays refused to whoever does not accept the loss.
+//! The good blocks go into a temporary checkpoint that replaces the damaged one while the store opens. It never gets a
+//! checkpoint's name: until a new, complete checkpoint is written, opening the store without accepting the loss still
+//! fails.
 
 use super::checkpoint::{BLOCK, BlockHead, HEADER, Head, Writer, entry_at};
 use super::disk::{Ground, Id, checkpoint_name, numbered, remove};
@@ -11,19 +11,19 @@ use crc_fast::crc32_iscsi as crc32c;
 use std::fs;
 use std::path::Path;
 
-/// The name of the stand-in.
+/// The name of the temporary checkpoint.
 pub(super) const SALVAGE: &str = "salvage.tmp";
 
-/// The stand-in, and what it lacks.
+/// The temporary checkpoint, and what it lacks.
 #[derive(Debug)]
 pub(super) struct Salvaged {
-    /// What the damaged checkpoint said of itself, or what can be guessed.
+    /// The header of the damaged checkpoint, or a guess.
     pub(super) head: Head,
-    /// The ranges of keys that are gone.
+    /// The ranges of keys that are lost.
     pub(super) losses: Vec<Damage>,
 }
 
-/// Writes the stand-in for the damaged checkpoint of `lsn`.
+/// Writes the temporary checkpoint in place of the damaged one of `lsn`.
 pub(super) fn salvage(
     dir: &Path,
     ground: &Ground,
@@ -34,7 +34,7 @@ pub(super) fn salvage(
     let bytes = fs::read(&path).map_err(|error| KvError::io("read", &path, &error))?;
     let head = match bytes.first_chunk().map(Head::decode) {
         Some(Ok(head)) => head,
-        // Records the checkpoint holds already are passed over, so any older file will do.
+        // Replay skips records that the checkpoint already contains, so any older file will do.
         _ => Head {
             store,
             lsn: Lsn(lsn),
@@ -75,7 +75,7 @@ pub(super) fn salvage(
     })
 }
 
-/// The next whole block whose header is good and whose number is not below `expected`.
+/// Finds the next complete block with a good header and a number not below `expected`.
 fn next_block(bytes: &[u8], from: usize, expected: u32) -> Option<(usize, BlockHead)> {
     (from..bytes.len().saturating_sub(BLOCK)).find_map(|at| {
         let block = BlockHead::decode(&bytes[at..])?;
@@ -86,7 +86,7 @@ fn next_block(bytes: &[u8], from: usize, expected: u32) -> Option<(usize, BlockH
 struct Rescue {
     writer: Writer,
     last: Vec<u8>,
-    /// Where bytes began that could not be read, since the last entry.
+    /// Where the unreadable bytes since the last entry begin.
     hole: Option<usize>,
     lsn: u64,
     losses: Vec<Damage>,

@@ -1,4 +1,4 @@
-//! A range of the map: the two tables over what lies under them.
+//! Range scans: merges the two tables and the base below them.
 
 use super::Pair;
 use super::base::Base;
@@ -6,7 +6,7 @@ use super::entries::Entry;
 use super::index::Fault;
 use super::memtable::Tables;
 
-/// The fault of a value whose checksum does not fit.
+/// The fault of a value with a wrong checksum.
 pub(super) fn wrong(key: &[u8]) -> Fault {
     Fault(format!(
         "the checksum of the value of {} is wrong",
@@ -14,8 +14,8 @@ pub(super) fn wrong(key: &[u8]) -> Fault {
     ))
 }
 
-/// The first `limit` pairs with `from <= key < to`. The caller holds the tables' lock, so the index
-/// may take in what is sealed meanwhile without showing any of it half done.
+/// Returns the first `limit` pairs with `from <= key < to`. The caller holds the tables' lock: the sealed table stays
+/// visible, so a scan is consistent even while that table is being moved into the index.
 pub(super) fn scan(
     base: &Base,
     tables: &Tables,

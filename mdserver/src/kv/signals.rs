@@ -1,4 +1,4 @@
-//! What requests and the store's two threads tell each other.
+//! Signals between requests and the store's two threads.
 
 use super::KvError;
 use super::index::Fault;
@@ -6,15 +6,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The board.
+/// The shared state, its condition variables, and the counters that are read without its lock.
 #[derive(Debug)]
 pub(super) struct Signals {
     board: Mutex<Board>,
-    /// For the upkeep thread.
+    /// Wakes the upkeep thread.
     upkeep: Condvar,
-    /// For the sync thread.
+    /// Wakes the sync thread.
     sync: Condvar,
-    /// For those who wait for a result.
+    /// Wakes callers that wait for a result.
     changed: Condvar,
     nudged: AtomicBool,
     checkpoint_at: AtomicU64,
@@ -38,7 +38,7 @@ impl Default for Signals {
 #[derive(Debug, Default)]
 struct Board {
     stop: bool,
-    /// The upkeep thread has ended; nobody must wait for it any more.
+    /// The upkeep thread has ended; no caller may wait for it any more.
     ended: bool,
     nudge: bool,
     spare: bool,
@@ -50,7 +50,7 @@ struct Board {
     stuck: Stuck,
 }
 
-/// Why the upkeep thread does not get on.
+/// Why the upkeep thread makes no progress.
 #[derive(Debug, Default)]
 pub(super) struct Stuck {
     /// Why nothing can be moved into the index.
@@ -61,21 +61,21 @@ pub(super) struct Stuck {
     pub(super) comparing: Option<KvError>,
 }
 
-/// What the upkeep thread is to do.
+/// A request to the upkeep thread.
 #[derive(Debug)]
 pub(super) struct Job {
     /// End.
     pub(super) stop: bool,
     /// Repair the index.
     pub(super) repair: Option<Fault>,
-    /// Write a checkpoint, and answer all who asked up to this number.
+    /// Write a checkpoint, for all requests up to this number.
     pub(super) checkpoint: Option<u64>,
-    /// The interval has passed.
+    /// The interval has elapsed.
     pub(super) beat: bool,
 }
 
 impl Signals {
-    /// Waits for something to do, at most until `beat`.
+    /// Waits for a request, at most until `beat`.
     pub(super) fn wait(&self, beat: Instant) -> Job {
         let mut board = self.board.lock();
         let mut late = false;
@@ -97,8 +97,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the sync thread's next turn: true when a new journal file is wanted, `None` at the
-    /// end.
+    /// Waits for the sync thread's next job: true to create a journal file, false to sync, `None` to end.
     pub(super) fn wait_sync(&self, interval: Duration) -> Option<bool> {
         let mut board = self.board.lock();
         if !board.stop && !board.spare {
@@ -111,7 +110,7 @@ impl Signals {
         }
     }
 
-    /// There may be something to do.
+    /// Wakes the upkeep thread: there may be work.
     pub(super) fn nudge(&self) {
         if !self.nudged.swap(true, Ordering::Relaxed) {
             self.board.lock().nudge = true;
@@ -119,7 +118,7 @@ impl Signals {
         }
     }
 
-    /// A new journal file is wanted.
+    /// Requests a new journal file.
     pub(super) fn ask_spare(&self) {
         self.board.lock().spare = true;
         self.sync.notify_one();
@@ -132,13 +131,13 @@ impl Signals {
         self.sync.notify_all();
     }
 
-    /// The upkeep thread has ended.
+    /// Notes that the upkeep thread has ended.
     pub(super) fn ended(&self) {
         self.board.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Asks for a checkpoint; answers the number of the request.
+    /// Requests a checkpoint; returns the number of the request.
     pub(super) fn ask_checkpoint(&self) -> u64 {
         let mut board = self.board.lock();
         board.asked += 1;
@@ -146,7 +145,7 @@ impl Signals {
         board.asked
     }
 
-    /// Asks for a checkpoint and waits for it.
+    /// Requests a checkpoint and waits for it.
     pub(super) fn checkpoint(&self) -> Result<(), KvError> {
         let number = self.ask_checkpoint();
         let mut board = self.board.lock();
@@ -156,7 +155,7 @@ impl Signals {
         board.result.clone().unwrap_or(Ok(()))
     }
 
-    /// Waits at most for `patience` for the checkpoint of request `number`; false when it takes longer.
+    /// Waits at most `patience` for the checkpoint of request `number`; false if it takes longer.
     pub(super) fn wait_for_checkpoint(
         &self,
         number: u64,
@@ -175,7 +174,7 @@ impl Signals {
         board.result.clone().unwrap_or(Ok(())).map(|()| true)
     }
 
-    /// The checkpoint for all requests up to `number` was written, or failed.
+    /// Notes the result of the checkpoint for all requests up to `number`.
     pub(super) fn checkpoint_done(&self, number: u64, result: Result<(), KvError>) {
         let mut board = self.board.lock();
         board.done = number;
@@ -193,7 +192,7 @@ impl Signals {
         self.overdue_at.load(Ordering::Relaxed)
     }
 
-    /// Sets [`Signals::checkpoint_at`] and [`Signals::overdue_at`], and lets waiting commits look.
+    /// Sets [`Signals::checkpoint_at`] and [`Signals::overdue_at`], and wakes waiting commits.
     pub(super) fn set_checkpoint_at(&self, due: u64, overdue: u64) {
         self.checkpoint_at.store(due, Ordering::Relaxed);
         self.overdue_at.store(overdue, Ordering::Relaxed);
@@ -206,13 +205,13 @@ impl Signals {
         self.board.lock().repairs
     }
 
-    /// The index failed.
+    /// Reports a fault of the index.
     pub(super) fn report(&self, fault: Fault) {
         self.board.lock().fault = Some(fault);
         self.upkeep.notify_one();
     }
 
-    /// Reports a fault seen after `repairs`, and waits until a repair was tried since.
+    /// Reports a fault seen after `repairs`, and waits for the next repair attempt.
     pub(super) fn wait_for_repair(&self, fault: &Fault, repairs: u64) -> Result<(), KvError> {
         let mut board = self.board.lock();
         if board.repairs == repairs {
@@ -225,7 +224,7 @@ impl Signals {
         Ok(())
     }
 
-    /// A repair was tried.
+    /// Notes that a repair was tried.
     pub(super) fn repaired(&self) {
         let mut board = self.board.lock();
         board.repairs += 1;
@@ -233,7 +232,7 @@ impl Signals {
         self.changed.notify_all();
     }
 
-    /// Waits until `verdict` has one, and presses for it.
+    /// Waits until `verdict` returns a result, and wakes the upkeep thread.
     pub(super) fn wait_for_room(
         &self,
         verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
@@ -249,7 +248,7 @@ impl Signals {
         }
     }
 
-    /// Waits until `verdict` has one.
+    /// Waits until `verdict` returns a result.
     pub(super) fn wait_until(
         &self,
         verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
@@ -263,13 +262,13 @@ impl Signals {
         }
     }
 
-    /// Changes a reason why the upkeep thread does not get on, and lets waiting commits look.
+    /// Changes a reason why the upkeep thread makes no progress, and wakes waiting commits.
     pub(super) fn stuck(&self, change: impl FnOnce(&mut Stuck)) {
         change(&mut self.board.lock().stuck);
         self.changed.notify_all();
     }
 
-    /// True when changes cannot be moved into the index.
+    /// True if changes cannot be moved into the index.
     pub(super) fn is_stuck(&self) -> bool {
         self.board.lock().stuck.moving.is_some()
     }

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a tree that was closed may take to let go of its files.
-const LET_GO: Duration = Duration::from_secs(10);
+/// How long a closed tree may take to release the lock on its files.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Gives back what [`Index::reserve`](super::index::Index::reserve) set aside: sled writes other files when it opens.
+/// Frees the space that [`Index::reserve`](super::index::Index::reserve) preallocated: sled writes other files when it
+/// opens.
 pub(super) fn release(log: &Path) -> Result<(), Fault> {
     let given_back = OpenOptions::new().write(true).open(log).and_then(|log| {
         let len = log.metadata()?.len();
@@ -25,11 +26,11 @@ pub(super) fn release(log: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Waits until nobody holds sled's lock on its log, at most [`LET_GO`].
+/// Waits until sled's lock on its log is released, at most [`LOCK_TIMEOUT`].
 ///
-/// Dropping the tree does not end what sled's threads are about; the last of them to end lets go of the
-/// lock. Other processes are kept out by the lock of the store, so whoever holds this one is of here.
-pub(super) fn let_go(log: &Path) {
+/// Dropping the tree does not stop sled's threads at once; the last of them to end releases the lock. The lock of the
+/// store excludes other processes, so the holder of this one is a thread of this process.
+pub(super) fn wait_unlocked(log: &Path) {
     let Ok(file) = OpenOptions::new().write(true).open(log) else {
         return;
     };
@@ -40,10 +41,10 @@ pub(super) fn let_go(log: &Path) {
     std::thread::spawn(move || {
         let locked = Flock::lock(file, FlockArg::LockExclusive);
         drop(locked);
-        // Whoever waited may have given up.
+        // The receiver may have timed out.
         let _ = done.send(());
     });
-    if waited.recv_timeout(LET_GO).is_err() {
-        tracing::warn!(log = %log.display(), "somebody holds the lock of the index's files");
+    if waited.recv_timeout(LOCK_TIMEOUT).is_err() {
+        tracing::warn!(log = %log.display(), "the lock on the index's files is still held");
     }
 }

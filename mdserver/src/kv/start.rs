@@ -1,4 +1,5 @@
-//! Opening a store: lock, truth, index, a clean end of the journal to go on from.
+//! Opens a store: takes the lock, reads checkpoint and journal, opens the index, and prepares the journal for
+//! appending.
 
 use super::base::Base;
 use super::checkpoint::{Head, Writer};
@@ -25,29 +26,29 @@ use std::path::{Path, PathBuf};
 /// An opened store, before its threads run.
 #[derive(Debug)]
 pub(super) struct Started {
-    /// Keeps others out.
+    /// Excludes other processes.
     pub(super) lock: Flock<File>,
     /// The end of the journal; everything in it is on disk.
     pub(super) journal: Journal,
-    /// Bytes of journal behind the checkpoint in use.
+    /// Bytes of journal after the checkpoint in use.
     pub(super) journal_bytes: u64,
     /// The identity of the store.
     pub(super) store: Id,
-    /// What answers.
+    /// What lies below the tables.
     pub(super) base: Base,
-    /// What the index lacks, when it is open.
+    /// The changes that the index lacks, if it is open.
     pub(super) memtable: Memtable,
     /// The checkpoint in use, its length, and the one before it.
     pub(super) checkpoint: (Head, u64),
     pub(super) previous: Option<Head>,
-    /// What the journal told.
+    /// The changes read from the journal.
     pub(super) changes: Changes,
-    /// What happened.
+    /// The report.
     pub(super) recovery: Recovery,
 }
 
-/// Opens the store in `dir`. Without a loss the index is not looked at: it is opened and compared
-/// while the store serves.
+/// Opens the store in `dir`. Without a loss the index is not touched: it is opened and compared while the store serves
+/// requests.
 pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Started, KvError> {
     create(dir)?;
     let lock = lock(dir)?;
@@ -55,10 +56,10 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     remove(&dir.join(CHECKPOINT_TEMP))?;
     let found = truth(dir, options, ground)?;
     let store = store_of(&found)?;
-    // sled comes last: its presence shows that there was a journal and a checkpoint.
+    // sled's directory is created last: if it exists, a journal and a checkpoint existed.
     let lossless = found.replay.losses.is_empty();
     let journal = if lossless {
-        Some(go_on(dir, options, ground, &found, store)?)
+        Some(resume_journal(dir, options, ground, &found, store)?)
     } else {
         None
     };
@@ -87,7 +88,7 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     }
     let direct = found.direct();
     let changes = direct.changes.clone();
-    let mut recovery = told(&found);
+    let mut recovery = report(&found);
     let (base, memtable) = if lossless {
         (Base::Direct(direct), Memtable::default())
     } else {
@@ -95,7 +96,7 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
         if opened.reconciled.salvaged > 0 {
             recovery.last = recovery.last.max(opened.applied);
         }
-        opened.tell(&mut recovery);
+        opened.report(&mut recovery);
         (Base::Index(opened.index), opened.reconciled.memtable)
     };
     let journal = match journal {
@@ -127,7 +128,7 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     })
 }
 
-/// Nobody is served yet.
+/// Surroundings of a store that serves no requests yet.
 struct Alone;
 
 impl Surroundings for Alone {
@@ -140,7 +141,7 @@ impl Surroundings for Alone {
     }
 }
 
-/// Makes the directory, if need be.
+/// Creates the directory, if it does not exist.
 pub(super) fn create(dir: &Path) -> Result<(), KvError> {
     if dir.is_dir() {
         return Ok(());
@@ -151,7 +152,7 @@ pub(super) fn create(dir: &Path) -> Result<(), KvError> {
         .map_or(Ok(()), sync_dir)
 }
 
-/// What checkpoint and journal say; with a loss only if it is accepted.
+/// Reads checkpoint and journal; fails on a loss unless it is accepted.
 fn truth(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<Found, KvError> {
     let found = find(dir, ground)?;
     if found.replay.losses.is_empty() {
@@ -180,10 +181,10 @@ fn store_of(found: &Found) -> Result<Id, KvError> {
     }
 }
 
-/// The name of the file that is locked.
+/// The name of the lock file.
 pub(super) const LOCK: &str = "LOCK";
 
-/// Keeps others out.
+/// Takes the lock that excludes other processes.
 pub(super) fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
     let path = dir.join(LOCK);
     let opened = OpenOptions::new()
@@ -200,7 +201,7 @@ pub(super) fn lock(dir: &Path) -> Result<Flock<File>, KvError> {
     })
 }
 
-fn told(found: &Found) -> Recovery {
+fn report(found: &Found) -> Recovery {
     let replay = &found.replay;
     Recovery {
         created: found.new,
@@ -216,9 +217,9 @@ fn told(found: &Found) -> Recovery {
     }
 }
 
-/// Ends the journal behind its last good frame and goes on in the next file; when there is no room for
-/// one, in the last one.
-fn go_on(
+/// Truncates the journal after its last good frame and continues in the next file; without space for one, in the last
+/// file.
+fn resume_journal(
     dir: &Path,
     options: &KvOptions,
     ground: &Ground,
@@ -240,7 +241,7 @@ fn go_on(
     let (file, offset) = match (announced, replay.end) {
         (Ok(file), _) => (file, HEADER as u64),
         (Err(KvError::NoSpace { .. }), Some((last, end))) => {
-            tracing::warn!("no room for a new journal file; the last one goes on");
+            tracing::warn!("no space for a new journal file; continuing in the last one");
             (
                 JournalFile::reuse(dir, ground, (store, last), (end, limit))?,
                 end,
@@ -258,7 +259,7 @@ fn go_on(
     ))
 }
 
-/// Opens the empty journal file that is there, or a new one behind all there are.
+/// Opens the `empty` journal file, or creates a new one after the last.
 fn next_file(
     dir: &Path,
     limit: u64,
@@ -274,7 +275,7 @@ fn next_file(
     }
 }
 
-/// Says at the end of the last file which one is next; without room for that the next one goes.
+/// Writes a frame to the end of the last file that names the next one. If that fails, the next file is removed.
 fn announce(
     dir: &Path,
     ground: &Ground,
@@ -291,7 +292,7 @@ fn announce(
         ground
             .disk
             .write_at(&old, next.finish(replay.last, replay.last, last), end)?;
-        // What was set aside for the file is not needed any more.
+        // Frees the preallocated space, which is no longer needed.
         ground.disk.truncate(&old, end + next.len())?;
         ground.disk.sync_data(&old)
     });
@@ -304,7 +305,7 @@ fn announce(
     }
 }
 
-/// The files before and at `number`, each with the first commit it may hold.
+/// The files up to `number`, each with the first commit it may hold.
 fn firsts(found: &Found, number: u64) -> Vec<(u64, Lsn)> {
     found
         .replay
@@ -315,8 +316,7 @@ fn firsts(found: &Found, number: u64) -> Vec<(u64, Lsn)> {
         .collect()
 }
 
-/// Cuts off what follows the last good frame but for the `empty` file, and brings what precedes it to
-/// disk.
+/// Removes everything after the last good frame, except the `empty` file, and syncs everything before it.
 fn cut_end(
     dir: &Path,
     ground: &Ground,
@@ -345,7 +345,7 @@ fn cut_end(
     sync_dir(dir)
 }
 
-/// After an accepted loss and a new checkpoint: moves the files the loss was in out of the way.
+/// After an accepted loss and a new checkpoint: moves the damaged files into a directory `lost-<n>`.
 pub(super) fn retire(dir: &Path, checkpoint: Head) -> Result<PathBuf, KvError> {
     let free = (1u64..)
         .map(|n| dir.join(format!("lost-{n}")))
@@ -363,7 +363,7 @@ pub(super) fn retire(dir: &Path, checkpoint: Head) -> Result<PathBuf, KvError> {
     for name in journals.chain(checkpoints) {
         let source = dir.join(&name);
         fs::rename(&source, target.join(&name))
-            .map_err(|error| KvError::io("set aside", &source, &error))?;
+            .map_err(|error| KvError::io("move away", &source, &error))?;
     }
     sync_dir(dir)?;
     remove(&dir.join(SALVAGE))?;

@@ -1,9 +1,8 @@
-//! Waiting for the disk: callers of [`GroupSync::sync`] at the same time share one `fdatasync`.
+//! Group sync: concurrent callers of [`GroupSync::sync`] share one `fdatasync`.
 //!
-//! The first caller becomes the leader and syncs everything that is written by then; the others
-//! wait, and those whose commits came too late for it elect the next leader. A failed `fdatasync`
-//! poisons the journal for good: the kernel may have dropped the bytes, so a second try that
-//! succeeds would prove nothing.
+//! The first caller becomes the leader and syncs everything written by then; the others wait. If their commits came too
+//! late for that sync, one of them becomes the next leader. A failed `fdatasync` poisons the journal permanently: the
+//! kernel may have dropped the bytes, so a successful second attempt would prove nothing.
 
 use super::disk::Disk;
 use super::journal::Journal;
@@ -11,7 +10,7 @@ use super::{KvError, Lsn};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Who is syncing, and how far the disk has come.
+/// Whether a leader is syncing, and the last synced commit.
 #[derive(Debug, Default)]
 pub(super) struct GroupSync {
     leader: Mutex<bool>,
@@ -20,7 +19,7 @@ pub(super) struct GroupSync {
 }
 
 impl GroupSync {
-    /// Everything up to `synced` is on disk.
+    /// Starts with everything up to `synced` on disk.
     pub(super) fn new(synced: Lsn) -> Self {
         Self {
             synced: AtomicU64::new(synced.0),
@@ -33,7 +32,7 @@ impl GroupSync {
         Lsn(self.synced.load(Ordering::Acquire))
     }
 
-    /// Returns when every commit that has returned is on disk.
+    /// Blocks until every commit that has returned is on disk.
     pub(super) fn sync(&self, journal: &Mutex<Journal>, disk: &dyn Disk) -> Result<Lsn, KvError> {
         let target = {
             let journal = journal.lock();
@@ -75,8 +74,8 @@ impl GroupSync {
         let mut journal = journal.lock();
         journal.note_synced(&files);
         if let Err(error) = journal.mark_synced(last) {
-            // The mark only helps to judge later damage; what was asked for has happened.
-            tracing::debug!(%error, "no room for a sync mark in the journal");
+            // The frame only helps to classify later damage; the sync itself has succeeded.
+            tracing::debug!(%error, "cannot write a sync frame to the journal");
         }
         Ok(())
     }

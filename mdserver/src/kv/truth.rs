@@ -1,4 +1,4 @@
-//! Finds the truth on disk: the newest good checkpoint, and the journal behind it.
+//! Finds the authoritative state on disk: the newest good checkpoint, and the journal after it.
 
 use super::blocks::Blocks;
 use super::checkpoint::{Broken, Head, Reader};
@@ -13,32 +13,32 @@ use std::sync::Arc;
 /// The name of sled's directory.
 pub(super) const SLED: &str = "sled";
 
-/// What checkpoint and journal say.
+/// The checkpoint and the journal that were found.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The checkpoint in use, every byte of which was read.
+    /// The checkpoint in use, completely verified.
     pub(super) checkpoint: Option<Arc<Blocks>>,
-    /// An older checkpoint that is kept in case the one in use is damaged later.
+    /// An older checkpoint, retained in case the one in use is damaged later.
     pub(super) previous: Option<Head>,
     /// Checkpoints that cannot be used.
     pub(super) broken: Vec<u64>,
     /// The journal.
     pub(super) replay: Replay,
-    /// The checkpoint is the stand-in for a damaged one.
+    /// The checkpoint is the temporary one that replaces a damaged one.
     pub(super) stand_in: bool,
-    /// There was nothing at all.
+    /// No store existed.
     pub(super) new: bool,
 }
 
 impl Found {
-    /// The commit the checkpoint in use reaches to.
+    /// The last commit in the checkpoint in use.
     pub(super) fn checkpoint_lsn(&self) -> Lsn {
         self.checkpoint
             .as_ref()
             .map_or(Lsn(0), |blocks| blocks.lsn())
     }
 
-    /// The way to read it.
+    /// Returns what is needed to read it.
     pub(super) fn direct(&self) -> Direct {
         Direct {
             checkpoint: self.checkpoint.clone(),
@@ -52,7 +52,7 @@ impl Found {
         }
     }
 
-    /// The last of the lost commits, so far as that is known; `None` when nothing is lost.
+    /// The last of the lost commits, as far as known; `None` if nothing is lost.
     fn salvage(&self) -> Option<Lsn> {
         let unknown = Lsn(self.replay.last.0 + 1);
         let in_journal = self
@@ -95,12 +95,12 @@ struct Checkpoints {
     damages: Vec<Damage>,
 }
 
-/// Looks for the newest good checkpoint and the one before it.
+/// Finds the newest good checkpoint and the one before it.
 fn checkpoints(dir: &Path) -> Result<Checkpoints, KvError> {
     let mut found = Checkpoints::default();
     for lsn in numbered(dir, "checkpoint")?.into_iter().rev() {
         if found.newest.is_some() {
-            // It is read only if it is ever needed; its header tells which journal it needs.
+            // It is read completely only if it is ever needed; the header names the journal that it needs.
             match Reader::open(dir, lsn) {
                 Ok(reader) => found.previous = Some(reader.head()),
                 Err(_) => found.broken.push(lsn),
@@ -124,8 +124,8 @@ fn checkpoints(dir: &Path) -> Result<Checkpoints, KvError> {
     Ok(found)
 }
 
-/// Reads what is in `dir`. Losses are listed in the replay; whether they are accepted is for the
-/// caller to know.
+/// Reads checkpoint and journal in `dir`. Losses are listed in the replay; the caller decides whether they are
+/// accepted.
 pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
     let Checkpoints {
         newest,
@@ -134,7 +134,7 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
         mut damages,
     } = checkpoints(dir)?;
     let journals = numbered(dir, "journal")?;
-    // The first journal file and the empty checkpoint come before sled, in this order.
+    // A new store creates the first journal file, the empty checkpoint and sled's directory, in this order.
     let unborn = newest.is_none() && broken.is_empty() && !dir.join(SLED).exists();
     let new = unborn && journals.is_empty();
     let begun = unborn && journals.iter().all(|&number| number == 1);
@@ -172,7 +172,7 @@ pub(super) fn find(dir: &Path, ground: &Ground) -> Result<Found, KvError> {
     })
 }
 
-/// Reads what is in `dir` with a stand-in for the damaged checkpoint.
+/// Reads `dir` with the temporary checkpoint in place of the damaged one.
 pub(super) fn find_behind(
     dir: &Path,
     ground: &Ground,

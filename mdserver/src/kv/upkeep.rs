@@ -1,20 +1,21 @@
 //! The store's two threads.
 //!
-//! **upkeep** opens and compares the index first; then it moves pending changes into the index, writes checkpoints and repairs the index; it is
-//! the only one that changes the index, also while it dumps it, a part at a time. **sync** brings the journal to disk at every interval and makes the next journal file in advance; it is
-//! apart because a dump may take longer than an interval.
+//! **upkeep** first opens and compares the index; then it moves pending changes into the index, writes checkpoints and
+//! repairs the index. No other thread changes the index. During a dump it changes the index a part at a time. **sync**
+//! syncs the journal at every interval and creates the next journal file in advance; it is a separate thread because a
+//! dump may take longer than an interval.
 
 use super::KvError;
 use super::engine::Engine;
 use super::index::Fault;
 use std::time::{Duration, Instant};
 
-/// After a failed repair the next one is not tried sooner.
+/// The shortest time between a failed repair and the next attempt.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
-/// After a failure to open and compare the index the next try is not made sooner.
+/// The shortest time between a failure to open and compare the index and the next attempt.
 const COMPARE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Tells waiters that the thread is gone, however it goes.
+/// Notifies waiters when the thread ends, also by a panic.
 struct Ended<'a>(&'a Engine);
 
 impl Drop for Ended<'_> {
@@ -23,7 +24,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Logs an error once, not at every beat that meets it again.
+/// Logs an error once, and not again at every interval at which it repeats.
 #[derive(Default)]
 struct Log(Option<String>);
 
@@ -42,7 +43,7 @@ impl Log {
     }
 }
 
-/// Opens and compares the index, once it is not read.
+/// Opens and compares the index while it is not in use.
 #[derive(Default)]
 struct Comparing {
     failed: Option<Instant>,
@@ -62,7 +63,7 @@ impl Comparing {
             stuck.moving = result.clone().err();
         });
         if let Err(KvError::Invalid(detail)) = &result {
-            // The truth itself: there may be an older checkpoint.
+            // The checkpoint itself is unreadable: the repair may find an older one.
             engine.signals.report(Fault(detail.clone()));
         }
         if !matches!(result, Err(KvError::Closed)) {
@@ -72,13 +73,13 @@ impl Comparing {
     }
 }
 
-/// Lets the calling thread stand back behind those that answer requests: moving rows into the index
-/// costs as much as committing them, and can wait until a processor is free. Commits that are too far
-/// ahead of it wait for it, so it never falls behind for good. With 10 in place of 19 objects were opened a third more
-/// slowly while rows were moved.
-fn stand_back() {
+/// Lowers the priority of the calling thread below the threads that answer requests: moving rows into the index costs
+/// as much as committing them, and can wait until a processor is free. Commits that are too far ahead block, so the
+/// thread never falls behind permanently. With 10 instead of 19, opening objects was a third slower while rows were
+/// moved.
+fn lower_priority() {
     const BY: i32 = 19;
-    // In Linux this is of the thread. Where it is refused nothing else changes.
+    // In Linux the nice value is per thread. A failure has no other effect.
     let set = rustix::process::getpriority_process(None)
         .and_then(|nice| rustix::process::setpriority_process(None, nice + BY));
     if let Err(error) = set {
@@ -88,7 +89,7 @@ fn stand_back() {
 
 /// The upkeep thread.
 pub(super) fn run(engine: &Engine) {
-    stand_back();
+    lower_priority();
     let _ended = Ended(engine);
     let (mut repairs, mut moves, mut checkpoints) =
         (Log::default(), Log::default(), Log::default());
@@ -160,7 +161,7 @@ pub(super) fn run_sync(engine: &Engine) {
     while let Some(spare) = engine.signals.wait_sync(engine.options.sync_interval) {
         if spare {
             spares.note(
-                "the next journal file cannot be made and this one grows on",
+                "the next journal file cannot be created and the current one keeps growing",
                 engine.make_spare(),
             );
         } else {

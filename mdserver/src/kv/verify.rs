@@ -1,7 +1,6 @@
-//! Opens the index and makes it agree with the truth, while the store serves from the truth itself.
+//! Opens the index and makes it agree with checkpoint and journal, from which the store serves meanwhile.
 //!
-//! An index that cannot be used is set aside and built anew. Only when every entry was compared does
-//! anybody read from it.
+//! An index that cannot be used is renamed and rebuilt. It is not read before every entry was compared.
 
 use super::direct::Direct;
 use super::disk::{Ground, set_aside};
@@ -14,27 +13,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// With less free than this sled is expected to fail, and its files are not to blame.
+/// With less free space than this sled is expected to fail without its files being damaged.
 const FULL: u64 = 1 << 20;
 
-/// How many directories of damaged sled files are kept.
-const SLED_KEPT: u64 = 3;
+/// How many directories of damaged sled files are retained.
+const DAMAGED_SLEDS: u64 = 3;
 
-/// An index that agrees with the truth.
+/// An index that agrees with checkpoint and journal.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) index: Index,
     pub(super) reconciled: Reconciled,
-    /// The last commit the index said it had applied.
+    /// The last commit that the index had recorded as applied.
     pub(super) applied: Lsn,
-    /// Why it was built anew, if it was.
+    /// Why it was rebuilt, if it was.
     rebuilt: Option<String>,
+    /// The new name of the damaged files, if the index was rebuilt because of damage.
     set_aside: Option<PathBuf>,
 }
 
 impl Opened {
-    /// Completes what is told of the opening of the store.
-    pub(super) fn tell(&self, recovery: &mut Recovery) {
+    /// Adds the results to the report on opening the store.
+    pub(super) fn report(&self, recovery: &mut Recovery) {
         recovery.repaired = self.reconciled.repaired;
         recovery.salvaged = self.reconciled.salvaged;
         recovery.rebuilt = self.rebuilt.clone();
@@ -42,7 +42,7 @@ impl Opened {
         recovery.clean &= self.rebuilt.is_none() && recovery.repaired == 0;
     }
 
-    /// Says what the comparison led to.
+    /// Logs the result of the comparison.
     pub(super) fn log(&self, took: Duration) {
         let repaired = self.reconciled.repaired;
         match &self.rebuilt {
@@ -55,8 +55,7 @@ impl Opened {
     }
 }
 
-/// Opens the index and makes it agree with the truth; one that cannot be used is set aside and built
-/// anew.
+/// Opens the index and makes it agree with checkpoint and journal. An index that cannot be used is renamed and rebuilt.
 pub(super) fn open_index(
     dir: &Path,
     options: &KvOptions,
@@ -67,7 +66,7 @@ pub(super) fn open_index(
     let existed = dir.join(SLED).exists();
     let fault = match try_index(dir, options, truth, around) {
         Ok(mut opened) => {
-            // Until a checkpoint is made nothing need be in the index: a store may be closed before it is open.
+            // Before the first checkpoint the index may be empty: a store may be closed before its index is open.
             let empty = opened.applied == Lsn(0) && truth.checkpoint_lsn() > Lsn(0);
             let gone = !existed && truth.checkpoint_lsn() > Lsn(0);
             if !truth.new && (gone || empty) {
@@ -87,20 +86,20 @@ pub(super) fn open_index(
     let free = ground
         .disk
         .free(dir)
-        .map_err(|error| KvError::io("ask for the free space of", dir, &error))?;
+        .map_err(|error| KvError::io("query the free space of", dir, &error))?;
     if free < FULL {
         tracing::error!(%fault, "the index does not open, and the disk is full");
         return Err(KvError::NoSpace {
             path: dir.join(SLED),
         });
     }
-    let aside = set_aside(dir, SLED, "sled.damaged")?;
-    tracing::error!(%fault, aside = %aside.display(), "the index cannot be used and is rebuilt from checkpoint and journal");
-    forget_old(dir)?;
+    let renamed = set_aside(dir, SLED, "sled.damaged")?;
+    tracing::error!(%fault, renamed = %renamed.display(), "the index cannot be used and is rebuilt from checkpoint and journal");
+    remove_old(dir)?;
     match try_index(dir, options, truth, around) {
         Ok(mut opened) => {
             opened.rebuilt = Some(fault.to_string());
-            opened.set_aside = Some(aside);
+            opened.set_aside = Some(renamed);
             opened.reconciled.repaired = 0;
             Ok(opened)
         }
@@ -129,20 +128,20 @@ fn try_index(
     })
 }
 
-/// Removes the oldest of the sled directories set aside.
-fn forget_old(dir: &Path) -> Result<(), KvError> {
+/// Removes the oldest directories of damaged sled files.
+fn remove_old(dir: &Path) -> Result<(), KvError> {
     let failed = |error| KvError::io("list", dir, &error);
-    let mut aside = Vec::new();
+    let mut renamed = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         let number = name
             .to_str()
             .and_then(|name| name.strip_prefix("sled.damaged-")?.parse::<u64>().ok());
-        aside.extend(number);
+        renamed.extend(number);
     }
-    aside.sort_unstable();
-    let surplus = aside.len().saturating_sub(SLED_KEPT as usize);
-    for number in &aside[..surplus] {
+    renamed.sort_unstable();
+    let surplus = renamed.len().saturating_sub(DAMAGED_SLEDS as usize);
+    for number in &renamed[..surplus] {
         let path = dir.join(format!("sled.damaged-{number}"));
         fs::remove_dir_all(&path).map_err(|error| KvError::io("remove", &path, &error))?;
     }

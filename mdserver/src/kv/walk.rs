@@ -1,7 +1,7 @@
-//! Reads one journal file from front to back: good frames, and the stretches that are none.
+//! Iterates over one journal file: good frames, and the stretches between them.
 //!
-//! Behind a stretch that is no frame the walk searches on, at every eighth byte, for the next good
-//! one. Whether such a stretch cost a record is for `replay` to judge.
+//! After bytes that are no frame the iterator searches, at every eighth byte, for the next good one. `replay` decides
+//! whether such a stretch cost a record.
 
 use super::Lsn;
 use super::frame::{ALIGN, Found, Frame, HEADER, Kind, guess_keys, look};
@@ -13,11 +13,11 @@ pub(super) struct Bad {
     pub(super) offset: u64,
     /// How long it is.
     pub(super) len: u64,
-    /// The commit it held, when a good frame header says so and the frame is there in full.
+    /// The commit it held, if a good frame header records it and the frame is complete.
     pub(super) record: Option<Lsn>,
-    /// Keys that commit seems to have named.
+    /// Keys that this commit seems to have changed.
     pub(super) keys: Vec<Vec<u8>>,
-    /// What is wrong, in words.
+    /// A description of the damage.
     pub(super) detail: String,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Step<'a> {
     Bad(Bad),
 }
 
-/// The walk over a file's bytes.
+/// The iterator over a file's bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Walk<'a> {
     bytes: &'a [u8],
@@ -39,7 +39,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Walks the frames of file `number`.
+    /// Iterates over the frames of file `number`.
     pub(super) fn new(bytes: &'a [u8], number: u64) -> Self {
         Self {
             bytes,

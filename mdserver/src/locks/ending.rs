@@ -1,8 +1,8 @@
-//! Which whole-file locks may end in a moment, since a descriptor of their file was closed, and who waits for
-//! that without wanting to wait for more.
+//! `flock` locks that may end in a moment, since a descriptor of their file was closed, and the non-blocking
+//! requests that wait for that.
 //!
-//! Who tries stands in no queue: nobody else waits for him. Both are bound: what is kept of closes is of the last
-//! [`ENDING`], some of them a lock; and beyond [`MOST_A_FILE`] and [`MOST`] who tries is refused at once.
+//! These requests are in no queue: no other request waits for them. Both sets are bounded: closes are remembered for
+//! [`ENDING`], and only of locked files; beyond [`MOST_A_FILE`] and [`MOST`], requests are refused at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,24 +12,24 @@ use slabfs_model::SessionId;
 use super::table::{Holder, Place, Wanted};
 use crate::api::LockTicket;
 
-/// How long who asks for a lock and does not want to wait waits for the end of one whose file was closed.
+/// How long a non-blocking request waits for a lock whose file was closed.
 const ENDING: Duration = Duration::from_secs(1);
-/// A close that soon after another of the same file says nothing new.
+/// A close this soon after another of the same file adds nothing.
 const SOON: Duration = Duration::from_millis(100);
-/// Most that try for a file, and all together.
+/// Most such requests per file, and in total.
 const MOST_A_FILE: usize = 64;
 const MOST: usize = 4096;
 
-/// Whole-file locks that may end in a moment, and until when that is waited for.
+/// `flock` locks that may end in a moment, and until when requests wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     until: HashMap<Place, HashMap<Holder, Instant>>,
-    /// In the order in which that is over. Some are not waited for any more, or for longer.
+    /// In order of expiry. Entries may be stale: removed, or extended since.
     order: VecDeque<(Instant, Place, Holder)>,
 }
 
 impl Ending {
-    /// Notes that a lock may end soon.
+    /// Records that a lock may end soon.
     pub(super) fn note(&mut self, place: Place, holder: Holder, now: Instant) {
         while let Some((until, ..)) = self.order.front()
             && *until <= now
@@ -52,7 +52,7 @@ impl Ending {
         self.until.get(place)?.get(&holder).copied()
     }
 
-    /// A lock has ended, or is not about to.
+    /// A lock has ended, or is not about to end.
     pub(super) fn forget(&mut self, place: &Place, holder: Holder) {
         if let Some(holders) = self.until.get_mut(place) {
             holders.remove(&holder);
@@ -62,7 +62,7 @@ impl Ending {
         }
     }
 
-    /// A session has none any more.
+    /// Removes the locks of a session.
     pub(super) fn forget_session(&mut self, session: SessionId) {
         self.until.retain(|_, holders| {
             holders.retain(|holder, _| holder.session != session);
@@ -70,7 +70,7 @@ impl Ending {
         });
     }
 
-    /// When all of these will have ended; none if one of them is not about to, or if there are none.
+    /// When all of these locks will have ended; `None` if one of them is not about to end, or if there are none.
     pub(super) fn all_end(
         &self,
         place: &Place,
@@ -90,16 +90,16 @@ impl Ending {
     }
 }
 
-/// A request that was not to wait, and waits for locks that are ending.
+/// A non-blocking request that waits for locks that are ending.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Try {
     pub(super) session: SessionId,
-    /// Then it is decided in any case.
+    /// It is decided at this time in any case.
     pub(super) until: Instant,
     pub(super) wanted: Wanted,
 }
 
-/// All of these, by file.
+/// All waiting non-blocking requests, by file.
 #[derive(Debug, Default)]
 pub(super) struct Tries {
     places: HashMap<Place, Vec<Try>>,
@@ -111,7 +111,7 @@ impl Tries {
         self.count == 0
     }
 
-    /// Adds one; false if there are too many.
+    /// Adds a request; returns false if there are too many.
     pub(super) fn add(&mut self, place: &Place, tried: Try) -> bool {
         let here = self.places.get(place).map_or(0, Vec::len);
         if here >= MOST_A_FILE || self.count >= MOST {
@@ -122,25 +122,25 @@ impl Tries {
         true
     }
 
-    /// All for one file, in the order in which they came.
+    /// Removes all requests for one file and returns them in order of arrival.
     pub(super) fn take(&mut self, place: &Place) -> Vec<Try> {
         let all = self.places.remove(place).unwrap_or_default();
         self.count -= all.len();
         all
     }
 
-    /// Takes one back; says whether it was there.
+    /// Cancels a request; returns whether it was there.
     pub(super) fn cancel(&mut self, session: SessionId, ticket: LockTicket) -> bool {
         let is_it = |tried: &Try| tried.session == session && tried.wanted.ticket == ticket;
         !self.take_where(is_it).is_empty()
     }
 
-    /// Takes those of a session that have waited for long enough.
+    /// Removes and returns the requests of a session whose time is over.
     pub(super) fn take_late(&mut self, session: SessionId, now: Instant) -> Vec<(Place, Try)> {
         self.take_where(|tried| tried.session == session && tried.until <= now)
     }
 
-    /// A session tries nothing any more.
+    /// Removes the requests of a session.
     pub(super) fn forget_session(&mut self, session: SessionId) {
         self.take_where(|tried| tried.session == session);
     }
@@ -159,14 +159,14 @@ impl Tries {
         taken
     }
 
-    /// When the first of a session has waited for long enough.
+    /// When the time of a session's first request is over.
     pub(super) fn first_end(&self, session: SessionId) -> Option<Instant> {
         let all = self.places.values().flatten();
         let its = all.filter(|tried| tried.session == session);
         its.map(|tried| tried.until).min()
     }
 
-    /// The files.
+    /// All files with waiting requests.
     pub(super) fn places(&self) -> Vec<Place> {
         self.places.keys().cloned().collect()
     }

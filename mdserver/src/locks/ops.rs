@@ -1,4 +1,4 @@
-//! The operations of locks: from a request to the lock server.
+//! The operations on locks: decode a request, call the lock server, build the reply.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn events(
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
     let news = core.locks.news(session, epoch, seen, wait);
-    // It may have ended meanwhile.
+    // The session may have ended meanwhile.
     core.state().session(session)?;
     Ok(Reply::LockNews(news))
 }
@@ -65,7 +65,7 @@ fn number(ctx: &Ctx) -> Number {
     }
 }
 
-/// The lock server, for a session that lives as long as it is entered.
+/// Locks the lock server for a session that is alive as long as the guard exists.
 fn enter(core: &Core, session: SessionId) -> Result<Inside<'_>, MdError> {
     let mut state = core.state();
     state.session(session)?;

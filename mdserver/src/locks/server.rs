@@ -1,9 +1,10 @@
-//! The table behind a lock, with what it takes to serve sessions: lives, grace, events, resends.
+//! The lock table of one metadata server behind a mutex, and the protocol state of each session: epoch, grace, event
+//! queue, reply cache.
 //!
-//! Everything here is in memory and behind one lock, held for microseconds and taken after the core's state.
-//! What gives a session anything enters with that state still locked, having seen there that the session
-//! lives; a session ends there first and here second. So nothing of it comes after [`LockServer::end_session`]. A
-//! poll waits on its session's own condition.
+//! Everything here is in memory and behind one mutex, held for microseconds and taken after the core's state. An
+//! operation that gives a session anything enters with the core's state still locked, having checked there that the
+//! session is alive. A session ends there first and here second. So no such operation follows
+//! [`LockServer::end_session`]. A poll waits on its session's own condition variable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::api::{
     LockSpan, LockTicket, LockWant, LostLocks, MdError, Reply,
 };
 
-/// Most spans that a session may hold; more than any program means to.
+/// Most spans that a session may hold; more than any sensible program needs.
 const MOST_HELD: usize = 1 << 20;
-/// Most requests of a session that may wait.
+/// Most waiting requests of a session.
 const MOST_WAITING: usize = 1 << 16;
-/// Longest that a poll waits.
+/// Longest wait of a poll.
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
-/// Locks of all sessions; see the module's head.
+/// Locks of all sessions; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct LockServer {
     state: Mutex<State>,
@@ -34,7 +35,7 @@ pub(crate) struct LockServer {
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// The lock server's own epoch, and the one begun last.
+    /// The lock server's own epoch, and the latest epoch of any session.
     epoch: LockEpoch,
     latest: LockEpoch,
     pub(super) table: Table,
@@ -45,35 +46,35 @@ pub(super) struct State {
     closing: bool,
 }
 
-/// Sessions from before the lock server began its epoch may still say what they hold.
+/// The grace period: sessions from before this epoch may still reclaim what they hold.
 #[derive(Debug)]
 struct Grace {
     missing: BTreeSet<SessionId>,
     until: Instant,
-    /// What is decided when it is over, in the order in which it came.
+    /// Requests to be decided when it ends, in order of arrival.
     asked: VecDeque<(SessionId, LockAsk)>,
 }
 
-/// What is kept of one session.
+/// The state of one session.
 #[derive(Debug)]
 pub(super) struct Mine {
     /// The epoch that its requests are for.
     epoch: LockEpoch,
-    /// The locks it has claimed so far (reclaim of NFSv4), until it has claimed all.
+    /// The locks it has reclaimed so far (as in NFSv4), until it has reclaimed all.
     claimed: Vec<HeldLocks>,
-    /// Changes of its locks so far.
+    /// Number of changes of its locks so far.
     changes: u64,
-    /// Spans it holds, or a little more: counted anew when there seem to be too many.
+    /// Spans it holds; an upper bound, recounted when it becomes too large.
     held: usize,
     pub(super) waiting: HashSet<LockTicket>,
-    /// Events so far, and those that it has not said it has.
+    /// Number of events so far, and those that it has not acknowledged.
     events: u64,
     news: VecDeque<LockEvent>,
     pub(super) wake: Arc<Condvar>,
-    /// Number of the request with which it told its locks last.
+    /// Sequence number of its last reclaim.
     telling: u64,
-    /// Replies to requests that may come once more; none below `floor` will.
-    kept: BTreeMap<u64, Reply>,
+    /// Reply cache; no request with a sequence number below `floor` is resent.
+    replies: BTreeMap<u64, Reply>,
     floor: u64,
 }
 
@@ -89,7 +90,7 @@ impl Mine {
             news: VecDeque::new(),
             wake: Arc::default(),
             telling: 0,
-            kept: BTreeMap::new(),
+            replies: BTreeMap::new(),
             floor: 0,
         }
     }
@@ -99,7 +100,7 @@ impl Mine {
         self.changes
     }
 
-    pub(super) fn tell(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
+    pub(super) fn notify(&mut self, ticket: LockTicket, outcome: LockOutcome, change: Option<u64>) {
         if outcome != LockOutcome::Waits {
             self.waiting.remove(&ticket);
         }
@@ -114,7 +115,7 @@ impl Mine {
     }
 }
 
-/// The number of a request, by which a resend is known; 0 where none can come.
+/// The sequence number of a request, by which a resend is recognised; 0 where there are no resends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number {
     pub(super) seq: u64,
@@ -122,8 +123,8 @@ pub(super) struct Number {
 }
 
 impl LockServer {
-    /// A lock server that begins its epoch; `before`: the sessions that may hold locks from the last one, which have
-    /// until `until` to say so.
+    /// A lock server that begins its epoch. `before`: the sessions that may hold locks from the last epoch, and have
+    /// until `until` to reclaim them.
     pub(crate) fn new(epoch: LockEpoch, before: BTreeSet<SessionId>, until: Instant) -> LockServer {
         let grace = (!before.is_empty()).then(|| Grace {
             missing: before,
@@ -149,14 +150,14 @@ impl LockServer {
         self.state.lock().epoch
     }
 
-    /// Locks it, for requests of a session that lives; see the module's head for who has to know that.
+    /// Locks it, for a request of a session that is alive; the module documentation defines who must check that.
     pub(super) fn enter(&self) -> Inside<'_> {
         Inside {
             state: self.state.lock(),
         }
     }
 
-    /// Takes a request back; says whether it waited.
+    /// Cancels a request; returns whether it waited.
     pub(super) fn cancel(&self, session: SessionId, ticket: LockTicket) -> bool {
         let mut state = self.state.lock();
         let deferred = state.grace.as_mut().is_some_and(|grace| {
@@ -173,12 +174,11 @@ impl LockServer {
             mine.waiting.remove(&ticket);
             mine.wake.notify_all();
         }
-        state.tell_decided();
+        state.notify_decided();
         cancelled
     }
 
-    /// The session's events after number `seen`; waits up to `wait` for one, as long as there is anything
-    /// that could bring one.
+    /// The session's events after number `seen`. Waits up to `wait` for one, as long as some request could cause one.
     pub(super) fn news(
         &self,
         session: SessionId,
@@ -194,7 +194,7 @@ impl LockServer {
             let lock_server = state.epoch;
             let mine = match state.sessions.get_mut(&session) {
                 Some(mine) if mine.epoch == epoch => mine,
-                // It has asked for nothing yet.
+                // It has made no request yet.
                 None if lock_server == epoch => return LockNews::Events(Vec::new()),
                 Some(_) | None => return LockNews::Reclaim,
             };
@@ -211,7 +211,7 @@ impl LockServer {
         }
     }
 
-    /// Takes away everything of a session that has ended.
+    /// Removes everything of a session that has ended.
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.table.end_session(session);
@@ -223,11 +223,11 @@ impl LockServer {
             grace.asked.retain(|(by, _)| *by != session);
         }
         state.is_here(session);
-        state.tell_decided();
+        state.notify_decided();
         state.try_all_again();
     }
 
-    /// Ends the grace when its time is over.
+    /// Ends the grace period when its time is over.
     pub(crate) fn look(&self, now: Instant) {
         let mut state = self.state.lock();
         if state.grace.as_ref().is_some_and(|grace| now >= grace.until) {
@@ -235,7 +235,7 @@ impl LockServer {
         }
     }
 
-    /// Lets polls wait, or return at once: now, and from now on.
+    /// Makes polls wait, or makes current and later polls return at once.
     pub(crate) fn hold_polls(&self, hold: bool) {
         let mut state = self.state.lock();
         state.closing = !hold;
@@ -266,7 +266,7 @@ impl Inside<'_> {
         if epoch != state.mine(session).epoch {
             return Ok(Reply::Lock(LockReply::Reclaim));
         }
-        let tried = ask.kind == LockKind::Whole && !state.tries.is_empty();
+        let tried = ask.kind == LockKind::File && !state.tries.is_empty();
         let tried = tried.then(|| Place {
             file: ask.file.clone(),
             kind: ask.kind,
@@ -280,15 +280,15 @@ impl Inside<'_> {
             }
             _ => state.decide(session, &ask),
         };
-        state.tell_decided();
+        state.notify_decided();
         if let Some(place) = tried {
             state.try_again(&place);
         }
         Ok(state.keep(session, number, Reply::Lock(reply)))
     }
 
-    /// Takes in what a session says it holds. With the last of it: that is what it holds, and it waits for
-    /// nothing.
+    /// Records locks that a session reclaims. The last part completes the list: the session then holds exactly these,
+    /// and none of its requests waits.
     pub(super) fn reclaim(
         mut self,
         session: SessionId,
@@ -303,8 +303,8 @@ impl Inside<'_> {
         }
         let mine = state.mine(session);
         if number.seq < mine.telling {
-            // A copy that was long on its way. The session has told anew since, and goes by that; its floor
-            // may still be below, where another of its requests is not answered.
+            // A delayed duplicate. The session has reclaimed again since, and that is what counts; its floor may
+            // still be lower, if another of its requests is unanswered.
             return Err(MdError::Stale);
         }
         mine.telling = number.seq;
@@ -332,7 +332,7 @@ impl State {
     pub(super) fn mine(&mut self, session: SessionId) -> &mut Mine {
         let (epoch, grace) = (self.epoch, &self.grace);
         self.sessions.entry(session).or_insert_with(|| {
-            // What is known of one that was there before this lock server must come from it first.
+            // A session from before this lock server has to reclaim its locks first.
             let before = grace
                 .as_ref()
                 .is_some_and(|grace| grace.missing.contains(&session));
@@ -340,7 +340,8 @@ impl State {
         })
     }
 
-    /// Lets a session hold what it has told, and begins an epoch with it; gives back what others have of that.
+    /// Replaces a session's locks by what it reclaimed, and begins an epoch with that; returns the parts that others
+    /// hold.
     fn replace(&mut self, session: SessionId) -> Vec<LostLocks> {
         self.latest = LockEpoch(self.latest.0 + 1);
         let epoch = self.latest;
@@ -380,46 +381,46 @@ impl State {
         for one in &lost {
             tracing::warn!(
                 %session, ino = %one.file.ino, parts = one.spans.len(),
-                "others have got locks that a session had, or was giving up when it heard no more of it"
+                "others hold locks that a session reclaims: it lost them, or was releasing them when it lost contact"
             );
         }
         if let Some(grace) = &mut self.grace {
             grace.asked.retain(|(by, _)| *by != session);
         }
         self.is_here(session);
-        self.tell_decided();
+        self.notify_decided();
         self.try_all_again();
         lost
     }
 
-    /// Forgets what a session is about to give up, and what it tries.
+    /// Drops a session's ending locks and its waiting non-blocking requests.
     fn forget_session(&mut self, session: SessionId) {
         self.ending.forget_session(session);
         self.tries.forget_session(session);
     }
 
-    /// Keeps a reply for a request that comes again.
+    /// Caches a reply in case the request is resent.
     fn keep(&mut self, session: SessionId, number: Number, reply: Reply) -> Reply {
         if number.seq != 0 {
             let mine = self.mine(session);
-            mine.kept.insert(number.seq, reply.clone());
+            mine.replies.insert(number.seq, reply.clone());
         }
         reply
     }
 
-    /// The reply to a request that was answered already.
+    /// The cached reply, if the request was already answered.
     fn answered(&mut self, session: SessionId, number: Number) -> Result<Option<Reply>, MdError> {
         if number.seq == 0 {
             return Ok(None);
         }
         let mine = self.mine(session);
         mine.floor = mine.floor.max(number.done_below);
-        mine.kept = mine.kept.split_off(&mine.floor);
+        mine.replies = mine.replies.split_off(&mine.floor);
         if number.seq < mine.floor {
-            // A copy that was long on its way; its sender has been answered.
+            // A delayed duplicate; its sender already has the reply.
             return Err(MdError::Stale);
         }
-        Ok(mine.kept.get(&number.seq).cloned())
+        Ok(mine.replies.get(&number.seq).cloned())
     }
 
     fn decide(&mut self, session: SessionId, ask: &LockAsk) -> LockReply {
@@ -475,8 +476,8 @@ impl State {
             };
         }
         let mut change = None;
-        if place.kind == LockKind::Whole && self.table.unlock_other(place, &wanted) {
-            // `flock` gives up the old lock first, whatever becomes of the new one.
+        if place.kind == LockKind::File && self.table.unlock_other(place, &wanted) {
+            // `flock` releases the old lock first, whatever the outcome of the new request.
             change = Some(self.mine(session).changed());
         }
         match self.table.lock(place, wanted, wait) {
@@ -491,7 +492,7 @@ impl State {
                     let mine = self.mine(session);
                     // Cutting a span in two adds two.
                     mine.held += 2;
-                    // One change for both steps.
+                    // One change number for both steps.
                     change = change.or_else(|| Some(mine.changed()));
                 }
                 LockReply::Decided { outcome, change }
@@ -512,17 +513,17 @@ impl State {
         held >= MOST_HELD
     }
 
-    /// Tells sessions which of their requests have their locks now.
-    pub(super) fn tell_decided(&mut self) {
+    /// Notifies sessions of their requests that are now granted.
+    pub(super) fn notify_decided(&mut self) {
         for done in self.table.take_decided() {
             let mine = self.mine(done.session);
             mine.held += 2;
             let change = mine.changed();
-            mine.tell(done.ticket, LockOutcome::Done, Some(change));
+            mine.notify(done.ticket, LockOutcome::Done, Some(change));
         }
     }
 
-    /// Nothing more is to come from a session of before.
+    /// A session from before this epoch has reclaimed everything, or has ended.
     fn is_here(&mut self, session: SessionId) {
         if let Some(grace) = &mut self.grace {
             grace.missing.remove(&session);
@@ -532,7 +533,7 @@ impl State {
         }
     }
 
-    /// Decides what was asked meanwhile.
+    /// Ends the grace period and decides the requests that waited for it.
     fn end_grace(&mut self) {
         let Some(grace) = self.grace.take() else {
             return;
@@ -540,30 +541,30 @@ impl State {
         if !grace.missing.is_empty() {
             tracing::warn!(
                 sessions = ?grace.missing,
-                "sessions did not say in time which locks they hold; these are given to others"
+                "sessions did not reclaim their locks in time; other sessions may get these locks"
             );
         }
         for (session, ask) in grace.asked {
             self.mine(session).waiting.remove(&ask.ticket);
             match self.decide(session, &ask) {
                 LockReply::Decided { outcome, change } => {
-                    self.mine(session).tell(ask.ticket, outcome, change);
+                    self.mine(session).notify(ask.ticket, outcome, change);
                 }
                 LockReply::Queued { change } => {
                     let mine = self.mine(session);
                     if change.is_some() {
-                        mine.tell(ask.ticket, LockOutcome::Waits, change);
+                        mine.notify(ask.ticket, LockOutcome::Waits, change);
                         mine.waiting.insert(ask.ticket);
                     }
                 }
                 LockReply::Reclaim => {}
             }
-            self.tell_decided();
+            self.notify_decided();
         }
     }
 }
 
-/// What was lost, put together by owner and file; those of one follow each other.
+/// Groups lost parts by owner and file; those of one owner and file are consecutive.
 fn by_owner(lost: Vec<Lost>) -> Vec<LostLocks> {
     let mut all: Vec<LostLocks> = Vec::new();
     for Lost {
@@ -588,7 +589,7 @@ fn by_owner(lost: Vec<Lost>) -> Vec<LostLocks> {
     all
 }
 
-/// Whether a span is one.
+/// Checks that a span is valid.
 pub(super) fn check(span: &LockSpan) -> Result<(), MdError> {
     if span.first > span.last {
         return Err(MdError::Invalid(format!(

@@ -1,7 +1,7 @@
 //! The locks of one owner on one file: disjoint spans, sorted, each with a mode.
 //!
-//! Setting a span replaces what was there, as POSIX wants it: older spans are cut, or split in two, and
-//! neighbours of one mode become one.
+//! Setting a span replaces what was there, as POSIX requires: older spans are cut, or split in two, and adjacent
+//! spans of one mode are merged.
 
 use crate::api::{LockMode, LockSpan};
 
@@ -12,26 +12,26 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// How many.
+    /// The number of spans.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// All of them, in order.
+    /// All spans, in order.
     pub fn iter(&self) -> impl Iterator<Item = (LockSpan, LockMode)> + '_ {
         self.spans.iter().copied()
     }
 
-    /// Gives these bytes this mode, or none.
+    /// Sets the mode of these bytes; `None` unlocks them.
     pub fn set(&mut self, span: LockSpan, mode: Option<LockMode>) {
-        // Those that overlap it, and on each side one that touches it.
+        // The spans that overlap it, and on each side one that touches it.
         let from = self
             .spans
             .partition_point(|(at, _)| at.last < span.first.saturating_sub(1));
@@ -60,7 +60,7 @@ impl Spans {
         self.spans.splice(from..to, put);
     }
 
-    /// What there is of it within `span`, cut to that.
+    /// The parts of the spans that lie within `span`.
     pub fn within(&self, span: LockSpan) -> impl Iterator<Item = (LockSpan, LockMode)> + '_ {
         let from = self.spans.partition_point(|(at, _)| at.last < span.first);
         self.spans[from..]
@@ -75,7 +75,7 @@ impl Spans {
             })
     }
 
-    /// The first span that does not go together with a lock of this mode on these bytes.
+    /// The first span that conflicts with a lock of this mode on these bytes.
     #[must_use]
     pub fn conflict(&self, span: &LockSpan, mode: LockMode) -> Option<(LockSpan, LockMode)> {
         let from = self.spans.partition_point(|(at, _)| at.last < span.first);
@@ -87,7 +87,7 @@ impl Spans {
     }
 }
 
-/// Whether two locks on the same bytes exclude each other.
+/// Whether two locks on the same bytes conflict.
 #[must_use]
 pub(super) fn conflicting(one: LockMode, other: LockMode) -> bool {
     one == LockMode::Exclusive || other == LockMode::Exclusive
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_numbers_hold() {
+    fn spans_reach_both_ends_of_the_number_range() {
         let mut spans = Spans::default();
         spans.set(LockSpan::ALL, Some(LockMode::Shared));
         spans.set(span(u64::MAX, u64::MAX), Some(LockMode::Exclusive));

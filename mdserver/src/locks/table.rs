@@ -1,25 +1,26 @@
-//! Who holds which locks, and who waits: a pure state machine, without clocks, threads or sessions' lives.
+//! Which owner holds which locks, and which requests wait: a pure state machine, without clocks, threads or epochs.
 //!
-//! A request that waits stands in its file's queue. After every change the queue is gone through from the
-//! front, and who can have a lock gets it; the callers are told by [`Table::take_decided`].
+//! A waiting request stands in its file's queue. After every change the queue is scanned from the front, and each
+//! request that can be granted is granted; [`Table::take_decided`] reports these to the caller.
 //!
-//! # Who goes first
+//! # Order
 //!
-//! Among those that wait, who came first: a request waits for every earlier one in the queue that it does
-//! not go together with, even where only that one is in its way, so that readers who keep coming starve no
-//! writer. One exception: it passes an earlier request that waits, be it through others, for its own owner.
-//! That one cannot go on before this one has, and standing behind it would be a deadlock that the queue
-//! alone has made. (An owner that reads bytes 0 to 9 and asks for more passes the writer that waits for
+//! Waiting requests are served in order of arrival: a request waits for every earlier conflicting request in the
+//! queue, even if no held lock conflicts with it, so that a stream of readers does not starve a writer. One
+//! exception: a request overtakes an earlier one that waits, directly or through others, for the same owner. The
+//! earlier one cannot continue before this one does, so standing behind it would be a deadlock caused by the queue
+//! alone. (An owner that holds a read lock on bytes 0 to 9 and requests more overtakes the writer that waits for
 //! those ten.)
 //!
-//! A request that does not wait does not queue either: it gets what nobody holds, as POSIX has it.
+//! A non-blocking request does not queue either: as POSIX requires, it gets any lock that conflicts with no held
+//! lock.
 //!
 //! # Deadlocks
 //!
-//! Owners are the nodes of a graph: one that waits has an edge to every owner whose lock is in its way. A
-//! record lock whose wait would close a circle is refused. Whole-file locks are not looked at: their owner
-//! is an open file, of which a process has several, and so a circle of processes is none of owners. (Of
-//! record locks those of open file descriptions are like that too, but cannot be told from a process's.)
+//! Owners are the nodes of a graph: a waiting owner has an edge to every owner whose lock conflicts. A record lock
+//! whose wait would close a cycle is refused. `flock` locks are not checked: their owner is an open file
+//! description, of which a process has several, so a cycle of processes is not a cycle of owners. (Record locks of
+//! open file descriptions have the same property, but cannot be distinguished from those of a process.)
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -32,21 +33,21 @@ use crate::api::{
     LockConflict, LockFile, LockKind, LockMode, LockOutcome, LockOwner, LockSpan, LockTicket,
 };
 
-/// A file, seen by one family of locks.
+/// A file and one family of its locks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) file: LockFile,
     pub(super) kind: LockKind,
 }
 
-/// An owner, of one session.
+/// An owner within a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Holder {
     pub(super) session: SessionId,
     pub(super) owner: LockOwner,
 }
 
-/// A lock that is asked for.
+/// A requested lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) holder: Holder,
@@ -56,27 +57,27 @@ pub(super) struct Wanted {
     pub(super) ticket: LockTicket,
 }
 
-/// What became of a lock that is asked for.
+/// The immediate outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Now(LockOutcome),
     Queued,
 }
 
-/// A request that has waited and is decided: it has its lock.
+/// A waiting request that is now granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Decided {
     pub(super) session: SessionId,
     pub(super) ticket: LockTicket,
 }
 
-/// Part of a lock that a session says it holds, and that another's lock is in the way of.
+/// Part of a reclaimed lock that conflicts with another owner's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) place: Place,
     pub(super) owner: LockOwner,
     pub(super) span: LockSpan,
-    /// What the owner still has there.
+    /// The mode that the owner still has there.
     pub(super) left: Option<LockMode>,
 }
 
@@ -84,7 +85,7 @@ pub(super) struct Lost {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     places: HashMap<Place, Locks>,
-    /// Where each owner waits, and where each session has anything.
+    /// Where each owner waits, and where each session holds or requests anything.
     waits: HashMap<(LockKind, Holder), Vec<Place>>,
     tickets: HashMap<(SessionId, LockTicket), Place>,
     present: HashMap<SessionId, HashSet<Place>>,
@@ -104,7 +105,7 @@ struct Held {
 }
 
 impl Locks {
-    /// Others' locks that are in the way.
+    /// Conflicting locks of other owners.
     fn in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = LockConflict> + '_ {
         let Wanted {
             holder, span, mode, ..
@@ -135,7 +136,7 @@ impl Locks {
             .map(|(other, _)| *other)
     }
 
-    /// Others' requests among the first `before` of the queue that do not go together with it.
+    /// Owners of conflicting requests among the first `before` of the queue.
     fn ahead(&self, wanted: &Wanted, before: usize) -> impl Iterator<Item = Holder> + '_ {
         let wanted = *wanted;
         self.queue
@@ -149,7 +150,7 @@ impl Locks {
             .map(|other| other.holder)
     }
 
-    /// The bytes of a lock that others' locks are in the way of, and the mode of these.
+    /// The bytes of a lock that conflict with other owners' locks, and the modes of those locks.
     fn against(&self, wanted: &Wanted) -> Spans {
         let mut parts = Spans::default();
         let others = self.held.iter();
@@ -172,7 +173,7 @@ impl Locks {
         held.spans.set(wanted.span, Some(wanted.mode));
     }
 
-    /// Takes locks away; says whether there were any.
+    /// Releases locks; returns whether there were any.
     fn take(&mut self, holder: Holder, span: LockSpan) -> bool {
         let Some(held) = self.held.get_mut(&holder) else {
             return false;
@@ -187,7 +188,7 @@ impl Locks {
 }
 
 impl Table {
-    /// Who is in the way of a lock: of those, the one that begins first.
+    /// The conflicting lock that begins first.
     pub(super) fn test(&self, place: &Place, wanted: &Wanted) -> Option<LockConflict> {
         let locks = self.places.get(place)?;
         locks
@@ -195,7 +196,7 @@ impl Table {
             .min_by_key(|other| other.span.first)
     }
 
-    /// Whose locks are in the way of one.
+    /// Owners of the conflicting locks.
     pub(super) fn holders_in_the_way(&self, place: &Place, wanted: &Wanted) -> Vec<Holder> {
         let locks = self.places.get(place).into_iter();
         locks
@@ -209,7 +210,7 @@ impl Table {
         locks.is_some_and(|locks| locks.held.contains_key(&holder))
     }
 
-    /// Takes a lock; `wait`: queues for it where somebody is in the way.
+    /// Takes a lock; `wait`: if it conflicts, queues for it.
     pub(super) fn lock(&mut self, place: &Place, wanted: Wanted, wait: bool) -> Taken {
         let conflict = self.test(place, &wanted);
         let alone = || {
@@ -247,7 +248,7 @@ impl Table {
         Taken::Now(LockOutcome::Done)
     }
 
-    /// Takes locks away; says whether there were any.
+    /// Releases locks; returns whether there were any.
     pub(super) fn unlock(&mut self, place: &Place, holder: Holder, span: LockSpan) -> bool {
         let Some(locks) = self.places.get_mut(place) else {
             return false;
@@ -260,8 +261,8 @@ impl Table {
         had
     }
 
-    /// Takes a lock away that the owner has in another mode than `mode`, as a first step to that mode;
-    /// says whether there was one.
+    /// Releases a lock that the owner holds in another mode than requested, as a first step to that mode; returns
+    /// whether there was one.
     pub(super) fn unlock_other(&mut self, place: &Place, wanted: &Wanted) -> bool {
         let other = self.places.get(place).is_some_and(|locks| {
             locks
@@ -272,12 +273,12 @@ impl Table {
         other && self.unlock(place, wanted.holder, wanted.span)
     }
 
-    /// Lets a session hold just these locks, and wait for none; less what others are in the way of, which
-    /// comes back.
+    /// Replaces all locks of a session by these, and removes its waiting requests. Returns the parts that conflict
+    /// with other owners' locks.
     ///
-    /// It loses those bytes and no others: of the rest of a lock its owner was never in doubt. And it loses
-    /// no more of them than it must, for an owner that was giving up the exclusive half of a lock when the
-    /// reply was lost has the shared half whatever came of that.
+    /// The session loses those bytes and no others: the rest of each lock is certainly held by its owner. And of
+    /// those bytes it retains what it can: an owner that was downgrading an exclusive lock when the reply was lost
+    /// has the shared lock in any case.
     pub(super) fn replace(
         &mut self,
         session: SessionId,
@@ -324,7 +325,7 @@ impl Table {
         lost
     }
 
-    /// Takes a request out of its queue; says whether it waited.
+    /// Removes a request from its queue; returns whether it waited.
     pub(super) fn cancel(&mut self, session: SessionId, ticket: LockTicket) -> bool {
         let Some(place) = self.tickets.get(&(session, ticket)).cloned() else {
             return false;
@@ -336,17 +337,17 @@ impl Table {
         true
     }
 
-    /// Takes everything of a session away.
+    /// Removes everything of a session.
     pub(super) fn end_session(&mut self, session: SessionId) {
         self.replace(session, []);
     }
 
-    /// What was decided since the last time.
+    /// The requests that were granted since the last call.
     pub(super) fn take_decided(&mut self) -> Vec<Decided> {
         std::mem::take(&mut self.decided)
     }
 
-    /// Spans that a session holds, all files together.
+    /// Number of spans that a session holds, in all files.
     pub(super) fn count(&self, session: SessionId) -> usize {
         let places = self.present.get(&session).into_iter().flatten();
         places
@@ -382,7 +383,7 @@ impl Table {
         locks.queue.push_back(wanted);
     }
 
-    /// Takes requests out of the queue.
+    /// Removes requests from the queue.
     fn leave(&mut self, place: &Place, which: impl Fn(&Wanted) -> bool) {
         let Some(locks) = self.places.get_mut(place) else {
             return;
@@ -414,7 +415,7 @@ impl Table {
         }
     }
 
-    /// Gives locks to those that wait and can have them, in the order of the queue.
+    /// Grants waiting requests where possible, in the order of the queue.
     fn settle(&mut self, place: &Place) {
         let mut given = Vec::new();
         let mut at = 0;
@@ -436,7 +437,7 @@ impl Table {
                     && held.spans.conflict(&wanted.span, wanted.mode).is_some()
             });
             if gives_up {
-                // An exclusive lock for a shared one: somebody ahead may go on now.
+                // An exclusive lock became shared: a request further ahead may be grantable now.
                 at = 0;
             }
             self.forget_wait(place, &wanted);
@@ -464,8 +465,8 @@ impl Table {
             .all(|ahead| self.waits_for(place.kind, ahead, wanted.holder))
     }
 
-    /// An owner has begun to wait, or has got a lock that others wait for: those that it waits for itself
-    /// may pass them now. Settles where they wait.
+    /// An owner has begun to wait, or has got a lock that others wait for: requests of the owners that it waits for
+    /// may now overtake those. Settles the queues where these owners wait.
     fn settle_around(&mut self, kind: LockKind, holder: Holder) {
         if !self.waits.contains_key(&(kind, holder)) {
             return;
@@ -482,12 +483,12 @@ impl Table {
         }
     }
 
-    /// Whether `from` waits for `to`, be it through others or behind them in a queue.
+    /// Whether `from` waits for `to`, directly, through others, or behind them in a queue.
     fn waits_for(&self, kind: LockKind, from: Holder, to: Holder) -> bool {
         self.reach(kind, vec![from], true, Some(to)).contains(&to)
     }
 
-    /// Whether those whose locks are in the way of a request wait, by locks alone, for its owner.
+    /// Whether the owners of conflicting locks wait, by locks alone, for the requesting owner.
     fn closes_circle(&self, place: &Place, wanted: &Wanted) -> bool {
         let Some(locks) = self.places.get(place) else {
             return false;
@@ -497,8 +498,8 @@ impl Table {
             .contains(&wanted.holder)
     }
 
-    /// The owners that these wait for, themselves too, on all ways through waits; `queues`: standing behind
-    /// somebody in a queue counts as well. Stops early at `goal`.
+    /// The owners that these wait for, directly or through others, including themselves; `queues`: standing behind a
+    /// request in a queue counts as well. Stops early at `goal`.
     fn reach(
         &self,
         kind: LockKind,
@@ -532,7 +533,7 @@ impl Table {
         seen
     }
 
-    /// Forgets that a session is at a place where it has nothing any more.
+    /// Drops the entry of a session at a place where it holds and requests nothing any more.
     fn tidy(&mut self, place: &Place, holder: Holder) {
         let session = holder.session;
         let still = self.places.get(place).is_some_and(|locks| {
@@ -565,7 +566,7 @@ impl Table {
         }
     }
 
-    /// Whether nothing is held and nobody waits.
+    /// Whether no lock is held and no request waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()

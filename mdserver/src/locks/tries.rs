@@ -1,5 +1,5 @@
-//! Who asks for a whole-file lock and does not want to wait: refused at once, but where all that is in the way may be
-//! ending. What ends is in `ending`.
+//! Non-blocking requests for `flock` locks: refused at once, unless every conflicting lock may be ending. `ending`
+//! records which locks may end.
 
 use std::time::Instant;
 
@@ -11,15 +11,15 @@ use super::table::{Holder, Place, Wanted};
 use crate::api::{LockKind, LockOutcome, LockReply};
 
 impl State {
-    /// Notes that a descriptor of an owner's file was closed.
+    /// Records that a descriptor of an owner's file was closed.
     pub(super) fn ends_soon(&mut self, place: Place, holder: Holder) {
-        if place.kind != LockKind::Whole || !self.table.has(&place, holder) {
+        if place.kind != LockKind::File || !self.table.has(&place, holder) {
             return;
         }
         self.ending.note(place, holder, Instant::now());
     }
 
-    /// A lock for somebody who does not want to wait; who does so only for locks that are ending.
+    /// Serves a non-blocking request; it waits only for locks that are ending.
     pub(super) fn lock_at_once(
         &mut self,
         session: SessionId,
@@ -50,30 +50,30 @@ impl State {
         }
         let mine = self.mine(session);
         mine.waiting.insert(ticket);
-        // Whoever polls for it already is to look when it is over.
+        // A poll that already runs must check again at that time.
         mine.wake.notify_all();
         LockReply::Queued { change }
     }
 
-    /// Refuses those of a session that did not want to wait and have waited for long enough.
+    /// Refuses the requests of a session whose time is over.
     pub(super) fn refuse_late(&mut self, session: SessionId) {
         for (place, tried) in self.tries.take_late(session, Instant::now()) {
             self.try_last(&place, &tried);
         }
     }
 
-    /// Decides for somebody who waits no more.
+    /// Decides a request that waits no longer.
     fn try_last(&mut self, place: &Place, tried: &Try) {
         let Try {
             session, wanted, ..
         } = *tried;
         if let LockReply::Decided { outcome, change } = self.lock(session, place, wanted, false) {
-            self.mine(session).tell(wanted.ticket, outcome, change);
+            self.mine(session).notify(wanted.ticket, outcome, change);
         }
     }
 
-    /// Lets those who try for locks on a file try again: some were given up, or given to others. Who meets one that
-    /// is not ending is refused.
+    /// Retries the requests for locks on a file: some locks were released, or granted. A request that conflicts with
+    /// a lock that is not ending is refused.
     pub(super) fn try_again(&mut self, place: &Place) {
         for tried in self.tries.take(place) {
             let in_the_way = self.table.holders_in_the_way(place, &tried.wanted);
@@ -83,7 +83,7 @@ impl State {
                 self.try_last(place, &tried);
             }
         }
-        self.tell_decided();
+        self.notify_decided();
     }
 
     pub(super) fn try_all_again(&mut self) {

@@ -1,4 +1,4 @@
-//! Looking things up, and plain attributes.
+//! Lookups, and plain attributes.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) fn lookup(core: &Core, parent: Ino, name: &[u8]) -> Result<Reply, MdE
     Ok(Reply::Entry(state.inode(kv, ino)?.entry()))
 }
 
-/// Finds a name without the state's lock, if all that has to be known is among the copies or not there.
+/// Finds a name without the state's lock, if everything needed is among the copies or known to be absent.
 pub(crate) fn glance(core: &Core, parent: Ino, name: &[u8]) -> Option<Result<Arc<Inode>, MdError>> {
     let dir = core.seen.inode(parent)?;
     let Body::Directory { parent: up, .. } = dir.body else {
@@ -64,7 +64,7 @@ pub(crate) fn get_attr(core: &Core, ino: Ino) -> Result<Reply, MdError> {
     Ok(Reply::Entry(core.inode(ino)?.entry()))
 }
 
-/// Target of a symbolic link, also of one that was removed.
+/// Target of a symbolic link, also of a removed one.
 pub(crate) fn read_link(core: &Core, ino: Ino) -> Result<Reply, MdError> {
     let inode = match core.inode(ino) {
         Err(MdError::NotFound) => return core.removed.target(ino).map(Reply::Bytes),
@@ -87,7 +87,7 @@ pub(crate) fn set_attr(core: &Core, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result
     txn.commit(Reply::Entry(entry))
 }
 
-/// Sets what is given.
+/// Sets the given attributes.
 pub(super) fn set(attr: &mut Attr, set: SetAttr, now: Time) -> Result<(), MdError> {
     if let Some(mode) = set.mode {
         if attr.kind == Kind::Symlink {
@@ -115,7 +115,7 @@ fn resolve(time: SetTime, now: Time) -> Result<Time, MdError> {
     }
 }
 
-/// Refuses a time that is none.
+/// Refuses an invalid time.
 pub(crate) fn check_time(time: Time) -> Result<Time, MdError> {
     if time.nsec < 1_000_000_000 {
         Ok(time)

@@ -17,11 +17,11 @@ use crate::service::ServiceOptions;
 use crate::tags::rows::xattr_name;
 use crate::txn::Txn;
 
-/// Size a directory shows.
+/// Size that a directory reports.
 pub(crate) const DIRECTORY_SIZE: u64 = 4096;
 const SETGID: u32 = 0o2000;
 
-/// Makes an inode with a name.
+/// Creates an inode with a name.
 pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, MdError> {
     check_name(&create.name)?;
     let mut txn = core.begin_making(ctx, 1)?;
@@ -43,8 +43,8 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, Md
     }))
 }
 
-/// An inode under a name that is free, with what its container gives; the caller stores both. Of an object
-/// `spec` says what it is and `tags` what is said of it.
+/// Creates an inode under a free name, with its container's defaults; the caller stores both. For an object, `spec`
+/// is its declaration and `tags` its tags.
 pub(super) fn make(
     txn: &mut Txn<'_>,
     dir: &mut Inode,
@@ -107,7 +107,7 @@ pub(super) fn make(
     Ok(inode)
 }
 
-/// A new inode with its container's tags and its own, which win.
+/// A new inode with its container's tags and its own, which take precedence.
 fn tagged(
     txn: &mut Txn<'_>,
     inode: Inode,
@@ -126,7 +126,7 @@ fn tagged(
     Ok(Arc::unwrap_or_clone(inode))
 }
 
-/// What creating a name that exists gives.
+/// The result of creating a name that exists.
 fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Reply, MdError> {
     if create.exclusive || create.kind != Kind::Object {
         return Err(MdError::Exists);
@@ -146,7 +146,7 @@ fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Reply, MdErro
     }))
 }
 
-/// Mode and group: a setgid directory hands its group down, and the bit to directories.
+/// Mode and group: inherited from a setgid directory; directories inherit the bit, too.
 fn inherited(create: &Create, parent: &Attr) -> (u32, u32) {
     let mode = create.mode & 0o7777;
     let mode = if create.kind == Kind::Symlink {
@@ -214,7 +214,7 @@ fn body(
     })
 }
 
-/// An empty byte object with its servers. All that have the same share what they are.
+/// An empty byte object with its servers. All that are alike share one array info.
 fn new_file(txn: &mut Txn<'_>, ino: Ino) -> Result<Object, MdError> {
     let stripe = txn.stripe_for(ino, Placement::default())?;
     if let Some(info) = &txn.state.new_file
@@ -228,7 +228,7 @@ fn new_file(txn: &mut Txn<'_>, ino: Ino) -> Result<Object, MdError> {
     Ok(object)
 }
 
-/// What an empty byte object is that has no servers yet.
+/// The array info of an empty byte object that has no servers yet.
 fn byte_info(options: &ServiceOptions) -> ArrayInfo {
     ArrayInfo {
         dtype: DType::BYTE,
@@ -262,13 +262,13 @@ fn empty_object(info: SharedInfo) -> Object {
     }
 }
 
-/// The layout of an object that nobody gave another.
+/// The layout of an object for which no other is given.
 pub(crate) fn byte_layout(options: &ServiceOptions) -> Layout {
     Layout::Grid(Coords::from_slice(&[options.byte_chunk]))
 }
 
 impl Object {
-    /// Makes a new object what its container's defaults and what was said of it make of it.
+    /// Applies its container's defaults and its own declaration to a new object.
     fn take(
         &mut self,
         defaults: &SpecChange,

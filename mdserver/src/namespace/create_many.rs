@@ -10,7 +10,7 @@ use crate::core::{Core, Ctx};
 use crate::records::Inode;
 use crate::txn::Txn;
 
-/// Makes all the objects, or none.
+/// Creates all the objects, or none.
 pub(crate) fn create_many(
     core: &Core,
     ctx: &Ctx,
@@ -24,7 +24,7 @@ pub(crate) fn create_many(
     }
     check_tags(&objects)?;
     let mut txn = core.begin_making(ctx, objects.len() as u64)?;
-    // A container is copied, counted up and stored once, however many are made in it.
+    // A container is copied, updated and stored once, however many objects are created in it.
     let mut parents: SmallVec<[Arc<Inode>; 2]> = SmallVec::new();
     let mut made = Vec::with_capacity(objects.len());
     for (index, object) in objects.into_iter().enumerate() {
@@ -100,7 +100,7 @@ fn enter(
     };
     let directory = Arc::make_mut(&mut parents[place]);
     let mut inode = make(txn, directory, &create, &spec, &tags)?;
-    // Nobody has it open, and who opens it to write asks for room.
+    // No session has it open; a session that opens it to write makes a reservation.
     inode.object_mut()?.reserves.clear();
     let ino = inode.attr.ino;
     txn.put_new(inode);

@@ -1,4 +1,4 @@
-//! What containers give to what is made in them: read and changed here, applied in `create`.
+//! Defaults of containers for what is created in them: read and changed here, applied in `create`.
 
 use slabfs_model::Placement;
 use std::sync::Arc;

@@ -1,10 +1,9 @@
-//! Slots: where in a directory a name stands.
+//! Slots: the position of a name in its directory.
 //!
-//! A name's own slot is 16 plus 62 bits of its hash. If that is taken, the next free one is used, as
-//! in a hash table with linear probing; a removed entry in such a chain leaves [`Slot::Gone`] behind.
-//! That practically never happens (and only by intent); a directory in which it did says so in
-//! `collided`, and all others pay nothing for it. The slot is the cookie of a listing, so an entry
-//! keeps its cookie as long as it keeps its name.
+//! A name's own slot is 16 plus 62 bits of its hash. If that is taken, the next free one is used, as in a hash table
+//! with linear probing; a removed entry in such a chain leaves [`Slot::Gone`] behind. That practically never happens
+//! (except by intent); a directory in which it did has `collided` set, and all others have no overhead. The slot is
+//! the cookie of a listing, so the cookie of an entry does not change as long as its name does not.
 
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,7 +14,7 @@ use crate::txn::Txn;
 
 /// Cookies below this are free for `.` and `..`.
 const FIRST_SLOT: u64 = 16;
-/// Longest chain that is followed; a longer one is a forged one.
+/// Longest chain that is followed; a longer one is forged.
 const MAX_CHAIN: u64 = 4096;
 
 /// A name's own slot.
@@ -23,14 +22,14 @@ pub(crate) fn first_slot(name: &[u8]) -> u64 {
     FIRST_SLOT + (xxh3_64(name) >> 2)
 }
 
-/// A name that was found.
+/// The result of looking for a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) slot: u64,
     pub(super) ino: Ino,
 }
 
-/// Looks for a name in a directory, with `slot` to get at slots.
+/// Looks for a name in a directory; `slot` reads slots.
 pub(super) fn find_with(
     directory: &Inode,
     name: &[u8],
@@ -66,13 +65,13 @@ impl Txn<'_> {
         find_with(dir, name, |at| self.slot(dir.attr.ino, at))
     }
 
-    /// Looks for a name that has to be there.
+    /// Looks for a name that has to exist.
     pub(super) fn find_entry(&mut self, dir: &Inode, name: &[u8]) -> Result<Found, MdError> {
         self.find(dir, name)?.ok_or(MdError::NotFound)
     }
 
-    /// Puts a name that is not there into a directory and answers its slot; the caller stores the
-    /// directory, and the slot in the inode.
+    /// Enters a name that does not exist into a directory and returns its slot; the caller stores the directory, and
+    /// the slot in the inode.
     pub(super) fn enter(&mut self, dir: &mut Inode, name: &[u8], ino: Ino) -> Result<u64, MdError> {
         let parent = dir.attr.ino;
         let mtime = self.now;
@@ -104,7 +103,7 @@ impl Txn<'_> {
         Ok(at)
     }
 
-    /// Takes a name out of a directory; the caller stores the directory.
+    /// Removes a name from a directory; the caller stores the directory.
     pub(super) fn leave(&mut self, dir: &mut Inode, slot: u64) -> Result<(), MdError> {
         let parent = dir.attr.ino;
         let Body::Directory {
@@ -114,14 +113,14 @@ impl Txn<'_> {
             return Err(MdError::NotDirectory);
         };
         *entries = entries.saturating_sub(1);
-        // What is left of chains goes with its slots' next names, or with the directory.
+        // The remains of chains are removed with the next names in their slots, or with the directory.
         let chain = *collided && self.slot(parent, slot + 1)?.is_some();
         dir.attr.mtime = self.now;
         self.set_slot(parent, slot, chain.then_some(Slot::Gone));
         Ok(())
     }
 
-    /// Lets an entry name another inode.
+    /// Makes an entry refer to another inode.
     pub(super) fn replace(&mut self, parent: Ino, slot: u64, name: &[u8], ino: Ino) {
         self.set_slot(
             parent,
@@ -134,12 +133,12 @@ impl Txn<'_> {
     }
 }
 
-/// Adds to the number of directories in a directory.
+/// Increments the number of directories in a directory.
 pub(super) fn add_subdirectory(dir: &mut Inode) {
     dir.attr.nlink = dir.attr.nlink.saturating_add(1);
 }
 
-/// Takes from the number of directories in a directory.
+/// Decrements the number of directories in a directory.
 pub(super) fn remove_subdirectory(dir: &mut Inode) {
     dir.attr.nlink = dir.attr.nlink.saturating_sub(1).max(2);
 }

@@ -8,8 +8,8 @@ use crate::records::{Slot, decode};
 /// Entries in one reply.
 const MAX_ENTRIES: u32 = 1024;
 
-/// Entries after `cookie`. Names that come or go meanwhile are listed or not; all others are listed
-/// once. The list is empty only at the end.
+/// Entries after `cookie`. Names that are added or removed meanwhile are listed or not; all others are listed once.
+/// The list is empty only at the end.
 pub(crate) fn read_dir(core: &Core, ino: Ino, cookie: u64, limit: u32) -> Result<Reply, MdError> {
     if core.inode(ino)?.attr.kind != Kind::Directory {
         return Err(MdError::NotDirectory);

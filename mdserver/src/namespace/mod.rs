@@ -1,9 +1,9 @@
 //! Names: directories, inodes, links, renames, extended attributes.
 //!
-//! What holds: an inode's `nlink` is the number of slots that name it (of a directory: 2 and one for
-//! each directory in it); a directory's `entries` is the number of its slots in use; a directory has
-//! one parent, and following parents leads to the root. An inode without a name lives on as an
-//! *orphan* while somebody has it open; of what went its attributes are remembered for a while (`removed`).
+//! Invariants: an inode's `nlink` is the number of slots that name it (of a directory: 2 plus one for each directory
+//! in it); a directory's `entries` is the number of its slots in use; a directory has one parent, and following
+//! parents leads to the root. An inode without a name remains as an *orphan* while a session has it open; the
+//! attributes of removed inodes are remembered for a while (`removed`).
 
 mod attributes;
 mod create;
@@ -36,7 +36,7 @@ pub(crate) use xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 
 use crate::api::{MAX_NAME, MdError};
 
-/// Refuses what cannot be the name of an entry.
+/// Refuses an invalid name of an entry.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), MdError> {
     if name.len() > MAX_NAME {
         return Err(MdError::NameTooLong);

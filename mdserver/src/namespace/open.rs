@@ -1,7 +1,7 @@
-//! Openings: they keep an inode without a name alive.
+//! Opens: they prevent the removal of an inode without a name.
 //!
-//! Openings of sessions in other processes are in the store, so that they outlive a restart of the
-//! service; those of sessions in this process die with it.
+//! Opens of sessions in other processes are in the store, so that they survive a restart of the service; those of
+//! sessions in this process die with it.
 
 use slabfs_model::SessionId;
 
@@ -13,12 +13,12 @@ use crate::txn::Txn;
 /// Inodes in one release.
 const MAX_RELEASES: usize = 65_536;
 
-/// Counts an inode as opened once more.
+/// Counts one more open of an inode.
 pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
     core.fetch(ino)?;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
-    // Made while no data server was known: now there may be one.
+    // Created while no data server was known: now there may be one.
     if inode.attr.kind == Kind::Object && inode.object()?.info.stripe.is_empty() {
         let object = std::sync::Arc::make_mut(&mut inode).object_mut()?;
         txn.choose_stripe(ino, object)?;
@@ -31,7 +31,7 @@ pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
     txn.commit(Reply::Entry(inode.entry()))
 }
 
-/// Takes back one opening for each inode named.
+/// Drops one open for each inode named.
 pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdError> {
     if inos.len() > MAX_RELEASES {
         return Err(MdError::Invalid(format!(
@@ -51,8 +51,8 @@ pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdE
     txn.commit_then(Reply::Done, |_| core.rights.close(session, &closed))
 }
 
-/// A session that closed an object has told all it wrote: nothing of it lies beyond the size. Its record is
-/// mostly not written for that ([`crate::tilings::Closed`]).
+/// Drops the reservation of a session that closed an object: it has committed everything it wrote, so none of its
+/// data is beyond the size. Usually the record is not written for that ([`crate::tilings::Closed`]).
 fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), MdError> {
     let mut inode = match txn.inode(ino) {
         Ok(inode) => inode,
@@ -79,7 +79,7 @@ fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), M
     Ok(())
 }
 
-/// Takes back `times` openings of an inode; the last one of an orphan removes it.
+/// Drops `times` opens of an inode; the last one of an orphan removes it.
 pub(crate) fn close(
     txn: &mut Txn<'_>,
     ino: Ino,
@@ -108,7 +108,7 @@ pub(crate) fn close(
 }
 
 impl Txn<'_> {
-    /// Counts `ino` as opened once more by the caller.
+    /// Counts one more open of `ino` by the caller.
     pub(super) fn open_once(&mut self, ino: Ino) -> Result<(), MdError> {
         let session = session_of(&self.ctx)?;
         let count = self.opened(ino, session).saturating_add(1);

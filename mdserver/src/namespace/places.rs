@@ -1,9 +1,9 @@
-//! Where inodes are found: what searches tell paths from.
+//! The places of inodes, from which searches build paths.
 //!
-//! What holds: each name of an inode but the root is noted once, in the inode's record, or, when that
-//! has [`MAX_NAMES`] of them, in a row of its own. There are such rows only while the record is full: when
-//! one of those in it goes, a row takes its place. So what has a name is found by it, and an inode's
-//! record stays short however many it has.
+//! Invariant: each name of an inode except the root is recorded once, in the inode's record, or, when that has
+//! [`MAX_NAMES`] of them, in a row of its own. Such rows exist only while the record is full: when a place in the
+//! record is removed, a row moves there. So every named inode has a place in its record, and the record stays short
+//! however many names it has.
 
 use crate::api::{Ino, MdError};
 use crate::keys;
@@ -11,7 +11,7 @@ use crate::records::{Inode, MAX_NAMES, decode, encode};
 use crate::txn::Txn;
 
 impl Txn<'_> {
-    /// Notes one more place where an inode is found.
+    /// Adds a place of an inode.
     pub(super) fn add_name(
         &mut self,
         inode: &mut Inode,
@@ -27,7 +27,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Notes that an inode is found there no more.
+    /// Removes a place of an inode.
     pub(super) fn remove_name(
         &mut self,
         inode: &mut Inode,

@@ -1,4 +1,4 @@
-//! Taking names away.
+//! Removal of names.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::keys;
 use crate::records::{Body, Inode, encode};
 use crate::txn::Txn;
 
-/// Takes a name off anything but a directory.
+/// Removes a name of anything but a directory.
 pub(crate) fn unlink(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
     check_name(name)?;
     let mut txn = core.begin(ctx)?;
@@ -45,7 +45,7 @@ pub(crate) fn rmdir(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<
     txn.commit(Reply::Done)
 }
 
-/// Refuses what is not an empty directory.
+/// Refuses anything but an empty directory.
 pub(super) fn check_empty(inode: &Inode) -> Result<(), MdError> {
     match inode.body {
         Body::Directory { entries: 0, .. } => Ok(()),
@@ -60,8 +60,8 @@ fn take_out(txn: &mut Txn<'_>, dir: &mut Arc<Inode>, found: Found) -> Result<(),
 }
 
 impl Txn<'_> {
-    /// Takes the name at a place off an inode (of a directory its only one). Without a name it goes, or stays as
-    /// an orphan while somebody has it open.
+    /// Removes a name of an inode (of a directory, its only one). An inode without a name is removed, or stays as an
+    /// orphan while a session has it open.
     pub(super) fn drop_link(
         &mut self,
         mut inode: Arc<Inode>,

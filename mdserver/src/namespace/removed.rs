@@ -1,9 +1,9 @@
-//! Attributes of what was removed, for who has it still.
+//! Attributes of removed inodes, for mounts that still have them.
 //!
-//! A directory that is open or the working directory of a program may be removed, by any mount, and so may a file that
-//! is held by `O_PATH` only, of which the service hears nothing. The kernel of such a mount asks for the inode's
-//! attributes, and POSIX wants them with a link count of 0. So those that were removed last are remembered, in memory and
-//! never on disk: after a restart of the service they are stale.
+//! A directory that is open, or the working directory of a program, may be removed by any mount; so may a file that
+//! is held only by `O_PATH`, which the service does not see. The kernel of such a mount then requests the inode's
+//! attributes, and POSIX requires them with a link count of 0. So the attributes of the last removed inodes are
+//! remembered, in memory and never on disk: after a restart of the service they are stale.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,7 +19,7 @@ const DIRECTORIES: usize = 16384;
 /// Others remembered.
 const OTHERS: usize = 4096;
 
-/// What was removed last.
+/// The last removed inodes.
 #[derive(Debug, Default)]
 pub(crate) struct Removed(Mutex<Kinds>);
 
@@ -32,20 +32,20 @@ struct Kinds {
 #[derive(Debug, Default)]
 struct Latest {
     inodes: HashMap<Ino, Remembered>,
-    /// In the order in which they came.
+    /// In order of removal.
     order: VecDeque<Ino>,
 }
 
-/// An inode as it was when it went.
+/// An inode as it was when it was removed.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     attr: Attr,
-    /// Of a symbolic link, where it leads.
+    /// For a symbolic link, its target.
     target: Option<Vec<u8>>,
 }
 
 impl Remembered {
-    /// What is remembered of an inode that goes.
+    /// The part of a removed inode that is remembered.
     pub(crate) fn of(inode: &Inode) -> Remembered {
         let target = match &inode.body {
             Body::Symlink(target) => Some(target.clone()),
@@ -58,7 +58,7 @@ impl Remembered {
 }
 
 impl Removed {
-    /// Remembers inodes that went.
+    /// Remembers removed inodes.
     pub(crate) fn add(&self, inodes: impl IntoIterator<Item = Remembered>) {
         let mut kinds = self.0.lock();
         for inode in inodes {
@@ -80,7 +80,7 @@ impl Removed {
         found.map(f).ok_or(MdError::NotFound)
     }
 
-    /// Where a symbolic link led.
+    /// Target of a removed symbolic link.
     pub(super) fn target(&self, ino: Ino) -> Result<Vec<u8>, MdError> {
         self.with(ino, |inode| inode.target.clone())?
             .ok_or(MdError::NotFound)
@@ -101,7 +101,7 @@ impl Latest {
     }
 }
 
-/// Attributes of an inode that was removed, after setting what is given.
+/// Attributes of a removed inode, after setting those given.
 pub(crate) fn removed(core: &Core, ino: Ino, change: Option<SetAttr>) -> Result<Reply, MdError> {
     let now = Time::now();
     let attr = core.removed.with(ino, |inode| {

@@ -10,13 +10,13 @@ use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode};
 use crate::txn::Txn;
 
-/// Where a name stands.
+/// A name in a directory.
 pub(crate) struct Place {
     pub(crate) parent: Ino,
     pub(crate) name: Vec<u8>,
 }
 
-/// Deepest nesting of directories that is followed; deeper is damage.
+/// Deepest nesting of directories that is followed; a deeper one is damage.
 const MAX_DEPTH: usize = 1 << 20;
 
 /// Renames `from` to `to`.
@@ -46,7 +46,7 @@ pub(crate) fn rename(
         (Some(target), RenameFlags::Exchange) => {
             return exchange(txn, ctx, from, to, source, target, moved);
         }
-        // Two names of one inode: nothing happens, and both stay.
+        // Two names of one inode: nothing happens, and both remain.
         (Some(target), RenameFlags::Replace) if target.ino == source.ino => {
             return txn.commit(Reply::Done);
         }
@@ -62,8 +62,7 @@ pub(crate) fn rename(
             slot
         }
     };
-    // The name may stand in another slot now than it did: entering the new one can have moved none,
-    // since slots are never moved.
+    // The slot of the name is still valid: entering the new name cannot have moved it, since slots are never moved.
     let mut dir = txn.directory(from.parent)?;
     txn.leave(Arc::make_mut(&mut dir), source.slot)?;
     txn.put(dir);
@@ -75,7 +74,7 @@ pub(crate) fn rename(
     txn.commit(Reply::Done)
 }
 
-/// Takes away what has the new name, if the rules allow it.
+/// Removes the target of the new name, if the rules permit.
 fn replace(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
@@ -142,7 +141,7 @@ fn exchange(
     txn.commit(Reply::Done)
 }
 
-/// Refuses to move directory `ino` into itself or below.
+/// Refuses to move directory `ino` into itself or its descendants.
 fn refuse_cycle(txn: &mut Txn<'_>, ino: Ino, into: Ino) -> Result<(), MdError> {
     let mut at = into;
     for _ in 0..MAX_DEPTH {
@@ -173,7 +172,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Stores an inode that stands at another place now.
+    /// Stores an inode whose place changed.
     fn moved(
         &mut self,
         inode: &Inode,

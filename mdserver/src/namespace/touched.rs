@@ -1,6 +1,6 @@
-//! Which directories a request changes: names in them, or their attributes.
+//! The directories that a request changes: names in them, or their attributes.
 //!
-//! A request that is refused in the end may be named here too: then somebody forgets what stays so.
+//! A request that is finally refused may be included: then cached entries are dropped although nothing changes.
 
 use super::attributes::glance;
 use crate::api::{Ino, Kind, MdError, Op, Reply};
@@ -22,7 +22,7 @@ pub(crate) fn touched(core: &Core, op: &Op) -> Touched {
     touched
 }
 
-/// The directory that has a name now, if it is one.
+/// The directory that currently has a name, if it is one.
 fn directory(core: &Core, parent: Ino, name: &[u8]) -> Option<Ino> {
     let found = match glance(core, parent, name) {
         Some(found) => found.map(|inode| inode.entry()),
@@ -32,7 +32,7 @@ fn directory(core: &Core, parent: Ino, name: &[u8]) -> Option<Ino> {
             Err(error) => Err(error),
         },
     };
-    // What cannot be looked up cannot be moved either: the request itself finds out why.
+    // What cannot be looked up cannot be moved either: the request itself returns the error.
     let attr = found.ok()?.attr;
     (attr.kind == Kind::Directory).then_some(attr.ino)
 }

@@ -1,5 +1,5 @@
-//! Extended attributes, one at a time. Names and values are bytes; which names a user may set is the
-//! view's matter. How they are stored is in [`crate::tags::rows`].
+//! Extended attributes, one at a time. Names and values are bytes; the view decides which names a user may set.
+//! [`crate::tags::rows`] defines how they are stored.
 
 use slabfs_model::Tag;
 
@@ -8,7 +8,7 @@ use crate::api::{Ino, MAX_XATTR_VALUE, MdError, Reply, XattrFlags};
 use crate::core::{Core, Ctx};
 use crate::tags::rows;
 
-/// Sets an attribute; a tag that is set this way has no other type than what its value reads as.
+/// Sets an attribute; a tag that is set this way has the type that its value parses as.
 pub(crate) fn set_xattr(
     core: &Core,
     ctx: &Ctx,

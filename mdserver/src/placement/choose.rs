@@ -1,16 +1,16 @@
-//! The stripe of an object: what its placement comes to when it is made, declared or emptied.
+//! Chooses the stripe of an object: the servers that its placement yields when it is created, declared or emptied.
 //!
 //! | placement | stripe |
 //! |---|---|
-//! | `object` | the one server that the hash of the object says |
-//! | `region` | all servers in the order of their numbers, a block each |
-//! | `dynamic` | all servers, so turned that the first chunk goes to the emptiest |
-//! | `local` | the server on the caller's machine, else the nearest |
-//! | `server:N` | that one; while it is emptied, the emptiest of the others |
+//! | `object` | the one server given by a hash of the object |
+//! | `region` | all servers in the order of their numbers, one block each |
+//! | `dynamic` | all servers, rotated so that the first chunk goes to the emptiest |
+//! | `local` | the server on the caller's machine, else one chosen by a hash of the machine's name |
+//! | `server:N` | that one; while it is drained, the emptiest of the others |
 //!
-//! *All servers* are those that may get new chunks: online, not draining, not full; if there is none,
-//! those that only are not draining. Of a grid the stripe says where chunks are, and so it never changes
-//! but together with them. Of an `aligned` object it says where the next chunks go.
+//! *All servers* are those that may get new chunks: online, not draining, not full; if there are none, all that are
+//! not draining. For a grid, the stripe defines where chunks are, so it changes only together with them. For an
+//! `aligned` object it defines where the next chunks go.
 
 use slabfs_model::layout::{grid::first_of, object_server};
 use slabfs_model::{ObjectId, Placement, ServerId};
@@ -27,7 +27,7 @@ use crate::txn::Txn;
 const MAX_STRIPE: usize = 64;
 
 impl Servers {
-    /// The servers that may get new chunks; where none may, those that should not but can.
+    /// The servers that may get new chunks; if there are none, those that should not but can.
     pub(crate) fn takers(&self) -> Vec<ServerId> {
         let those = |fits: &dyn Fn(&super::Server) -> bool| -> Vec<ServerId> {
             let found = self.by_id.iter().filter(|(_, server)| fits(server));
@@ -53,8 +53,8 @@ impl Servers {
         places.min_by_key(|&at| book(&ids[at])).unwrap_or(0)
     }
 
-    /// The servers a placement comes to for an object, asked for from a machine; empty while no server
-    /// is known.
+    /// The servers that a placement yields for an object, as requested from a machine; empty while no server is
+    /// known.
     fn stripe(
         &mut self,
         ino: Ino,
@@ -69,7 +69,7 @@ impl Servers {
                 if !self.by_id.get(&id).is_some_and(drains) {
                     return Ok(named);
                 }
-                // What is emptied stays empty. One server, as it was asked for one.
+                // A drained server stays empty. One server, since one was requested.
                 let emptiest = self.emptiest(&ids);
                 ids = ids.get(emptiest).copied().into_iter().collect();
                 self.expect_object(&ids);
@@ -91,7 +91,7 @@ impl Servers {
         Ok(ids)
     }
 
-    /// Notes that the first of the servers gets something with a new object.
+    /// Adds the expected bytes of a new object to the first of the servers.
     fn expect_object(&mut self, ids: &[ServerId]) {
         if let Some(server) = ids.first().and_then(|id| self.by_id.get_mut(id)) {
             server.load.expect(NEW_OBJECT, Instant::now());
@@ -110,7 +110,7 @@ impl Servers {
         )))
     }
 
-    /// The emptiest server on a machine; if there is none, the same one for all that is asked from it.
+    /// The emptiest server on a machine; if there is none, the same server for all requests from that machine.
     fn on_host(&self, ids: &[ServerId], host: &str) -> Option<ServerId> {
         let there = |id: &&ServerId| {
             let server = self.by_id.get(id);
@@ -125,7 +125,7 @@ impl Servers {
 }
 
 impl Txn<'_> {
-    /// The servers a placement comes to for an object, asked for by the caller's machine.
+    /// The servers that a placement yields for an object, as requested from the caller's machine.
     pub(crate) fn stripe_for(
         &mut self,
         ino: Ino,
@@ -138,8 +138,7 @@ impl Txn<'_> {
         self.state.servers.stripe(ino, placement, &host)
     }
 
-    /// Gives an object the servers its placement comes to now. Its chunks, if it is a grid, are of a new
-    /// generation.
+    /// Sets the stripe that the object's placement yields now. Its chunks, if it is a grid, are of a new generation.
     pub(crate) fn choose_stripe(
         &mut self,
         ino: ObjectId,
@@ -152,7 +151,7 @@ impl Txn<'_> {
 }
 
 impl Object {
-    /// Takes a stripe; what lay on the old one may leave strays there.
+    /// Sets the stripe; chunks on the previous one may stay there as strays.
     pub(crate) fn take_stripe(&mut self, stripe: Vec<ServerId>) {
         let old = std::mem::replace(&mut self.info.stripe, stripe);
         self.strays_on(&old);
@@ -161,7 +160,7 @@ impl Object {
             (is_grid && self.info.placement == Placement::Region).then(|| self.info.extents());
     }
 
-    /// Remembers servers beside the stripe that may hold grid chunks of the object.
+    /// Records servers outside the stripe that may hold grid chunks of the object.
     pub(crate) fn strays_on(&mut self, servers: &[ServerId]) {
         let mut strays: SmallVec<[ServerId; 2]> = std::mem::take(&mut self.strays);
         strays.extend_from_slice(servers);

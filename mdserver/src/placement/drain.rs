@@ -1,15 +1,15 @@
-//! Emptying a data server while its objects are read and written.
+//! Draining: empties a data server while its objects are read and written.
 //!
-//! 1. The server is marked, durably: it gets no new chunks. Sessions hear of it with their heartbeats and
-//!    say when no write is under way any more that began before they knew ([`is_ready`]).
-//! 2. A mover, which is a session like any other, asks for the objects that have chunks there, a page at
-//!    a time ([`holdings`]), copies the chunks and says where they are now.
-//! 3. Chunks of an `aligned` object are immutable: a record is changed if it is still the same
-//!    (`tilings::relocate`). Those of a grid are written in place, so they are copied under an exclusive
-//!    *pass* (`permits`), and then the server's place in the stripe is another one's ([`restripe`]).
+//! 1. The server is marked, durably: it gets no new chunks. Sessions are notified with their heartbeats, and report
+//!    when they have no write under way any more that began before the notification ([`is_ready`]).
+//! 2. A mover, which is a session like any other, asks for the objects that have chunks there, a page at a time
+//!    ([`holdings`]), copies the chunks and reports their new place.
+//! 3. Chunks of an `aligned` object are immutable: a record is changed if it is still the same (`tilings::relocate`).
+//!    Those of a grid are written in place, so they are copied under an exclusive write permit (`permits`), and then
+//!    another server takes the server's place in the stripe ([`restripe`]).
 //!
-//! Killed at any point, nothing is lost: what was copied and not told of is garbage, and the next mover
-//! begins where the last one was.
+//! Nothing is lost if it is killed at any point: copies that were not reported are garbage, and the next mover
+//! continues from the objects that remain.
 
 use slabfs_model::{Placement, ServerId};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::keys;
 use crate::kv::Batch;
 use crate::records::{Body, Inode, Tile, decode, encode};
 
-/// Inodes looked at, and tiles, for one page.
+/// Inodes examined, and tiles, for one page.
 const INODES: usize = 1000;
 const TILES: usize = 4096;
 
-/// Marks a server as being emptied, or takes the mark off.
+/// Marks a server as draining, or clears the mark.
 pub(crate) fn set_draining(core: &Core, id: ServerId, draining: bool) -> Result<Reply, MdError> {
     {
         let mut state = core.state();
@@ -62,8 +62,8 @@ pub(crate) fn set_draining(core: &Core, id: ServerId, draining: bool) -> Result<
     Ok(Reply::Done)
 }
 
-/// Whether every session knows that the server is being emptied, and has no write under way that began
-/// before it did.
+/// Whether every session knows that the server is being drained, and has no write under way that began before it
+/// knew.
 fn is_ready(state: &State, id: ServerId) -> bool {
     let Some(server) = state.servers.by_id.get(&id) else {
         return false;
@@ -72,7 +72,7 @@ fn is_ready(state: &State, id: ServerId) -> bool {
     server.record.draining && sessions.all(|session| session.knows >= server.marked)
 }
 
-/// A page of the objects that have something on a server.
+/// A page of the objects that have data on a server.
 pub(crate) fn holdings(core: &Core, id: ServerId, after: Ino) -> Result<Reply, MdError> {
     let ready = {
         let state = core.state();
@@ -134,8 +134,8 @@ fn holds(core: &Core, inode: &Inode, id: ServerId) -> Result<bool, MdError> {
     }
 }
 
-/// Puts another server into the place of one in the stripe of a grid object. The caller has copied the
-/// chunks, and has the exclusive pass of the object.
+/// Replaces one server by another in the stripe of a grid object. The caller has copied the chunks, and holds the
+/// exclusive write permit of the object.
 pub(crate) fn restripe(
     core: &Core,
     ctx: &Ctx,
@@ -154,7 +154,7 @@ pub(crate) fn restripe(
         return Err(MdError::Stale);
     }
     let changed = Arc::make_mut(&mut inode);
-    // Data and times stay; but whoever knows the object has to look again.
+    // Data and times do not change, but clients with a cached entry have to look the object up again.
     changed.attr.change += 1;
     let object = changed.object_mut()?;
     for server in &mut object.info.stripe {
@@ -169,8 +169,8 @@ pub(crate) fn restripe(
     txn.commit(Reply::Entry(entry))
 }
 
-/// Notes, before chunks of an object are copied to a server, that they may be found there. Refused
-/// while the server still has an order to delete what would come.
+/// Records, before chunks of an object are copied to a server, that they may be found there. Refused while the server
+/// still has an order to delete such chunks.
 pub(crate) fn expect_strays(core: &Core, ctx: &Ctx, ino: Ino, to: ServerId) -> Result<(), MdError> {
     let mut txn = core.begin(ctx)?;
     txn.state.servers.named(to)?;

@@ -1,11 +1,10 @@
-//! Places, leased in advance: so many bytes for each server, so that clients need not ask chunk by
+//! Leases of places: a number of bytes for each server, handed out in advance so that clients need not ask for each
 //! chunk.
 //!
-//! A lease deals bytes as water fills vessels: first to the server that has the fewest, until it stands
-//! as high as the next one, and so on. The client spends them in any order and says, with the next
-//! request, what it has spent. A lease that is not renewed in time is void: the reports of the servers
-//! say what became of it. All of this is in memory only; a service that starts anew knows the load from
-//! the servers' first reports.
+//! A lease distributes bytes like water among connected vessels: first to the server with the fewest bytes, until it
+//! is level with the next one, and so on. The client spends them in any order and reports, with its next request,
+//! what it has spent. A lease that is not renewed in time is void: the servers' reports show what was stored. All of
+//! this is in memory only; after a restart the service knows the load from the servers' first reports.
 
 use slabfs_model::ServerId;
 use std::time::{Duration, Instant};
@@ -17,10 +16,10 @@ use crate::sessions::session_of;
 
 /// The most bytes in one lease.
 const MAX_BYTES: u64 = 4 << 30;
-/// A lease that is not renewed for so long is void. Clients renew theirs well before.
+/// A lease that is not renewed for this long is void. Clients renew theirs well before.
 const VOID: Duration = Duration::from_secs(8);
 
-/// What a session may put where.
+/// How many bytes a session may store on each server.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     leased: Vec<(ServerId, u64)>,
@@ -57,7 +56,7 @@ pub(crate) fn lease_places(
     Ok(Reply::Places(leased))
 }
 
-/// Takes back the places of a session that ended.
+/// Returns the unused places of a session that ended.
 pub(crate) fn return_places(servers: &mut Servers, places: Places) {
     for (server, bytes) in places.leased {
         if let Some(server) = servers.by_id.get_mut(&server) {
@@ -66,7 +65,7 @@ pub(crate) fn return_places(servers: &mut Servers, places: Places) {
     }
 }
 
-/// Takes back places that were not renewed in time.
+/// Voids leases that were not renewed in time.
 pub(crate) fn void_places(state: &mut State, now: Instant) {
     for session in state.sessions.live.values_mut() {
         let old = session.places.since;
@@ -93,14 +92,14 @@ fn deal(servers: &mut Servers, bytes: u64, now: Instant) -> Vec<(ServerId, u64)>
         .collect()
 }
 
-/// How `bytes` are dealt to vessels that stand at `levels`, so that they come out as even as can be.
+/// Distributes `bytes` among vessels filled to `levels`, so that they end up as level as possible.
 fn fill(levels: &[u64], bytes: u64) -> Vec<u64> {
     let mut sorted: Vec<u64> = levels.to_vec();
     sorted.sort_unstable();
     let (mut sum, mut height, mut rest) = (0u128, 0u128, 0u128);
     for (count, &level) in sorted.iter().enumerate() {
         let count = count as u128;
-        // What it takes to lift all before this one to its level.
+        // The bytes needed to lift all before this one to its level.
         if count > 0 && u128::from(level) * count - sum >= u128::from(bytes) {
             break;
         }
@@ -112,7 +111,7 @@ fn fill(levels: &[u64], bytes: u64) -> Vec<u64> {
         .iter()
         .map(|&level| height.saturating_sub(u128::from(level)) as u64)
         .collect();
-    // What does not divide evenly: a byte each.
+    // The remainder: a byte each.
     for part in parts
         .iter_mut()
         .zip(levels)
@@ -142,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_is_dealt_and_nothing_stands_above_a_vessel_that_got_some(
+        fn everything_is_distributed_and_nothing_exceeds_a_vessel_that_got_some(
             levels in prop::collection::vec(0u64..1000, 1..8), bytes in 0u64..5000,
         ) {
             let parts = fill(&levels, bytes);

@@ -1,19 +1,18 @@
-//! The load of a server: its bytes, as far as they are known, and those on their way.
+//! The load of a server: its bytes, as far as they are known, and those in flight.
 //!
-//! A report says what a server held a moment ago; a lease says what is about to come; in between bytes
-//! are in both or in neither. So the *book* is kept: leases are added as they are given, what was not
-//! used of them is taken off, and each report pulls the book towards what it says. While leases are
-//! given that pull is gentle, since the report is older than the book; when nothing happens the report
-//! is the truth.
+//! A report gives what a server held a moment ago; a lease gives what is about to be stored; in between, bytes are in
+//! both or in neither. So a *book* value is maintained: leases are added when granted, their unused part is
+//! subtracted, and each report pulls the book towards its value. While leases are granted the pull is gentle, since
+//! the report is older than the book; when there are none, the report is the truth.
 
 use std::time::{Duration, Instant};
 
-/// After so long without a lease a report counts as it is.
+/// If there was no lease for this long, a report replaces the book.
 const QUIET: Duration = Duration::from_secs(3);
-/// The part of the difference that a report corrects while leases are given.
+/// Divisor: the part of the difference that a report corrects while leases are granted.
 const PULL: i64 = 8;
-/// What an object that was just made is expected to bring, so that a thousand made in one second do
-/// not all begin on the same server.
+/// Expected bytes of an object that was just created, so that a thousand created in one second do not all start on
+/// the same server.
 pub(super) const NEW_OBJECT: u64 = 64 << 10;
 
 /// A server's load.
@@ -21,15 +20,15 @@ pub(super) const NEW_OBJECT: u64 = 64 << 10;
 pub(crate) struct Load {
     /// Bytes of its chunks by its last report.
     pub(crate) stored: u64,
-    /// Bytes that sessions may still put there.
+    /// Bytes that sessions may still store there.
     pub(crate) leased: u64,
-    /// What it will hold once that is done, as far as one can tell.
+    /// Estimate of what it will hold once that is done.
     pub(super) book: u64,
     touched: Option<Instant>,
 }
 
 impl Load {
-    /// Takes a report in.
+    /// Processes a report.
     pub(super) fn report(&mut self, stored: u64, now: Instant) {
         self.stored = stored;
         let expected = stored.saturating_add(self.leased);
@@ -44,19 +43,19 @@ impl Load {
         }
     }
 
-    /// Counts bytes that will come without a lease.
+    /// Adds bytes that will be stored without a lease.
     pub(super) fn expect(&mut self, bytes: u64, now: Instant) {
         self.book = self.book.saturating_add(bytes);
         self.touched = Some(now);
     }
 
-    /// Counts bytes that were leased.
+    /// Adds leased bytes.
     pub(super) fn lease(&mut self, bytes: u64, now: Instant) {
         self.leased = self.leased.saturating_add(bytes);
         self.expect(bytes, now);
     }
 
-    /// Takes a lease of `bytes` back, of which `spent` were put there (it may be more).
+    /// Ends a lease of `bytes`, of which `spent` were stored there (it may be more).
     pub(super) fn give_back(&mut self, bytes: u64, spent: u64, now: Instant) {
         self.leased = self.leased.saturating_sub(bytes);
         let book = self.book.saturating_sub(bytes).saturating_add(spent);
@@ -66,7 +65,7 @@ impl Load {
         }
     }
 
-    /// Takes a lease back of which nobody can say what became of it: the next reports will.
+    /// Ends a lease whose use is unknown: the next reports will show it.
     pub(super) fn forget(&mut self, bytes: u64) {
         self.leased = self.leased.saturating_sub(bytes);
         self.touched = None;
@@ -85,12 +84,12 @@ mod tests {
         assert_eq!(load.book, 1000);
         load.lease(800, start);
         assert_eq!((load.leased, load.book), (800, 1800));
-        // A report that has not seen the bytes yet hardly matters.
+        // A report that does not include the bytes yet has little effect.
         load.give_back(800, 640, start);
         assert_eq!((load.leased, load.book), (0, 1640));
         load.report(1000, start);
         assert_eq!(load.book, 1640 - 80);
-        // When all is quiet it is the truth: a codec made the bytes fewer.
+        // Without leases the report is the truth: a codec made the bytes fewer.
         load.report(1320, start + QUIET * 2);
         assert_eq!(load.book, 1320);
     }

@@ -1,12 +1,12 @@
-//! Data servers: who is there, who is online, what each is to delete.
+//! Data servers: which are known, which are online, what each has to delete.
 //!
-//! A server is known by the uuid in its directory and keeps its [`ServerId`] for good, under whatever
-//! address it comes back. It is online while it was heard within the last seconds.
+//! A server is identified by the UUID in its directory and has the same [`ServerId`] for ever, whatever address it
+//! comes back with. It is online if it reported within the last seconds.
 //!
-//! Where chunks go is settled here in two ways. The *stripe* of an object (`choose`) is what its
-//! placement comes to where that is arithmetic; it is chosen when the object is made, declared or
-//! emptied. Of the others a client chooses chunk by chunk, within *places* leased in advance (`lease`):
-//! bytes for each server, dealt so that all servers come out with equal bytes (`load`).
+//! Chunks are placed in two ways. The *stripe* of an object (`choose`) is what its placement yields where that is
+//! arithmetic; it is chosen when the object is created, declared or emptied. With the other placements a client
+//! chooses chunk by chunk, within *places* leased in advance (`lease`): bytes for each server, distributed so that
+//! all servers end up with equal bytes (`load`).
 
 mod choose;
 mod drain;
@@ -30,7 +30,7 @@ use crate::api::{ServerInfo, StatFs};
 use crate::records::ServerRecord;
 use load::Load;
 
-/// The part of a disk, and at most so many bytes, that is kept back from new chunks.
+/// The fraction of a disk, and the most bytes, that are reserved from new chunks.
 const RESERVE_PART: u64 = 64;
 const RESERVE_MOST: u64 = 256 << 20;
 
@@ -45,15 +45,15 @@ pub(crate) struct Server {
     pub(crate) used: u64,
     /// Chunks it holds.
     pub(crate) chunks: u64,
-    /// It has so little room left that new chunks go elsewhere.
+    /// It has so little space left that new chunks go elsewhere.
     pub(crate) full: bool,
     pub(crate) load: Load,
-    /// Version of the list that said it is being emptied.
+    /// Version of the list that marked it as draining.
     pub(crate) marked: u64,
 }
 
 impl Server {
-    /// A server that was not heard yet.
+    /// A server that has not reported yet.
     pub(crate) fn silent(record: ServerRecord) -> Self {
         Self {
             record,
@@ -69,8 +69,7 @@ impl Server {
         }
     }
 
-    /// Whether the room left is no more than what is kept back: a server that is filled to the last
-    /// block cannot even delete.
+    /// Whether no more than the reserved space is left: a server without a free block cannot even delete.
     pub(crate) fn is_short(&self) -> bool {
         self.free <= (self.total / RESERVE_PART).min(RESERVE_MOST)
     }
@@ -86,13 +85,13 @@ impl Server {
 pub(crate) struct Servers {
     pub(crate) by_id: BTreeMap<ServerId, Server>,
     pub(crate) by_uuid: HashMap<[u8; 16], ServerId>,
-    /// Grows when the list changes in a way that clients see; also over restarts.
+    /// Grows when the list changes in a way that clients see; monotonic across restarts.
     pub(crate) version: u64,
 }
 
 impl Servers {
-    /// No servers yet. The version begins at the clock, so that a client of an earlier epoch of the
-    /// service takes the list anew.
+    /// No servers yet. The version starts at the clock, so that clients from before a restart of the service fetch
+    /// the list again.
     pub(crate) fn new() -> Self {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -131,7 +130,7 @@ impl Servers {
         self.by_id.keys().copied().collect()
     }
 
-    /// Marks those as offline that were silent for too long.
+    /// Marks servers as offline that were silent for too long.
     pub(crate) fn watch(&mut self, now: Instant, silence: Duration) {
         for (id, server) in &mut self.by_id {
             let heard = server

@@ -1,10 +1,10 @@
-//! Write permits: who writes into the chunks of a grid object while one of its servers is being emptied.
+//! Write permits: keep in-place writes to a grid chunk and the copy made by `drain` apart.
 //!
-//! Writers take a shared pass for the length of a write, the mover an exclusive one while it copies. A
-//! mover that waits keeps new writers off for a moment, so that it gets its turn. Write permits are in memory:
-//! after a new start of the service there are none, and whoever gives one back is told so and does its
-//! work again; an exclusive pass is looked at when the object's servers change. A session that ends
-//! takes its passes with it, as soon as no data server takes a write of it any more.
+//! Writers take a shared permit for the duration of a write, the mover an exclusive one while it copies. A waiting
+//! mover keeps new writers off for a moment, so that it is not starved. Permits are in memory: after a restart of the
+//! service there are none. A client that then returns one is notified and redoes its work; an exclusive permit is
+//! verified when the object's servers change. The permits of a session that ended are dropped as soon as no data
+//! server accepts its writes any more.
 
 use slabfs_model::SessionId;
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use crate::core::{Core, Ctx, State};
 use crate::records::Inode;
 use crate::sessions::session_of;
 
-/// How long a mover that was turned away keeps new writers off.
+/// How long a refused mover keeps new writers off.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All passes that are out.
+/// All permits in use.
 #[derive(Debug, Default)]
 pub(crate) struct Permits {
     by_ino: HashMap<Ino, Out>,
@@ -27,14 +27,14 @@ pub(crate) struct Permits {
 
 #[derive(Debug, Default)]
 struct Out {
-    /// Writers, each by its session and a number of its own.
+    /// Writers, each by its session and a number that the session chose.
     shared: Vec<(SessionId, u64)>,
     exclusive: Option<(SessionId, u64)>,
     wanted: Option<Instant>,
 }
 
 impl Permits {
-    /// Takes a write permit; asked for again, it is the same one.
+    /// Takes a write permit; a repeated request returns the same one.
     fn take(
         &mut self,
         ino: Ino,
@@ -68,7 +68,7 @@ impl Permits {
         Ok(())
     }
 
-    /// Gives a write permit back; false when it was not out.
+    /// Returns a write permit; false if it was not in use.
     fn give(&mut self, ino: Ino, who: (SessionId, u64)) -> bool {
         let Some(out) = self.by_ino.get_mut(&ino) else {
             return false;
@@ -82,7 +82,7 @@ impl Permits {
         had
     }
 
-    /// Whether the session has the exclusive pass of an object.
+    /// Whether the session holds the exclusive permit of an object.
     pub(super) fn is_exclusive(&self, ino: Ino, session: Option<SessionId>) -> bool {
         let out = self.by_ino.get(&ino).and_then(|out| out.exclusive);
         out.is_some_and(|(of, _)| Some(of) == session)
@@ -98,7 +98,7 @@ impl Permits {
     }
 }
 
-/// Takes or gives back a write permit.
+/// Takes or returns a write permit.
 pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let now = Instant::now();
@@ -110,7 +110,7 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
             let entry = state.inode(&*core.kv, ino);
             let entry = entry.and_then(|inode| permitted(&inode));
             if entry.is_err() {
-                // Who is told no has nothing to give back.
+                // A refused caller will not return it.
                 state.permits.give(ino, (session, number));
             }
             entry
@@ -119,8 +119,8 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
             {
                 let mut state = core.state();
                 alive(&mut state, session)?;
-                // The write permit of a mover that was lost with the last stop of the service is nowhere, and copies of
-                // its may still come.
+                // A mover's permit that was lost with the last stop of the service is not recorded, and its copies
+                // may still arrive.
                 if state.fences.earlier_is_open() {
                     return Err(MdError::Busy);
                 }
@@ -144,8 +144,8 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
     }
 }
 
-/// Whether the session lives at the moment a write permit is given: what it would be given after its end nobody would
-/// take back.
+/// Checks that the session is alive when a write permit is granted: a permit granted after its end would never be
+/// returned.
 fn alive(state: &mut State, session: SessionId) -> Result<(), MdError> {
     state.session(session).map(|_| ())
 }
@@ -171,7 +171,7 @@ mod tests {
         permits.take(ino, a, false, now).unwrap();
         permits.take(ino, a, false, now).unwrap();
         assert_eq!(permits.take(ino, mover, true, now), Err(MdError::Busy));
-        // The mover is next; later somebody else may again, if it does not come.
+        // The mover is next; after a while writers may take it again, if the mover does not return.
         assert_eq!(permits.take(ino, b, false, now), Err(MdError::Busy));
         permits.take(ino, b, false, now + PATIENCE).unwrap();
         assert!(permits.give(ino, a) && !permits.give(ino, a));

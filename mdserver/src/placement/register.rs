@@ -1,5 +1,5 @@
-//! Heartbeats of data servers: a number for a uuid, orders out, acknowledgements in; and which sessions
-//! live (`sessions/fence.rs`).
+//! Heartbeats of data servers: assigns a number to a UUID, sends orders, processes acknowledgements, and sends the
+//! list of live sessions (`sessions/fence.rs`).
 
 use slabfs_model::{ServerId, SessionId};
 use slabfs_objstore::server::{ServerOrders, ServerReport};
@@ -13,25 +13,25 @@ use crate::kv::Batch;
 use crate::records::{ServerRecord, encode};
 use crate::sessions::close_fences;
 
-/// Things a server is ordered to delete in one reply.
+/// Most deletions ordered in one reply.
 const MAX_ORDERS: usize = 8192;
 /// Longest address or host name of a server, in bytes.
 const MAX_ADDR: usize = 4096;
 
-/// Takes a report and gives orders.
+/// Processes a report and returns orders.
 pub(crate) fn register(core: &Core, report: ServerReport) -> Result<ServerOrders, MdError> {
     let (orders, new) = enter(core, report)?;
     if new {
-        // The number must never be given to another server, not even after a power loss.
+        // The number must never be assigned to another server, not even after a power loss.
         core.kv.sync()?;
     }
     Ok(orders)
 }
 
-/// Whether a server that was never heard of holds what other metadata put there: objects and chunks are counted from
-/// 1 in each, so new ones here would be the old ones there. A server is known for good before it gets a chunk.
-/// Metadata of a dump may have known it after the dump, and counts on far behind what it gave out before; one that lost
-/// commits may have lost that it knew it.
+/// Whether an unknown server holds data that belongs to other metadata: objects and chunks are numbered from 1 in
+/// each store, so new ones here would collide with the old ones there. A server is recorded durably before it gets a
+/// chunk. Metadata loaded from a dump may have known it after the dump, and its numbers continue far beyond those
+/// used before; metadata that lost commits may have lost the record of it.
 fn is_of_others(core: &Core, report: &ServerReport) -> Result<bool, MdError> {
     let holds = report.chunks > 0 || report.id.is_some();
     Ok(holds && core.kv.get(keys::LATER)?.is_none() && core.kv.get(keys::LOSSY)?.is_none())

@@ -1,8 +1,7 @@
-//! What data servers are to delete, until they say that it is deleted.
+//! Orders to data servers to delete data, until they acknowledge the deletion.
 //!
-//! An order is in the store from the batch that made its data garbage until the server acknowledges
-//! it, and it is given out only when that batch is on disk: a power loss never leaves metadata that
-//! shows what was deleted already.
+//! An order is in the store from the batch that made its data garbage until the server acknowledges it, and it is
+//! sent only when that batch is on disk: after a power loss, metadata never refers to data that is already deleted.
 
 use slabfs_model::{ChunkId, ObjectId, ServerId};
 use slabfs_objstore::ChunkName;
@@ -38,7 +37,7 @@ impl RetireKey {
         }
     }
 
-    /// What a key in the store says.
+    /// Decodes a key of the store.
     pub(crate) fn parse(key: &[u8]) -> Result<(ServerId, Self), MdError> {
         let numbers = keys::numbers(key, [4, 1, 8, 4]);
         let known = numbers.and_then(|[server, kind, a, b]| {
@@ -53,7 +52,7 @@ impl RetireKey {
         known.ok_or_else(|| MdError::Io(format!("unreadable key {}", key.escape_ascii())))
     }
 
-    /// The single things an order names.
+    /// The individual deletions of an order.
     pub(crate) fn of_order(order: &Retire) -> Vec<Self> {
         match order {
             Retire::Chunks(names) => names
@@ -69,19 +68,19 @@ impl RetireKey {
     }
 }
 
-/// All orders, by server, with the commit that has to be on disk first.
+/// All orders, by server, each with the commit that has to be on disk first.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
     by_server: HashMap<ServerId, BTreeMap<RetireKey, Lsn>>,
 }
 
 impl Retired {
-    /// Adds an order that commit `lsn` made.
+    /// Adds an order made by commit `lsn`.
     pub(crate) fn add(&mut self, server: ServerId, what: RetireKey, lsn: Lsn) {
         self.by_server.entry(server).or_default().insert(what, lsn);
     }
 
-    /// Takes an order out; false when it is not there.
+    /// Removes an order; false if there is none.
     pub(crate) fn remove(&mut self, server: ServerId, what: RetireKey) -> bool {
         self.by_server
             .get_mut(&server)

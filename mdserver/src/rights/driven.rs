@@ -1,12 +1,12 @@
-//! The lock server without a service around it, to be driven step by step: for the model of rights, which lies with
-//! the mount's side of them (`fs/src/client/rights/model`), since that is where both can be seen.
+//! The lock server without a service around it, driven step by step by the model of rights. The model is next to the
+//! mount's side of rights (`fs/src/client/rights/model`), where both sides are visible.
 //!
-//! What is here of the service besides rights is the least that they rest on: which sessions live, which have
-//! ended, what of that is on disk, and what the lock server is told about fences. Everything else is the real thing:
-//! `LockServer` with its table, lives, events and kept replies. A state can be cloned, compared by its hash, and
-//! started anew from what would have been on disk.
+//! Of the service this module has only the minimum that rights depend on: which sessions are alive, which have ended,
+//! what of that is on disk, and what the lock server learns about fences. Everything else is the real code:
+//! `LockServer` with its table, epochs, events and reply cache. A state can be cloned, compared by its hash, and
+//! restarted from what would have been on disk.
 //!
-//! [`Flaw`]s are mistakes that the lock server could have been written with. The model has to see each of them.
+//! [`Flaw`]s are mistakes that the lock server could contain. The model has to detect each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use slabfs_model::{Coords, SessionId};
 
-use super::area::Area;
 use super::ops;
 use super::server::LockServer;
 use super::session::{Number, Pending};
@@ -22,37 +21,38 @@ use crate::api::{
     Entry, Ino, MdError, Reply, RightAsk, RightEventKind, RightGive, RightHeld, RightNews,
     RightReply, RightTicket, RightsBegun, RightsEpoch,
 };
+use slabfs_model::BoxSet;
 
 /// A mistake of the lock server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flaw {
-    /// What was recalled counts as given when the recall is sent.
+    /// A recalled right counts as returned when the recall is sent.
     GrantsBeforeItIsGiven,
-    /// After a restart nobody is waited for who had rights before.
+    /// After a restart, requests do not wait for sessions that held rights before.
     ForgetsHoldersAtRestart,
-    /// The record of a session goes at its end, though its writes may still arrive.
+    /// The record of a session is deleted at its end, though its writes may still arrive.
     ForgetsTheDeadAtRestart,
-    /// What a session has goes with its end, though its writes may still arrive.
+    /// The rights of a session are released at its end, though its writes may still arrive.
     GivesAwayWithoutFence,
-    /// A giving takes what was granted after it was sent.
+    /// A return removes rights that were granted after it was sent.
     TakesWhatIsNotGiven,
-    /// When a second session comes, the first is not waited for.
+    /// When a second session attaches, it does not wait for the first.
     LeavesAloneTheFirst,
     /// A recall is not sent.
     RecallsNothing,
 }
 
-/// See the module's head.
+/// The lock server to be driven; see the module documentation.
 #[derive(Debug)]
 pub struct Driven {
     lock_server: LockServer,
     flaw: Option<Flaw>,
-    /// What would be on disk: sessions, and which of them have ended with writes on their way.
+    /// What would be on disk: the sessions, and whether each has ended with writes possibly in flight.
     sessions: BTreeMap<SessionId, bool>,
     /// The next session and the next epoch.
     next: u64,
     epoch: u64,
-    /// The lock server was started with ends that are not closed.
+    /// The lock server was started while some ends were not closed.
     earlier: bool,
     entry: Entry,
 }
@@ -80,7 +80,7 @@ impl Hash for Driven {
 }
 
 impl Driven {
-    /// A lock server that was never started before. `entry`: of all objects there are.
+    /// A lock server that never ran before. `entry`: the state of every object.
     #[must_use]
     pub fn new(entry: Entry, flaw: Option<Flaw>) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Driven {
         }
     }
 
-    /// The lock server is started anew.
+    /// Restarts the lock server.
     pub fn restart(&mut self) {
         self.epoch += 1000;
         let before = self.sessions.iter().filter(|(_, ended)| !**ended);
@@ -106,13 +106,13 @@ impl Driven {
         self.lock_server = LockServer::new(RightsEpoch(self.epoch), before, self.earlier);
     }
 
-    /// Dims that objects have.
+    /// Rank of the objects.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.entry.info.as_ref().map_or(1, |info| info.dims.len())
     }
 
-    /// All objects are declared anew.
+    /// Redeclares all objects.
     pub fn declare(&mut self, rank: usize) {
         if let Some(info) = &mut self.entry.info {
             info.dims = Coords::from_elem(4, rank);
@@ -120,14 +120,14 @@ impl Driven {
         self.entry.attr.change += 1;
     }
 
-    /// Whether requests of a session are heard.
+    /// Whether requests of a session are accepted.
     #[must_use]
-    pub fn lives(&self, session: SessionId) -> bool {
+    pub fn is_alive(&self, session: SessionId) -> bool {
         self.sessions.get(&session) == Some(&false)
     }
 
     fn check(&self, session: SessionId) -> Result<(), MdError> {
-        self.lives(session)
+        self.is_alive(session)
             .then_some(())
             .ok_or(MdError::SessionLost)
     }
@@ -143,7 +143,7 @@ impl Driven {
         (session, self.lock_server.attach(session))
     }
 
-    /// A session ends: nothing of it is heard any more. `clean`: nor is anything on its way.
+    /// A session ends: no request of it is accepted any more. `clean`: it has no writes in flight either.
     pub fn end(&mut self, session: SessionId, clean: bool) {
         self.sessions.insert(session, true);
         self.lock_server.ended(session);
@@ -155,7 +155,7 @@ impl Driven {
         }
     }
 
-    /// Data servers take nothing any more of sessions that do not live.
+    /// Data servers stop accepting writes of sessions that have ended.
     pub fn close_fences(&mut self) {
         let ended = self.sessions.iter().filter(|(_, ended)| **ended);
         let ended: Vec<SessionId> = ended.map(|(&session, _)| session).collect();
@@ -169,7 +169,7 @@ impl Driven {
         self.lock_server.earlier_closed();
     }
 
-    /// Whether somebody's end is not closed.
+    /// Whether some session's end is not closed.
     #[must_use]
     pub fn has_open_ends(&self) -> bool {
         self.earlier
@@ -180,7 +180,7 @@ impl Driven {
     /// [`crate::api::Op::AskRight`].
     ///
     /// # Errors
-    /// As the service; so do those below.
+    /// As the service; the same holds for the methods below.
     pub fn ask(
         &mut self,
         (session, seq, done_below): (SessionId, u64, u64),
@@ -218,8 +218,8 @@ impl Driven {
         if self.flaw == Some(Flaw::TakesWhatIsNotGiven) {
             gives.iter_mut().for_each(|give| give.serial.0 = u64::MAX);
         }
-        let areas = gives.iter().map(|give| Area::from_wire(&give.area));
-        let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
+        let areas = gives.iter().map(|give| give.area.cells());
+        let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
         let number = Number { seq, done_below };
         ops::give_in(
             &mut self.lock_server.enter(),
@@ -236,18 +236,18 @@ impl Driven {
     pub fn reset(
         &mut self,
         (session, seq, done_below): (SessionId, u64, u64),
-        kept: Vec<RightHeld>,
+        retained: Vec<RightHeld>,
     ) -> Result<RightsBegun, MdError> {
         self.check(session)?;
         let number = Number { seq, done_below };
-        let areas = kept.iter().map(|kept| Area::from_wire(&kept.area));
-        let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
+        let areas = retained.iter().map(|it| it.area.cells());
+        let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
         match ops::reset_in(
             &mut self.lock_server.enter(),
             session,
             number,
             seq,
-            kept,
+            retained,
             areas,
         )? {
             Reply::RightsBegun(begun) => Ok(begun),
@@ -274,10 +274,10 @@ impl Driven {
         Ok(())
     }
 
-    /// Whether a poll would be told something.
+    /// Whether a poll would return something.
     #[must_use]
     pub fn has_news(&self, session: SessionId, epoch: RightsEpoch, seen: u64) -> bool {
-        !self.lives(session) || self.lock_server.has_news(session, epoch, seen)
+        !self.is_alive(session) || self.lock_server.has_news(session, epoch, seen)
     }
 
     /// [`crate::api::Op::RightEvents`], without waiting.
@@ -289,7 +289,7 @@ impl Driven {
     ) -> Result<RightNews, MdError> {
         self.check(session)?;
         let heard = self.lock_server.news(session, epoch, seen, Duration::ZERO);
-        let mut news = ops::tell(heard, |_| Ok(self.entry.clone()))?;
+        let mut news = ops::to_wire(heard, |_| Ok(self.entry.clone()))?;
         if let (RightNews::Events(events), Some(Flaw::RecallsNothing)) = (&mut news, self.flaw) {
             for event in events {
                 if matches!(event.kind, RightEventKind::Recall(_)) {
@@ -302,7 +302,7 @@ impl Driven {
 }
 
 impl LockServer {
-    /// A copy, of which nobody waits for anything.
+    /// A copy on which no thread waits.
     fn fork(&self) -> LockServer {
         LockServer {
             state: parking_lot::Mutex::new(self.enter().state.clone()),
@@ -310,7 +310,7 @@ impl LockServer {
         }
     }
 
-    /// Sessions that have ended, and may have writes on their way.
+    /// Sessions that have ended and may have writes in flight.
     fn dead(&self) -> Vec<SessionId> {
         let inside = self.enter();
         let sessions = inside.state.sessions.iter();
@@ -365,7 +365,7 @@ impl super::server::Inside<'_> {
         });
         let recalled: Vec<_> = recalled.collect();
         for (session, epoch, recall) in recalled {
-            let Ok(area) = Area::from_wire(&recall.area) else {
+            let Ok(area) = recall.area.cells() else {
                 continue;
             };
             let give = RightGive {

@@ -1,61 +1,61 @@
-//! What one session has of one object, what was recalled of that, and what a giving takes.
+//! What one session holds of one object, what was recalled of it, and what a return removes.
 
 use std::collections::VecDeque;
 
-use super::area::{Area, Unfit};
 use crate::api::{RightMode, RightSerial};
+use slabfs_model::{BoxSet, Unfit};
 
-/// Grants of an object that are remembered: more than there are ever made to a session while it gives something.
+/// Number of grants of an object that are remembered: more than a session ever receives while a return is on its way.
 const REMEMBERED: usize = 64;
 
-/// What a session has of an object.
+/// What a session holds of an object.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Held {
-    /// Cells that it may read, at least.
-    pub(super) read: Area,
-    /// Those of them that it may write.
-    pub(super) write: Area,
-    /// Cells of `read` that were recalled, and those of `write` of which only reading may stay.
-    pub(super) recalled: Area,
-    pub(super) recalled_write: Area,
-    /// Of its last grant.
+    /// Cells that it may read; a superset of `write`.
+    pub(super) read: BoxSet,
+    /// Cells that it may write.
+    pub(super) write: BoxSet,
+    /// Recalled cells of `read`, and cells of `write` that are recalled down to reading.
+    pub(super) recalled: BoxSet,
+    pub(super) recalled_write: BoxSet,
+    /// Serial of its last grant.
     pub(super) serial: RightSerial,
-    /// Its last grants: a giving may have been sent before they were heard of.
-    grants: VecDeque<(RightSerial, RightMode, Area)>,
-    /// All of it was recalled for its many boxes.
+    /// Its last grants: a return may have been sent before they arrived.
+    grants: VecDeque<(RightSerial, RightMode, BoxSet)>,
+    /// All of it was recalled because it has too many boxes.
     pub(super) shrinks: bool,
-    /// It is not known any more.
+    /// What it holds is no longer known.
     pub(super) lost: bool,
 }
 
 impl Held {
-    /// What goes against somebody else's right.
-    pub(super) fn against(&self, mode: RightMode) -> &Area {
+    /// The cells that conflict with another session's right of `mode`.
+    pub(super) fn against(&self, mode: RightMode) -> &BoxSet {
         match mode {
             RightMode::Read => &self.write,
             RightMode::Write => &self.read,
         }
     }
 
-    /// The part of what goes against an ask that was not recalled yet; notes it as recalled.
-    pub(super) fn recall(&mut self, mode: RightMode, area: &Area) -> Area {
+    /// The conflicting cells that are not recalled yet; marks them as recalled.
+    pub(super) fn recall(&mut self, mode: RightMode, area: &BoxSet) -> BoxSet {
         let mut fresh = self.against(mode).within(area);
-        // Recalling something twice would harm nobody.
-        let _ = fresh.subtract(&self.recalled);
+        // Recalling a cell twice does no harm.
+        let _ = fresh.try_subtract(&self.recalled);
         let noted = match mode {
             RightMode::Write => &mut self.recalled,
             RightMode::Read => {
-                let _ = fresh.subtract(&self.recalled_write);
+                let _ = fresh.try_subtract(&self.recalled_write);
                 &mut self.recalled_write
             }
         };
         // Parts of one holding, so of one rank.
-        let _ = noted.add(&fresh);
+        let _ = noted.try_add(&fresh);
         fresh
     }
 
-    /// Takes rights away, but none that came with a grant after `serial`: those were not known to be had.
-    pub(super) fn give(&mut self, serial: RightSerial, keep: Option<RightMode>, area: &Area) {
+    /// Removes rights, except those granted after `serial`: the sender did not know of these.
+    pub(super) fn give(&mut self, serial: RightSerial, keep: Option<RightMode>, area: &BoxSet) {
         if keep == Some(RightMode::Write) {
             return;
         }
@@ -68,52 +68,52 @@ impl Held {
         &mut self,
         serial: RightSerial,
         keep: Option<RightMode>,
-        area: &Area,
+        area: &BoxSet,
     ) -> Result<(), Unfit> {
         let (mut read, mut write) = (area.clone(), area.clone());
         for (_, mode, later) in self.grants.iter().filter(|(of, ..)| *of > serial) {
-            read.subtract(later)?;
+            read.try_subtract(later)?;
             if *mode == RightMode::Write {
-                write.subtract(later)?;
+                write.try_subtract(later)?;
             }
         }
-        self.write.subtract(&write)?;
-        self.recalled_write.subtract(area)?;
+        self.write.try_subtract(&write)?;
+        self.recalled_write.try_subtract(area)?;
         if keep.is_none() {
-            self.read.subtract(&read)?;
-            self.recalled.subtract(area)?;
-            self.shrinks &= *area != Area::All;
+            self.read.try_subtract(&read)?;
+            self.recalled.try_subtract(area)?;
+            self.shrinks &= *area != BoxSet::All;
         }
         Ok(())
     }
 
     /// Adds a right.
-    pub(super) fn add(&mut self, serial: RightSerial, mode: RightMode, area: &Area) {
+    pub(super) fn add(&mut self, serial: RightSerial, mode: RightMode, area: &BoxSet) {
         self.serial = serial;
         self.grants.push_back((serial, mode, area.clone()));
         if self.grants.len() > REMEMBERED {
             self.grants.pop_front();
         }
         let of_write = match mode {
-            RightMode::Write => self.write.add(area),
+            RightMode::Write => self.write.try_add(area),
             RightMode::Read => Ok(()),
         };
-        if self.read.add(area).and(of_write).is_err() {
+        if self.read.try_add(area).and(of_write).is_err() {
             self.lose_track();
         }
     }
 
-    /// From here on it may have anything, until it begins anew.
+    /// Treats the session as holding everything, until it resets its rights.
     pub(super) fn lose_track(&mut self) {
         self.lost = true;
-        self.read = Area::All;
-        self.write = Area::All;
-        // It will hear of the end of its epoch instead.
-        self.recalled = Area::All;
-        self.recalled_write = Area::All;
+        self.read = BoxSet::All;
+        self.write = BoxSet::All;
+        // The session is notified of the end of its epoch instead.
+        self.recalled = BoxSet::All;
+        self.recalled_write = BoxSet::All;
     }
 
-    /// How many boxes it takes.
+    /// The number of boxes.
     pub(super) fn len(&self) -> usize {
         self.read.len().max(self.write.len())
     }

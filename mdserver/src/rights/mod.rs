@@ -1,50 +1,50 @@
-//! Rights: what mounts may keep of objects, and what they have to give back. What they mean to a mount is told
-//! in `docs/decisions/rights.md`; this is the lock server's side.
+//! Rights: what mounts may cache or buffer of an object, and what they have to return (NFSv4: delegations).
+//! `docs/decisions/13-rights.md` describes the mount's side; this module is the lock server's side.
 //!
-//! # What holds
+//! # Invariants
 //!
-//! - **No two sessions have rights that go against each other**, also not one of which is here no more than
-//!   that its end is not closed (`sessions/fence.rs`): what it wrote may still arrive.
-//! - **Everyone gets on.** Asks of an object that collide are granted in the order in which they came; whoever
-//!   is in the way of the next one hears so, once. Nobody waits for one that has ended and is closed.
-//! - **A grant tells of the object as it was committed then, or later**, so with all that was flushed for it:
-//!   who gives a right back has committed before. The reply to an ask reads the object with the core's state
-//!   locked, under which it was granted; an event reads it when it is fetched.
-//! - **What a session has is known here**, all of it and before it hears so; else it would be given twice. Grants
-//!   and givings pass each other on their ways, so each giving names the last grant that its sender had counted in
-//!   ([`crate::api::RightGive::serial`]) and takes nothing that came with a later one. It rests on what a session
-//!   has to do: it counts grants in the order of their numbers; it takes out what it gives before it says so; it
-//!   answers each recall, also of what it does not have; and after its last `Release` of an object it counts
-//!   no grant of it that was asked for before, and asks for none before that is answered.
-//! - **Lives.** What both know holds for an epoch. Requests name theirs, and do nothing when it is over. One that
-//!   was alone in its epoch may keep anything, so its end makes everybody wait until it has begun anew
-//!   ([`crate::api::Op::ResetRights`]) or is closed; the same is so for all sessions that were there before
-//!   the lock server was started. A copy of an older request to begin anew is refused. What a session says that it keeps
-//!   beyond the end of an epoch, it had in that one: so it goes against nobody's right, and it is taken in before
-//!   anybody who waits is served.
-//! - **A request that comes again does nothing again**: as with locks, its reply is kept until the session says
-//!   that it has it.
-//! - **No thread of the service is held for good.** Polls end after ten seconds, questions for sizes after
-//!   two; all end when the service is about to stop.
+//! - **No two sessions hold conflicting rights.** This includes a session that has ended but whose end is not closed
+//!   (`sessions/fence.rs`): its writes may still arrive.
+//! - **Progress.** Conflicting requests for an object are granted in order of arrival. A holder that blocks the next
+//!   request gets one recall. No request waits for a session that has ended and is closed.
+//! - **A grant describes the object as committed at the time of the grant, or later**, so it includes everything that
+//!   was flushed for it: a session commits before it returns a right. The reply to a request reads the object under
+//!   the lock on the core's state under which the right was granted; an event reads it when it is fetched.
+//! - **The lock server knows everything that a session holds**, and knows it before the session does; otherwise a
+//!   right could be granted twice. Grants and returns cross on the network, so each return names the last grant that
+//!   its sender had processed ([`crate::api::RightGive::serial`]), and removes nothing that came with a later one.
+//!   This relies on what a session must do: it processes grants in the order of their numbers; it removes a right
+//!   locally before it returns it; it answers each recall, also of what it does not hold; and after its last
+//!   `Release` of an object it ignores every grant that it requested before, and requests none before that `Release`
+//!   is answered.
+//! - **Epochs.** What both sides know holds for one epoch. Requests name their epoch and have no effect once it is
+//!   over. A session that was alone in its epoch may hold anything, so when that epoch ends all others wait until the
+//!   session has reset its rights ([`crate::api::Op::ResetRights`]) or is closed. The same holds for all sessions
+//!   that existed before the lock server started. A copy of an older reset is refused. The rights that a session
+//!   retains across a reset are rights that it held in the previous epoch, so they conflict with no other session's;
+//!   they are recorded before any waiting request is served.
+//! - **A resent request has no second effect.** As with locks, its reply stays in the reply cache until the session
+//!   acknowledges it.
+//! - **No thread of the service blocks indefinitely.** Polls end after ten seconds, size queries after two; all end
+//!   when the service is about to stop.
 //!
-//! Who attaches while data servers may still take writes of sessions that ended before the start of the lock server
-//! is not alone, and waits. Whether there are any is known from the sessions found in the store; of one whose
-//! end was done with before (`sessions/end.rs`), and which a data server had not heard of when the lock server
-//! stopped, nothing is known.
+//! A session that attaches while data servers may still accept writes of sessions that ended before the lock server
+//! started is not alone, and waits. Whether there are such sessions is derived from the sessions found in the store.
+//! A session whose end was completed earlier (`sessions/end.rs`), but of which a data server had not been notified
+//! when the lock server stopped, leaves no trace.
 //!
 //! # The parts
 //!
-//! - `area`: sets of cells; `held`: what one session has of one object; `table`: who has what, who waits, what
-//!   is recalled: pure, all three.
-//! - `session`: what is kept of a session; `lock_server`: the table behind a lock, with lives, events and resends.
-//! - [`driven`]: the lock server without a service, for the model of rights.
-//! - `sizes`: questions for sizes; `ops`: the operations.
+//! - `area`: sets of cells; `held`: what one session holds of one object; `table`: who holds what, which requests
+//!   wait, what is recalled. All three are pure.
+//! - `session`: the state of one session; `server`: the table behind a lock, with epochs, events and resends.
+//! - `driven`: the lock server without a service, for the model of rights.
+//! - `sizes`: size queries; `ops`: the operations.
+//! - `names`: which sessions cache names and attributes of directories.
 //!
-//! - `names`: who keeps names and attributes of directories.
-//!
-//! Deliberately elsewhere: what a mount keeps under a right, and flushing (the mount's).
+//! Deliberately elsewhere: what a mount caches under a right, and flushing (the mount's side).
 
-mod area;
+#[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod driven;
 mod held;
@@ -54,7 +54,8 @@ mod server;
 mod session;
 mod sizes;
 mod table;
+mod widen;
 
 pub(crate) use names::Touched;
-pub(crate) use ops::{ask, cancel, events, forgot, give, look, reset, stat, tell_size};
+pub(crate) use ops::{ask, cancel, events, forgot, give, look, report_size, reset, stat};
 pub(crate) use server::LockServer;

@@ -1,22 +1,23 @@
-//! Names: which sessions keep names and attributes of which directories, and what has to be forgotten before one
-//! of them changes. docs/decisions/names.md has the whole story.
+//! Which sessions cache names and attributes of which directories, and the recall of these before a change.
+//! docs/decisions/22-names.md describes the design.
 //!
-//! A session that looks a name up may *keep* what it saw: names in the directory, their absence, and attributes of
-//! the directory itself. The permission is given *before* the directory is read, and not while it is being changed;
-//! a change marks the directory, has everybody else forget it, waits for that, and only then happens. So whatever is
-//! kept anywhere is what is so now.
+//! A session that looks up a name may get permission to *cache* what it saw: names in the directory, their absence,
+//! and attributes of the directory itself. The permission is given *before* the directory is read, and not while it
+//! is being changed. A change marks the directory, makes all other sessions drop their cached entries, waits for
+//! that, and only then happens. So everything cached anywhere is current.
 //!
-//! - Who has to forget stays on the list until it has said that it did, whichever change it was told for: another change
-//!   that begins meanwhile waits for it too, and it is told once.
-//! - A permission ends by itself ([`KEEP`]): what a session looked at once does not stay on the list for ever. A session
-//!   counts from when it asked, so it stops before.
-//! - It holds for an epoch of the session's rights. Who begins anew has forgotten everything before it says so.
-//! - Who changes a directory keeps what it has of it, since it knows what it changes; but not what it has of a
-//!   directory that is moved or removed by its name.
-//! - A directory that others had to forget is not kept again for a moment ([`BUSY`]): else two that work in one
-//!   directory would have to ask each other at each step.
+//! - A session that was asked to drop its entries stays on the list until it acknowledges, whichever change it was
+//!   notified for: a further change that begins meanwhile waits for it too, without a second notification.
+//! - A permission expires ([`KEEP`]), so that one lookup does not stay on the list for ever. A session counts from
+//!   the time of its request, so it stops earlier.
+//! - A permission is valid for one epoch of the session's rights. A session that resets its rights has dropped
+//!   everything before.
+//! - A session that changes a directory retains its own entries of it, since it knows the change; but not its entries
+//!   of a directory that is itself moved or removed.
+//! - A directory for which entries were recalled cannot be cached again for a moment ([`BUSY`]): otherwise two
+//!   sessions that work in one directory would recall each other's entries at each step.
 //!
-//! [`Names`] is pure, and driven together with what a session keeps by `names/tests.rs`.
+//! [`Names`] is pure, and `names/tests.rs` drives it together with a session's cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -27,24 +28,24 @@ use super::server::{LockServer, State};
 use super::session::Pending;
 use crate::api::{Ino, MdError, NAMES_CACHED_FOR, RightsEpoch};
 
-/// How long a permission holds. A session keeps a little less: see [`NAMES_CACHED_FOR`].
+/// How long a permission is valid. A session caches for a little less: see [`NAMES_CACHED_FOR`].
 const KEEP: Duration = NAMES_CACHED_FOR.saturating_add(Duration::from_secs(10));
-/// How long nobody keeps a directory of which somebody had to forget something.
+/// How long a directory cannot be cached after entries of it were recalled.
 const BUSY: Duration = Duration::from_secs(1);
-/// How long a mount that was alone may keep names after the end of that: its kernel keeps them for a second.
+/// How long a mount that was alone may still cache names after that epoch ends: its kernel caches them for a second.
 const ALONE: Duration = Duration::from_secs(2);
-/// Most directories that are kept by anybody.
+/// Most directories that are cached by any session.
 const MOST: usize = 1 << 20;
-/// How many may be listed before those that nobody keeps any more are looked for.
+/// Length of the list below which it is not scanned for expired permissions.
 const FEW: usize = 1 << 10;
-/// How long one request waits for others to forget, before its sender is told to try again: less than the shortest
-/// time that a mount may be told to wait for an answer (`--io-timeout 100ms`).
+/// How long one request waits for other sessions to drop their entries before its sender is made to retry: less than
+/// the shortest timeout that a mount may have (`--io-timeout 100ms`).
 const TRY: Duration = Duration::from_millis(50);
-/// Most changes that wait at the same time, of one session and in all: each takes a connection. Those beyond are told to
-/// try again at once.
+/// Most changes that wait at the same time, of one session and in total: each occupies a connection. Further ones
+/// have to retry at once.
 const MOST_WAITING_OF_ONE: usize = 16;
 const MOST_WAITING: usize = 128;
-/// How long who has to forget something may live on without saying that he did.
+/// How long a live session may take to acknowledge a recall.
 const SILENT: Duration = Duration::from_secs(30);
 
 /// One permission.
@@ -53,29 +54,30 @@ struct Keeper {
     session: SessionId,
     epoch: RightsEpoch,
     until: Instant,
-    /// It has to forget: since when, and by the event of which number.
+    /// Its entries are recalled: since when, and by the event with which number.
     events: Option<(Instant, u64)>,
 }
 
-/// Who keeps what; see the module's head.
+/// The list of permissions; see the module documentation.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     keepers: HashMap<Ino, Vec<Keeper>>,
-    /// Changes that have begun and not ended.
+    /// Changes in progress.
     changing: HashMap<Ino, u32>,
     busy: HashMap<Ino, Instant>,
-    /// What sessions were told to forget, and have not said that they did.
+    /// Recalls that the sessions have not acknowledged.
     events: BTreeMap<u64, (SessionId, Vec<Ino>)>,
-    /// Number of the last of them.
+    /// Number of the last recall.
     last: u64,
-    /// Changes that wait, by who makes them.
+    /// Number of waiting changes, by session.
     waiting: HashMap<Option<SessionId>, usize>,
-    /// When `keepers` or `busy` are this long they are looked through, but not before.
+    /// The lists are scanned for expired items when `keepers` or `busy` reaches this length, but not before this
+    /// time.
     look_through: (usize, Option<Instant>),
 }
 
 impl Names {
-    /// A list whose numbers begin where no other one's do, which was kept before a restart: `epoch` is later.
+    /// A list whose event numbers start above those of every list before a restart: `epoch` is later.
     pub(super) fn new(RightsEpoch(epoch): RightsEpoch) -> Self {
         Self {
             keepers: HashMap::new(),
@@ -88,7 +90,7 @@ impl Names {
         }
     }
 
-    /// A session asks whether it may keep what it is about to be told of a directory.
+    /// Asks for permission to cache what the session is about to read of a directory.
     pub(super) fn keep(
         &mut self,
         session: SessionId,
@@ -111,7 +113,7 @@ impl Names {
             events: None,
         };
         match keepers.iter_mut().find(|other| other.session == session) {
-            // It has not said yet that it has forgotten what it was told before.
+            // It has not acknowledged yet that it dropped its earlier entries.
             Some(known) if known.epoch == epoch && known.events.is_some() => return false,
             Some(known) => *known = keeper,
             None => keepers.push(keeper),
@@ -119,7 +121,7 @@ impl Names {
         true
     }
 
-    /// What is over is taken out, when there may be as much of it as of what is not.
+    /// Removes expired items, once there may be as many of them as of valid ones.
     fn look_through(&mut self, now: Instant) {
         let (many, earliest) = self.look_through;
         let listed = self.keepers.len().max(self.busy.len());
@@ -135,16 +137,16 @@ impl Names {
         self.look_through = ((2 * left).clamp(FEW, MOST), Some(now + BUSY));
     }
 
-    /// A change of directories begins, by `session`: nobody is allowed to keep anything of them from now on.
+    /// A change of directories begins: from now on no session gets permission to cache them.
     fn begin(&mut self, touched: &Touched) {
         for (ino, _) in touched.all() {
             *self.changing.entry(ino).or_default() += 1;
         }
     }
 
-    /// Who has to forget something for a change by `session`, and was not told so: which directories, and the number by
-    /// which he will say that he has.
-    fn tell(
+    /// Recalls the entries that conflict with a change by `session` and are not recalled yet. Returns, for each
+    /// session, the directories and the number by which it is to acknowledge.
+    fn recall(
         &mut self,
         session: Option<SessionId>,
         touched: &Touched,
@@ -174,13 +176,13 @@ impl Names {
         news
     }
 
-    /// Whether a change by `session` has to wait for somebody; `lives`: whether a session lives, and in this epoch.
+    /// Whether a change by `session` has to wait; `alive`: whether a session is alive and in this epoch.
     fn has_to_wait(
         &mut self,
         session: Option<SessionId>,
         touched: &Touched,
         now: Instant,
-        lives: impl Fn(SessionId, RightsEpoch) -> bool,
+        alive: impl Fn(SessionId, RightsEpoch) -> bool,
     ) -> bool {
         let mut waits = false;
         for (ino, own_too) in touched.all() {
@@ -188,7 +190,7 @@ impl Names {
                 continue;
             };
             keepers.retain(|keeper| {
-                if keeper.until <= now || !lives(keeper.session, keeper.epoch) {
+                if keeper.until <= now || !alive(keeper.session, keeper.epoch) {
                     return false;
                 }
                 if Some(keeper.session) == session && !own_too {
@@ -197,7 +199,7 @@ impl Names {
                 let silent = |since| now.saturating_duration_since(since) > SILENT;
                 if keeper.events.is_some_and(|(since, _)| silent(since)) {
                     let session = keeper.session;
-                    tracing::warn!(%session, %ino, "it does not forget names; they change without it");
+                    tracing::warn!(%session, %ino, "the session does not drop cached names; they change without it");
                     return false;
                 }
                 waits = true;
@@ -210,7 +212,7 @@ impl Names {
         waits
     }
 
-    /// It ends.
+    /// A change ends.
     fn end(&mut self, touched: &Touched) {
         for (ino, _) in touched.all() {
             if let Some(count) = self.changing.get_mut(&ino) {
@@ -222,7 +224,7 @@ impl Names {
         }
     }
 
-    /// A change begins to wait; not if too many do.
+    /// A change begins to wait; returns false if too many changes wait.
     fn wait(&mut self, session: Option<SessionId>) -> bool {
         let all: usize = self.waiting.values().sum();
         let own = self.waiting.entry(session).or_default();
@@ -235,7 +237,7 @@ impl Names {
         room
     }
 
-    /// It waits no more.
+    /// A change stops waiting.
     fn waits_no_more(&mut self, session: Option<SessionId>) {
         if let Some(own) = self.waiting.get_mut(&session) {
             *own -= 1;
@@ -245,7 +247,7 @@ impl Names {
         }
     }
 
-    /// A session has forgotten what it was told to; says whether that is news.
+    /// A session acknowledges a recall; returns false if it did so before.
     fn forgot(&mut self, session: SessionId, number: u64) -> bool {
         if self
             .events
@@ -272,7 +274,7 @@ impl Names {
         }
     }
 
-    /// A session keeps nothing any more, in the epoch that it is in.
+    /// A session caches nothing any more in its current epoch.
     fn forgot_all(&mut self, session: SessionId) {
         self.keepers.retain(|_, keepers| {
             keepers.retain(|keeper| keeper.session != session);
@@ -281,7 +283,7 @@ impl Names {
         self.leave(session);
     }
 
-    /// The epoch of a session is over: what it kept does not count.
+    /// The epoch of a session is over: its permissions are void.
     pub(super) fn leave(&mut self, session: SessionId) {
         self.events.retain(|_, (by, _)| *by != session);
     }
@@ -290,9 +292,9 @@ impl Names {
 /// Directories that a request changes.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    /// Those in which names change, or whose attributes do: the session that does it knows.
+    /// Directories whose names or attributes change: the session that makes the change knows it.
     pub(crate) directories: Vec<Ino>,
-    /// Those that are moved or removed by their names.
+    /// Directories that are themselves moved or removed.
     pub(crate) moved: Vec<Ino>,
 }
 
@@ -301,14 +303,14 @@ impl Touched {
         self.directories.is_empty() && self.moved.is_empty()
     }
 
-    /// Each, and whether the session that does it has to forget it too.
+    /// Each directory, and whether the session that makes the change has to drop its own entries too.
     fn all(&self) -> impl Iterator<Item = (Ino, bool)> + '_ {
         let directories = self.directories.iter().map(|&ino| (ino, false));
         directories.chain(self.moved.iter().map(|&ino| (ino, true)))
     }
 }
 
-/// A change of directories that has begun: nobody else keeps anything of them until it is dropped.
+/// A change of directories in progress: until it is dropped, no other session caches anything of them.
 #[derive(Debug)]
 pub(crate) struct Changing<'a> {
     lock_server: &'a LockServer,
@@ -322,7 +324,7 @@ impl Drop for Changing<'_> {
 }
 
 impl LockServer {
-    /// Whether a session may keep what it is about to be told of a directory. To be asked before that is read.
+    /// Asks for permission to cache what is about to be read of a directory. Must be called before the read.
     pub(super) fn keep_names(&self, session: SessionId, ino: Ino) -> bool {
         let mut inside = self.enter();
         let state = &mut *inside.state;
@@ -336,12 +338,12 @@ impl LockServer {
         state.names.keep(session, epoch, ino, Instant::now())
     }
 
-    /// Begins a change of directories: returns when nobody else keeps anything of them. The change is to be made while
-    /// the answer is there.
+    /// Begins a change of directories: returns when no other session caches anything of them. The caller makes the
+    /// change while it holds the returned guard.
     ///
     /// # Errors
-    /// [`MdError::Kept`] where somebody still does after a moment. Unavailable where the service is about to stop, and
-    /// nobody hears any more what is to be forgotten.
+    /// [`MdError::NamesCached`] if another session still has entries after a moment. Unavailable if the service is about to
+    /// stop, since sessions then no longer receive recalls.
     pub(crate) fn change(
         &self,
         session: Option<SessionId>,
@@ -357,17 +359,17 @@ impl LockServer {
             touched,
         };
         let touched = &changing.touched;
-        let events = inside.state.names.tell(session, touched, Instant::now());
+        let events = inside.state.names.recall(session, touched, Instant::now());
         for (keeper, (number, inos)) in events {
-            // One whose epoch is over hears that instead, and forgets everything.
+            // A session whose epoch is over is notified of that instead, and drops everything.
             if let Some(keeper) = inside.state.in_epoch(keeper) {
                 let change = number;
-                keeper.tell(Pending::Names { inos, change });
+                keeper.notify(Pending::Names { inos, change });
             }
         }
         let free = match inside.state.must_wait(session, touched) {
             None => Ok(()),
-            Some(_) if !inside.state.names.wait(session) => Err(MdError::Kept),
+            Some(_) if !inside.state.names.wait(session) => Err(MdError::NamesCached),
             Some(first) => {
                 let until = Instant::now() + TRY;
                 let mut wake = first;
@@ -379,7 +381,7 @@ impl LockServer {
                         });
                     }
                     if Instant::now() >= until {
-                        break Err(MdError::Kept);
+                        break Err(MdError::NamesCached);
                     }
                     self.sized.wait_until(&mut inside.state, wake.min(until));
                     match inside.state.must_wait(session, touched) {
@@ -391,17 +393,17 @@ impl LockServer {
                 free
             }
         };
-        // Giving it up locks the lock server.
+        // Dropping `changing` locks the lock server.
         drop(inside);
         free.map(|()| Some(changing))
     }
 
-    /// A session has forgotten what it was told to, or, in this epoch, everything.
+    /// A session has dropped its entries: those of one recall, or all of this epoch.
     pub(super) fn forgot(&self, session: SessionId, epoch: RightsEpoch, number: Option<u64>) {
         let state = &mut *self.enter().state;
         let news = match number {
             Some(number) => state.names.forgot(session, number),
-            // A copy that comes late is not about what was kept since.
+            // A delayed duplicate does not apply to what was cached since.
             None => {
                 let mine = state.sessions.get(&session);
                 let current = mine.is_some_and(|mine| mine.epoch == epoch);
@@ -418,24 +420,25 @@ impl LockServer {
 }
 
 impl State {
-    /// Whether a change has to wait, and when it is to look again at the latest.
+    /// Whether a change has to wait; if so, the latest time to check again.
     fn must_wait(&mut self, session: Option<SessionId>, touched: &Touched) -> Option<Instant> {
         let now = Instant::now();
         let State {
             names, sessions, ..
         } = &mut *self;
-        let lives = |id: SessionId, epoch: RightsEpoch| {
+        let alive = |id: SessionId, epoch: RightsEpoch| {
             let mine = sessions.get(&id);
             mine.is_some_and(|mine| !mine.ended && mine.epoch == epoch)
         };
-        let waits = names.has_to_wait(session, touched, now, lives);
+        let waits = names.has_to_wait(session, touched, now, alive);
         match self.names_unknown_others(session) {
             None => waits.then_some(now + TRY),
             Some(until) => Some(until.unwrap_or(now + TRY)),
         }
     }
 
-    /// Whether somebody else may keep names that this lock server does not know of, and until when at most if that is known.
+    /// Whether another session may cache names that this lock server does not know of, and until when at most, if
+    /// known.
     fn names_unknown_others(&self, session: Option<SessionId>) -> Option<Option<Instant>> {
         if self.before.iter().any(|&id| Some(id) != session) {
             return Some(None);

@@ -1,24 +1,25 @@
-//! The operations of rights: from a request to the lock server.
+//! The operations on rights: decode a request, call the lock server, build the reply.
 
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use slabfs_model::SessionId;
 
-use super::area::Area;
 use super::server::{Asked, Inside};
 use super::session::{Heard, Number, Pending};
 use super::sizes::merge;
-use super::table::{Ask, Granted, Kept};
+use super::table::{Ask, Granted, Retained};
 use crate::api::{
-    Entry, Ino, Kind, Looked, MdError, Reply, RightAsk, RightEvent, RightEventKind, RightGive,
-    RightGrant, RightHeld, RightNews, RightReply, RightTicket, RightsEpoch, Unflushed,
+    Entry, Ino, Kind, Looked, MAX_RIGHT_BOXES, MdError, Reply, RightAsk, RightEvent,
+    RightEventKind, RightGive, RightGrant, RightHeld, RightNews, RightReply, RightTicket,
+    RightsEpoch, Unflushed,
 };
 use crate::core::{Core, Ctx, State};
 use crate::namespace::{check_name, lookup};
 use crate::sessions::session_of;
+use slabfs_model::BoxSet;
 
-/// Longest that others are waited for who know the size of an object.
+/// Longest time to wait for other sessions to report an object's size.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// [`crate::api::Op::AskRight`].
@@ -29,13 +30,13 @@ pub(crate) fn ask(
     ask: &RightAsk,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    // The state stays locked: what a grant tells of the object is what was committed when it was granted.
+    // The state stays locked: the grant must describe what was committed when it was granted.
     let (mut state, mut lock_server) = enter(core, session)?;
     let entry = || Ok(state.inode(&*core.kv, ask.ino)?.entry());
     ask_in(&mut lock_server, session, number(ctx), epoch, ask, entry)
 }
 
-/// The same at a lock server. `entry`: the object as it is now.
+/// [`ask`] on a given lock server. `entry` returns the current state of the object.
 pub(super) fn ask_in(
     lock_server: &mut Inside<'_>,
     session: SessionId,
@@ -44,7 +45,7 @@ pub(super) fn ask_in(
     ask: &RightAsk,
     entry: impl FnOnce() -> Result<Entry, MdError>,
 ) -> Result<Reply, MdError> {
-    let area = Area::from_wire(&ask.area)?.bounded();
+    let area = ask.area.cells()?.bounded(MAX_RIGHT_BOXES);
     if let Some(reply) = lock_server.answered(session, number)? {
         return Ok(reply);
     }
@@ -66,8 +67,8 @@ pub(super) fn ask_in(
     Ok(reply)
 }
 
-/// Whether boxes are of the rank that the object has; else the caller looked at it long ago.
-fn check_rank(entry: &Entry, area: &Area) -> Result<(), MdError> {
+/// Checks that the boxes have the object's rank; if not, the caller's information is stale.
+fn check_rank(entry: &Entry, area: &BoxSet) -> Result<(), MdError> {
     let Some(info) = &entry.info else {
         return Err(match entry.attr.kind {
             Kind::Directory => MdError::IsDirectory,
@@ -111,21 +112,21 @@ pub(crate) fn give(
     gives: Vec<RightGive>,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    let areas = gives.iter().map(|give| Area::from_wire(&give.area));
-    let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
+    let areas = gives.iter().map(|give| give.area.cells());
+    let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
     let (state, mut lock_server) = enter(core, session)?;
     drop(state);
     give_in(&mut lock_server, session, number(ctx), epoch, gives, areas)
 }
 
-/// The same at a lock server. `areas`: those of `gives`.
+/// [`give`] on a given lock server. `areas`: those of `gives`.
 pub(super) fn give_in(
     lock_server: &mut Inside<'_>,
     session: SessionId,
     number: Number,
     epoch: RightsEpoch,
     gives: Vec<RightGive>,
-    areas: Vec<Area>,
+    areas: Vec<BoxSet>,
 ) -> Result<Reply, MdError> {
     if let Some(reply) = lock_server.answered(session, number)? {
         return Ok(reply);
@@ -136,33 +137,40 @@ pub(super) fn give_in(
 }
 
 /// [`crate::api::Op::ResetRights`].
-pub(crate) fn reset(core: &Core, ctx: &Ctx, kept: Vec<RightHeld>) -> Result<Reply, MdError> {
+pub(crate) fn reset(core: &Core, ctx: &Ctx, retained: Vec<RightHeld>) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    let areas = kept.iter().map(|kept| Area::from_wire(&kept.area));
-    let areas: Vec<Area> = areas.collect::<Result<_, _>>()?;
+    let areas = retained.iter().map(|it| it.area.cells());
+    let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
     let (_state, mut lock_server) = enter(core, session)?;
-    reset_in(&mut lock_server, session, number(ctx), ctx.seq, kept, areas)
+    reset_in(
+        &mut lock_server,
+        session,
+        number(ctx),
+        ctx.seq,
+        retained,
+        areas,
+    )
 }
 
-/// The same at a lock server. `seq`: the number of the request, also of one of which no reply is kept; `areas`: those of
-/// `kept`.
+/// [`reset`] on a given lock server. `seq`: the sequence number of the request, also where no reply is cached;
+/// `areas`: those of `retained`.
 pub(super) fn reset_in(
     lock_server: &mut Inside<'_>,
     session: SessionId,
     number: Number,
     seq: u64,
-    kept: Vec<RightHeld>,
-    areas: Vec<Area>,
+    retained: Vec<RightHeld>,
+    areas: Vec<BoxSet>,
 ) -> Result<Reply, MdError> {
     if let Some(reply) = lock_server.answered(session, number)? {
         return Ok(reply);
     }
-    let kept = kept.into_iter().zip(areas).map(|(kept, area)| Kept {
-        ino: kept.ino,
-        mode: kept.mode,
+    let retained = retained.into_iter().zip(areas).map(|(it, area)| Retained {
+        ino: it.ino,
+        mode: it.mode,
         area,
     });
-    let reply = Reply::RightsBegun(lock_server.reset(session, seq, kept.collect())?);
+    let reply = Reply::RightsBegun(lock_server.reset(session, seq, retained.collect())?);
     lock_server.keep(session, number, &reply);
     Ok(reply)
 }
@@ -178,14 +186,14 @@ pub(crate) fn events(
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
     let heard = core.rights.news(session, epoch, seen, wait);
-    // It may have ended meanwhile.
+    // The session may have ended meanwhile.
     core.state().session(session)?;
     let entry = |ino| Ok(core.inode(ino)?.entry());
-    Ok(Reply::RightNews(tell(heard, entry)?))
+    Ok(Reply::RightNews(to_wire(heard, entry)?))
 }
 
-/// What a poll has heard as it is told. `entry`: an object as it is now.
-pub(super) fn tell(
+/// Converts the result of a poll to its wire form. `entry` returns the current state of an object.
+pub(super) fn to_wire(
     heard: Option<Heard>,
     entry: impl Fn(Ino) -> Result<Entry, MdError>,
 ) -> Result<RightNews, MdError> {
@@ -208,8 +216,8 @@ pub(super) fn tell(
     })
 }
 
-/// An event as it is told. A grant tells of the object as it is now: at least what was committed when it was
-/// granted.
+/// Converts an event to its wire form. A grant carries the object's current state, which includes at least what was
+/// committed when it was granted.
 fn event(
     what: Pending,
     entry: &impl Fn(Ino) -> Result<Entry, MdError>,
@@ -231,7 +239,7 @@ fn event(
 pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino, keep: bool) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     if core.inode(ino)?.attr.kind == Kind::Directory {
-        // Asked before it is read.
+        // Ask for permission before reading the attributes.
         let keep_attributes = keep && core.rights.keep_names(session, ino);
         return Ok(Reply::Looked(Looked {
             found: Some(core.inode(ino)?.entry()),
@@ -241,7 +249,7 @@ pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino, keep: bool) -> Result<Reply
     }
     let patience = PATIENCE.min(core.options.lease);
     let unflushed = core.rights.unflushed(session, ino, patience);
-    // Read last: what somebody flushed before he answered is committed.
+    // Read last: what a session flushed before it answered is committed.
     let mut entry = core.inode(ino)?.entry();
     merge(&mut entry, &unflushed);
     Ok(Reply::Looked(Looked {
@@ -257,14 +265,14 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
     if core.inode(parent)?.attr.kind != Kind::Directory {
         return Err(MdError::NotDirectory);
     }
-    // What `..` is, is not changed by what changes the directory; and what can be no name takes no room.
+    // Changes to the directory do not change `..`, and an invalid name needs no cache entry.
     let is_name = check_name(name).is_ok();
-    // Both are asked before what may be kept is read.
+    // Ask for both permissions before reading anything that may be cached.
     let keep_name = is_name && core.rights.keep_names(session, parent);
     let found = match lookup(core, parent, name) {
         Ok(Reply::Entry(entry)) => Some(entry),
         Ok(other) => return Ok(other),
-        // The directory itself may have gone since: nothing has a name in it then either.
+        // The directory itself may be gone since; then it has no such name either.
         Err(MdError::NotFound) => None,
         Err(error) => return Err(error),
     };
@@ -276,7 +284,7 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
     let (found, keep_attributes) = match directory {
         Some(ino) => match core.inode(ino) {
             Ok(inode) => (Some(inode.entry()), true),
-            // It has just gone: as if the name had been looked up before that, for this one answer.
+            // It was just removed: this one reply is as if the lookup had come before that.
             Err(MdError::NotFound) => (found, false),
             Err(error) => return Err(error),
         },
@@ -289,7 +297,7 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
     }))
 }
 
-/// [`crate::api::Op::TellForgot`].
+/// [`crate::api::Op::ReportForgotten`].
 pub(crate) fn forgot(
     core: &Core,
     ctx: &Ctx,
@@ -300,14 +308,15 @@ pub(crate) fn forgot(
     Ok(Reply::Done)
 }
 
-/// [`crate::api::Op::TellSize`].
-pub(crate) fn tell_size(
+/// [`crate::api::Op::ReportSize`].
+pub(crate) fn report_size(
     core: &Core,
     ctx: &Ctx,
     question: u64,
     unflushed: Option<Unflushed>,
 ) -> Result<Reply, MdError> {
-    core.rights.tell_size(session_of(ctx)?, question, unflushed);
+    core.rights
+        .report_size(session_of(ctx)?, question, unflushed);
     Ok(Reply::Done)
 }
 
@@ -318,7 +327,7 @@ fn number(ctx: &Ctx) -> Number {
     }
 }
 
-/// The lock server, for a session that lives as long as the state is locked.
+/// Locks the lock server for a session that is alive as long as the state is locked.
 fn enter(core: &Core, session: SessionId) -> Result<(MutexGuard<'_, State>, Inside<'_>), MdError> {
     let mut state = core.state();
     state.session(session)?;

@@ -1,14 +1,15 @@
-//! The table behind a lock, with what it takes to serve sessions: lives, events, resends.
+//! The lock table of one metadata server behind a mutex, and the protocol state of each session: epoch, event queue,
+//! reply cache.
 //!
-//! Everything here is in memory and behind one lock, held for microseconds and taken after the core's state.
-//! What gives a session anything enters with that state still locked, having seen there that the session
-//! lives; a session ends there first and here second. So nothing of it comes after [`LockServer::ended`].
+//! Everything here is in memory and behind one mutex, held for microseconds and taken after the core's state. An
+//! operation that gives a session anything enters with the core's state still locked, having checked there that the
+//! session is alive. A session ends there first and here second. So no such operation follows [`LockServer::ended`].
 //!
-//! A session is known here from the time it attached as strict until its end is *closed*
-//! (`sessions/end.rs`): what it has stays in the way of others until nothing of it can arrive any more. As long
-//! as somebody's rights are unknown the table is frozen: a session that was alone in its epoch and has not
-//! said that it gave up everything; one from before the lock server was started, which may be a strict one; and
-//! those that ended before, of which data servers may still take writes.
+//! A session is known here from the time it attached as strict until its end is *closed* (`sessions/end.rs`): its
+//! rights block others until no write of it can arrive any more. The table is frozen as long as some session's rights
+//! are unknown: a session that was alone in its epoch and has not reported that it gave up everything; a session from
+//! before the start of the lock server, which may be strict; and sessions that ended before, of which data servers
+//! may still accept writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,44 +18,44 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
-use super::area::Area;
 use super::names::Names;
 use super::session::{Heard, Mine, Number, Pending};
 use super::sizes::Questions;
-use super::table::{Ask, Event, Granted, Kept, Table};
+use super::table::{Ask, Event, Granted, Retained, Table};
 use crate::api::{Ino, MdError, Reply, RightGive, RightTicket, RightsBegun, RightsEpoch};
+use slabfs_model::BoxSet;
 
-/// Most asks of a session that may wait.
+/// Most waiting requests of a session.
 const MOST_WAITING: usize = 1 << 12;
-/// Most objects of which a session may have or want something.
+/// Most objects of which a session may hold or request something.
 const MOST_OBJECTS: usize = 1 << 20;
-/// Longest that a poll waits.
+/// Longest wait of a poll.
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
-/// Rights of all sessions; see the module's head.
+/// Rights of all sessions; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct LockServer {
     pub(super) state: Mutex<State>,
-    /// Something changed that whoever wants to know a size may wait for.
+    /// Notified on changes that a size query or a change of names may wait for.
     pub(super) sized: Condvar,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct State {
-    /// The epoch that began last.
+    /// The latest epoch.
     pub(super) latest: RightsEpoch,
     pub(super) table: Table,
     pub(super) sessions: BTreeMap<SessionId, Mine>,
-    /// Sessions from before the lock server was started that may be strict, and have not begun anew.
+    /// Sessions from before the start of the lock server that may be strict and have not reset their rights.
     pub(super) before: BTreeSet<SessionId>,
-    /// Data servers may take writes of sessions that ended before the lock server was started.
+    /// Data servers may accept writes of sessions that ended before the lock server started.
     pub(super) earlier: bool,
     pub(super) questions: Questions,
     pub(super) names: Names,
     closing: bool,
 }
 
-/// What became of an ask.
+/// The outcome of a request for a right.
 #[derive(Debug)]
 pub(super) enum Asked {
     Granted(Granted),
@@ -64,8 +65,8 @@ pub(super) enum Asked {
 }
 
 impl LockServer {
-    /// A lock server whose lives are numbered from `epoch` on. `before`: the sessions that live since before it;
-    /// `earlier`: others ended before, and may have writes on their way.
+    /// A lock server whose epochs are numbered from `epoch` on. `before`: the sessions that were alive before it
+    /// started; `earlier`: other sessions ended before, and may have writes in flight.
     pub(crate) fn new(
         epoch: RightsEpoch,
         before: BTreeSet<SessionId>,
@@ -88,7 +89,7 @@ impl LockServer {
         }
     }
 
-    /// Locks it, for requests of a session that lives; see the module's head for who has to know that.
+    /// Locks it, for a request of a session that is alive; the module documentation defines who must check that.
     pub(super) fn enter(&self) -> Inside<'_> {
         Inside {
             lock_server: self,
@@ -96,7 +97,7 @@ impl LockServer {
         }
     }
 
-    /// A strict session attaches. One that was alone is not so any more: its epoch is over.
+    /// A strict session attaches. If another session was alone, its epoch ends.
     pub(crate) fn attach(&self, session: SessionId) -> RightsBegun {
         let mut state = self.state.lock();
         for other in state.sessions.values_mut().filter(|other| other.alone) {
@@ -107,7 +108,8 @@ impl LockServer {
         begun
     }
 
-    /// A session says whether it is strict: news only of one from before the lock server was started.
+    /// A session reports whether it is strict; this matters only for a session from before the start of the lock
+    /// server.
     pub(crate) fn heard(&self, session: SessionId, strict: bool) {
         let mut state = self.state.lock();
         if !strict && state.before.remove(&session) {
@@ -116,7 +118,7 @@ impl LockServer {
         }
     }
 
-    /// A session has ended. It wants nothing any more; what it has stays until [`LockServer::end_session`].
+    /// A session has ended. Its requests are withdrawn; its rights stay until [`LockServer::end_session`].
     pub(crate) fn ended(&self, session: SessionId) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -133,7 +135,7 @@ impl LockServer {
         self.changed(state);
     }
 
-    /// Takes away everything of a session of which nothing can arrive any more.
+    /// Removes everything of a session, of which no write can arrive any more.
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.before.remove(&session);
@@ -146,7 +148,7 @@ impl LockServer {
         self.changed(&mut state);
     }
 
-    /// No data server takes a write any more of a session that ended before the lock server was started.
+    /// No data server accepts writes any more of sessions that ended before the lock server started.
     pub(crate) fn earlier_closed(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.earlier, false) {
@@ -171,7 +173,7 @@ impl LockServer {
         self.changed(state);
     }
 
-    /// Objects are gone for good.
+    /// Objects are removed for good.
     pub(crate) fn gone(&self, inos: impl Iterator<Item = Ino>) {
         let mut inos = inos.peekable();
         if inos.peek().is_none() {
@@ -182,8 +184,7 @@ impl LockServer {
         self.changed(&mut state);
     }
 
-    /// The session's events after number `seen`; waits up to `wait` for one. Nothing if it is no strict
-    /// session.
+    /// The session's events after number `seen`; waits up to `wait` for one. `None` if the session is not strict.
     pub(super) fn news(
         &self,
         session: SessionId,
@@ -211,7 +212,7 @@ impl LockServer {
         }
     }
 
-    /// Lets polls wait, or return at once: now, and from now on.
+    /// Makes polls wait, or makes current and later polls return at once.
     pub(crate) fn hold_polls(&self, hold: bool) {
         let mut state = self.state.lock();
         state.closing = !hold;
@@ -221,7 +222,7 @@ impl LockServer {
         self.sized.notify_all();
     }
 
-    /// After every change: what became known or unknown, and who has to hear what.
+    /// Called after every change: updates the frozen state and queues the table's events to the sessions.
     fn changed(&self, state: &mut State) {
         loop {
             state.freeze();
@@ -231,7 +232,7 @@ impl LockServer {
             }
             events
                 .into_iter()
-                .for_each(|(session, events)| state.tell(session, events));
+                .for_each(|(session, events)| state.notify(session, events));
         }
         self.sized.notify_all();
     }
@@ -244,7 +245,7 @@ pub(super) struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// The reply to a request that was answered already.
+    /// The cached reply, if the request was already answered.
     pub(super) fn answered(
         &mut self,
         session: SessionId,
@@ -253,14 +254,14 @@ impl Inside<'_> {
         self.state.mine(session)?.answered(number)
     }
 
-    /// Keeps a reply for a request that comes again.
+    /// Caches a reply in case the request is resent.
     pub(super) fn keep(&mut self, session: SessionId, number: Number, reply: &Reply) {
         if let Ok(mine) = self.state.mine(session) {
             mine.keep(number, reply);
         }
     }
 
-    /// Asks for a right.
+    /// Requests a right.
     pub(super) fn ask(
         &mut self,
         session: SessionId,
@@ -273,7 +274,9 @@ impl Inside<'_> {
             return Ok(Asked::Reset);
         }
         if state.table.waits(session, ask.ticket) {
-            return Err(MdError::Invalid("two asks with one number".into()));
+            return Err(MdError::Invalid(
+                "two requests for rights with the same ticket".into(),
+            ));
         }
         let (waiting, objects) = state.table.load(session);
         if waiting >= MOST_WAITING || objects >= MOST_OBJECTS {
@@ -284,7 +287,7 @@ impl Inside<'_> {
         Ok(granted.map_or(Asked::Queued, Asked::Granted))
     }
 
-    /// Takes an ask back.
+    /// Cancels a request.
     pub(super) fn cancel(&mut self, session: SessionId, epoch: RightsEpoch, ticket: RightTicket) {
         let state = &mut *self.state;
         if state.is_in(session, epoch) && state.table.cancel(session, ticket) {
@@ -292,12 +295,12 @@ impl Inside<'_> {
         }
     }
 
-    /// Takes in what a session gives back.
+    /// Processes returned rights.
     pub(super) fn give(
         &mut self,
         session: SessionId,
         epoch: RightsEpoch,
-        gives: impl Iterator<Item = (RightGive, Area)>,
+        gives: impl Iterator<Item = (RightGive, BoxSet)>,
     ) {
         let state = &mut *self.state;
         if !state.is_in(session, epoch) {
@@ -312,37 +315,37 @@ impl Inside<'_> {
         self.lock_server.changed(state);
     }
 
-    /// Begins an epoch of a session that has nothing but `kept`. `seq`: the number of the request that says so.
+    /// Begins a new epoch of a session that holds only `retained`. `seq`: the sequence number of the request.
     pub(super) fn reset(
         &mut self,
         session: SessionId,
         seq: u64,
-        mut kept: Vec<Kept>,
+        mut retained: Vec<Retained>,
     ) -> Result<RightsBegun, MdError> {
         let state = &mut *self.state;
         if !state.mine(session)?.resets(seq) {
-            // A copy that was long on its way. The session has begun anew since, and may have rights.
+            // A delayed duplicate. The session has reset its rights since, and may hold rights.
             return Err(MdError::Stale);
         }
-        if !state.table.may_keep(session, &kept) {
-            let text = "what the session says that it keeps goes against what others have";
+        if !state.table.may_retain(session, &retained) {
+            let text = "rights that the session retains conflict with another session's";
             tracing::error!(%session, "{text}");
             return Err(MdError::Invalid(text.into()));
         }
         let begun = state.begin(session);
         if begun.alone {
-            // It may do everything, and will say what it keeps when it may not any more.
-            kept.clear();
+            // It may do everything, and will report what it holds when its epoch ends.
+            retained.clear();
         }
-        // Who wants to know the size of what it keeps has not been told: that event was of the epoch before.
+        // Size queries about what it retains were lost: that event belonged to the previous epoch.
         let again = state
             .questions
-            .leave(session, |ino| kept.iter().any(|it| it.ino == ino));
+            .leave(session, |ino| retained.iter().any(|it| it.ino == ino));
         state.names.leave(session);
-        state.table.begin_anew(session, kept);
+        state.table.reset(session, retained);
         if let Some(mine) = state.in_epoch(session) {
             for (question, ino) in again {
-                mine.tell(Pending::Size { ino, question });
+                mine.notify(Pending::Size { ino, question });
             }
         }
         self.lock_server.changed(state);
@@ -351,7 +354,8 @@ impl Inside<'_> {
 }
 
 impl State {
-    /// What is kept of a strict session; of one from before the lock server was started, if it acts like one.
+    /// The state of a strict session; also of a session from before the start of the lock server, if it acts like
+    /// one.
     fn mine(&mut self, session: SessionId) -> Result<&mut Mine, MdError> {
         if self.before.contains(&session) {
             return Ok(self.sessions.entry(session).or_insert_with(Mine::unknown));
@@ -382,25 +386,25 @@ impl State {
         RightsBegun { epoch, alone }
     }
 
-    /// Whether others that live may have rights that are not known here.
+    /// Whether other sessions that are alive may hold rights that the lock server does not know.
     pub(super) fn unknown_others(&self, session: SessionId) -> bool {
         let unknown =
             |(&id, mine): (&SessionId, &Mine)| id != session && mine.is_unknown() && !mine.ended;
         self.before.iter().any(|&id| id != session) || self.sessions.iter().any(unknown)
     }
 
-    /// Whether polls and questions are to end now.
+    /// Whether polls and queries must end now.
     pub(super) fn closing(&self) -> bool {
         self.closing
     }
 
-    /// The session, if it is a strict one and within an epoch.
+    /// The session, if it is strict and within an epoch.
     pub(super) fn in_epoch(&mut self, session: SessionId) -> Option<&mut Mine> {
         let mine = self.sessions.get_mut(&session)?;
         (!mine.over && !mine.ended).then_some(mine)
     }
 
-    /// Others that have a right to write an object and can be asked something.
+    /// Other sessions that have a right to write an object and can be queried.
     pub(super) fn writers(&self, ino: Ino, but: SessionId) -> BTreeSet<SessionId> {
         let writers = self.table.writers(ino).filter(|&id| id != but);
         let listens = |id: &SessionId| self.sessions.get(id).is_some_and(Mine::listens);
@@ -415,17 +419,17 @@ impl State {
         }
     }
 
-    /// Puts what the table has to say among the session's events.
-    fn tell(&mut self, session: SessionId, events: Event) {
+    /// Queues an event of the table for a session.
+    fn notify(&mut self, session: SessionId, events: Event) {
         let Some(mine) = self.sessions.get_mut(&session) else {
             return;
         };
         match events {
-            Event::Granted(granted) => mine.tell(Pending::Granted(granted)),
-            Event::Refused(ticket) => mine.tell(Pending::Refused(ticket)),
-            Event::Recall(recall) => mine.tell(Pending::Recall(recall)),
+            Event::Granted(granted) => mine.notify(Pending::Granted(granted)),
+            Event::Refused(ticket) => mine.notify(Pending::Refused(ticket)),
+            Event::Recall(recall) => mine.notify(Pending::Recall(recall)),
             Event::Lost => {
-                tracing::warn!(%session, "what the session has is not known any more: it begins anew");
+                tracing::warn!(%session, "the session's rights are no longer known: it has to reset them");
                 mine.end_epoch();
                 self.table.withdraw(session);
             }

@@ -1,4 +1,4 @@
-//! What is kept of one session: its epoch, its events, and the replies to requests that may come again.
+//! The state of one strict session: its epoch, its event queue, and its reply cache.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -12,12 +12,12 @@ use crate::api::{Ino, MdError, Reply, RightRecall, RightReply, RightTicket, Righ
 
 /// Most events in one reply.
 const MOST_EVENTS: usize = 256;
-/// Events that wait to be fetched above which nothing more is asked.
+/// Number of unfetched events above which the session gets no more queries.
 const MOST_UNFETCHED: usize = 1 << 14;
-/// Most replies kept; the oldest go before.
-const MOST_KEPT: usize = 100_000;
+/// Most replies in the cache; the oldest are dropped first.
+const MOST_CACHED: usize = 100_000;
 
-/// An event without what is read when it is fetched: the object as it is then.
+/// A queued event. The object that it describes is read when the event is fetched.
 #[derive(Debug, Clone, Hash)]
 pub(super) enum Pending {
     Granted(Granted),
@@ -27,7 +27,7 @@ pub(super) enum Pending {
     Names { inos: Vec<Ino>, change: u64 },
 }
 
-/// What a poll heard.
+/// The result of a poll.
 #[derive(Debug)]
 pub(super) enum Heard {
     Events(Vec<(u64, Pending)>),
@@ -35,7 +35,7 @@ pub(super) enum Heard {
     Reset,
 }
 
-/// The number of a request, by which a resend is known; 0 where none can come.
+/// The sequence number of a request, by which a resend is recognised; 0 where there are no resends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number {
     pub(super) seq: u64,
@@ -45,23 +45,23 @@ pub(super) struct Number {
 /// A strict session.
 #[derive(Debug, Clone)]
 pub(super) struct Mine {
-    /// The epoch it is in, or that is over, and whether it was alone when that began.
+    /// Its current epoch, or the one that is over, and whether the session was alone when that epoch began.
     pub(super) epoch: RightsEpoch,
     pub(super) alone: bool,
-    /// It has to begin anew.
+    /// It has to reset its rights.
     pub(super) over: bool,
-    /// Since when, if it was in an epoch here.
+    /// Since when, if it had an epoch on this lock server.
     pub(super) over_since: Option<Instant>,
-    /// The session has ended, and may have writes on their way.
+    /// The session has ended, and may have writes in flight.
     pub(super) ended: bool,
-    /// Events so far, and those that it has not said it has.
+    /// Number of events so far, and those that it has not acknowledged.
     events: u64,
     pub(super) news: VecDeque<(u64, Pending)>,
     pub(super) wake: Arc<Condvar>,
-    /// Number of the request with which it began anew last.
+    /// Sequence number of its last reset.
     reset: u64,
-    /// Replies to requests that may come once more; none below `floor` will.
-    kept: BTreeMap<u64, Reply>,
+    /// Reply cache; no request with a sequence number below `floor` is resent.
+    replies: BTreeMap<u64, Reply>,
     floor: u64,
 }
 
@@ -77,12 +77,12 @@ impl Mine {
             news: VecDeque::new(),
             wake: Arc::default(),
             reset: 0,
-            kept: BTreeMap::new(),
+            replies: BTreeMap::new(),
             floor: 0,
         }
     }
 
-    /// A session of which nothing is known: it has to begin anew.
+    /// A session of which nothing is known: it has to reset its rights.
     pub(super) fn unknown() -> Self {
         Self {
             over: true,
@@ -101,7 +101,7 @@ impl Mine {
         self.wake.notify_all();
     }
 
-    /// Ends its epoch, until it begins anew.
+    /// Ends its epoch; it has to reset its rights.
     pub(super) fn end_epoch(&mut self) {
         self.over = true;
         self.over_since.get_or_insert_with(Instant::now);
@@ -109,18 +109,18 @@ impl Mine {
         self.wake.notify_all();
     }
 
-    /// Whether it may keep anything without a right that is known here.
+    /// Whether it may hold anything without a right that the lock server knows.
     pub(super) fn is_unknown(&self) -> bool {
         self.over && self.alone
     }
 
-    /// Whether it can be asked something: it lives, and fetches its events.
+    /// Whether it can be queried: it is alive, and fetches its events.
     pub(super) fn listens(&self) -> bool {
         !self.ended && self.news.len() < MOST_UNFETCHED
     }
 
-    /// Adds an event.
-    pub(super) fn tell(&mut self, what: Pending) {
+    /// Queues an event.
+    pub(super) fn notify(&mut self, what: Pending) {
         if self.over || self.ended {
             return;
         }
@@ -129,19 +129,19 @@ impl Mine {
         self.wake.notify_all();
     }
 
-    /// Forgets the events up to a number.
+    /// Drops the events up to number `seen`, which are acknowledged.
     pub(super) fn has(&mut self, seen: u64) {
         while self.news.front().is_some_and(|(number, _)| *number <= seen) {
             self.news.pop_front();
         }
     }
 
-    /// The events that one reply holds.
+    /// The events that fit in one reply.
     pub(super) fn next(&self) -> Vec<(u64, Pending)> {
         self.news.iter().take(MOST_EVENTS).cloned().collect()
     }
 
-    /// Grants of an object that were not fetched do not hold any more: their session closes it.
+    /// Replaces unfetched grants of an object by refusals: the session closes it.
     pub(super) fn drop_grants(&mut self, ino: Ino) {
         for (_, event) in &mut self.news {
             if let Pending::Granted(granted) = event
@@ -152,31 +152,32 @@ impl Mine {
         }
     }
 
-    /// Whether a request to begin anew is no older than one that was served.
+    /// Whether a reset is no older than the last one.
     pub(super) fn resets(&mut self, seq: u64) -> bool {
         let newer = seq >= self.reset;
         self.reset = self.reset.max(seq);
         newer
     }
 
-    /// The reply to a request that was answered already.
+    /// The cached reply, if the request was already answered.
     pub(super) fn answered(&mut self, number: Number) -> Result<Option<Reply>, MdError> {
         if number.seq == 0 {
             return Ok(None);
         }
         self.floor = self.floor.max(number.done_below);
-        self.kept = self.kept.split_off(&self.floor);
+        self.replies = self.replies.split_off(&self.floor);
         if number.seq < self.floor {
-            // A copy that was long on its way; its sender has been answered.
+            // A delayed duplicate; its sender already has the reply.
             return Err(MdError::Stale);
         }
-        Ok(self.kept.get(&number.seq).cloned())
+        Ok(self.replies.get(&number.seq).cloned())
     }
 
-    /// What tells two states apart, beside what can be seen from outside.
+    /// Hashes the private part of the state.
+    #[cfg(feature = "model")]
     pub(super) fn hash_rest(&self, state: &mut impl Hasher) {
         (self.events, &self.news, self.reset, self.floor).hash(state);
-        for (seq, reply) in &self.kept {
+        for (seq, reply) in &self.replies {
             seq.hash(state);
             match reply {
                 Reply::Right(RightReply::Granted(grant)) => {
@@ -188,14 +189,14 @@ impl Mine {
         }
     }
 
-    /// Keeps a reply for a request that comes again.
+    /// Caches a reply in case the request is resent.
     pub(super) fn keep(&mut self, number: Number, reply: &Reply) {
         if number.seq == 0 {
             return;
         }
-        self.kept.insert(number.seq, reply.clone());
-        if self.kept.len() > MOST_KEPT
-            && let Some((oldest, _)) = self.kept.pop_first()
+        self.replies.insert(number.seq, reply.clone());
+        if self.replies.len() > MOST_CACHED
+            && let Some((oldest, _)) = self.replies.pop_first()
         {
             self.floor = oldest + 1;
         }

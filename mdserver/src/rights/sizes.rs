@@ -1,8 +1,8 @@
-//! Questions for sizes: what others have written and not flushed, as far as it shows in attributes.
+//! Size queries: collects unflushed writes of other sessions, as far as they show in attributes.
 //!
-//! Who has a right to write an object is asked by an event and answers at once from memory
-//! ([`crate::api::Op::TellSize`]). Nobody is waited for longer than a moment: one that does not answer is left
-//! out, since a `stat` must not hang with a mount that does.
+//! A session with a right to write the object is queried by an event, and answers at once from memory
+//! ([`crate::api::Op::ReportSize`]). The wait is bounded: a session that does not answer is left out, since a `stat`
+//! must not hang because another mount hangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::server::LockServer;
 use super::session::Pending;
 use crate::api::{Entry, Ino, Unflushed};
 
-/// Questions that were asked and not answered by all.
+/// Queries that not all sessions have answered.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Questions {
     last: u64,
@@ -39,7 +39,7 @@ impl Questions {
         self.last
     }
 
-    /// Takes in an answer; says whether it was waited for.
+    /// Records an answer; returns whether it was expected.
     fn answer(&mut self, question: u64, session: SessionId, events: Option<Unflushed>) -> bool {
         let Some(question) = self.open.get_mut(&question) else {
             return false;
@@ -51,7 +51,7 @@ impl Questions {
         missing
     }
 
-    /// A session has nothing to tell any more but of objects that it `keeps`; says which questions these are.
+    /// Removes a session from all queries except those about objects that it `keeps`; returns the latter.
     pub(super) fn leave(
         &mut self,
         session: SessionId,
@@ -70,8 +70,7 @@ impl Questions {
 }
 
 impl LockServer {
-    /// What sessions other than `session` have written to an object and not flushed. Waits for that, not
-    /// longer than `patience`.
+    /// The unflushed writes of an object by sessions other than `session`. Waits for them up to `patience`.
     pub(super) fn unflushed(
         &self,
         session: SessionId,
@@ -81,11 +80,11 @@ impl LockServer {
         let until = Instant::now() + patience;
         let mut inside = self.enter();
         let state = &mut inside.state;
-        // One that was alone may have written without a right. Before it begins anew it flushes all but what it
-        // keeps, and of that it is asked.
+        // A session that was alone may have written without a right. Before it resets its rights it flushes
+        // everything except what it retains, and it is queried about that.
         while state.in_epoch(session).is_some() && state.unknown_others(session) {
             if state.closing() || Instant::now() >= until {
-                tracing::warn!(%session, %ino, "sizes are told without sessions that do not begin anew");
+                tracing::warn!(%session, %ino, "size reported without sessions that have not reset their rights");
                 break;
             }
             self.sized.wait_until(state, until);
@@ -97,7 +96,7 @@ impl LockServer {
         let question = state.questions.ask(ino, missing.clone());
         for &writer in &missing {
             if let Some(writer) = state.in_epoch(writer) {
-                writer.tell(Pending::Size { ino, question });
+                writer.notify(Pending::Size { ino, question });
             }
         }
         let answered = |question: &Question| question.missing.is_empty();
@@ -111,13 +110,13 @@ impl LockServer {
             return Vec::new();
         };
         for late in done.missing {
-            tracing::warn!(session = %late, %ino, "the session does not tell sizes; they are told without it");
+            tracing::warn!(session = %late, %ino, "no answer to a size query; size reported without this session");
         }
         done.answers
     }
 
-    /// Takes in an answer.
-    pub(super) fn tell_size(&self, session: SessionId, question: u64, events: Option<Unflushed>) {
+    /// Records an answer.
+    pub(super) fn report_size(&self, session: SessionId, question: u64, events: Option<Unflushed>) {
         if self
             .enter()
             .state
@@ -129,8 +128,7 @@ impl LockServer {
     }
 }
 
-/// Puts what is not flushed into attributes: an object is as long as the longest of all say, and as young as
-/// the youngest.
+/// Merges unflushed writes into the attributes: the size is the largest reported, the times are the latest.
 pub(super) fn merge(entry: &mut Entry, unflushed: &[Unflushed]) {
     for events in unflushed {
         if events.size > entry.attr.size

@@ -1,51 +1,53 @@
-//! Who has which rights, who waits for which, and what has to be given back for it; pure.
+//! Which session holds which rights, which requests wait, and what is recalled for them; pure.
 //!
-//! What holds, of each object:
+//! Invariants, for each object:
 //!
-//! - No two sessions have rights that go against each other: of what one has for writing, another has nothing.
-//! - An ask that collides with an earlier one of another session that waits is not granted before it, so all
-//!   that collide are served in their order. The others wait for holders alone.
-//! - Of each ask that waits for holders alone, every cell in its way was recalled from who has it. A cell is
-//!   recalled once, and again only if more of it has to go (all, where reading might stay before).
-//! - What a session has here is what it believes to have, and what it is about to hear that it has, and what it
-//!   is about to give. Less would be given twice. So holdings are exact, and a giving takes nothing that came with
-//!   a grant which its sender did not know yet. One that takes very many
-//!   boxes is recalled as a whole; one that cannot be kept exactly (far too many, or boxes of two ranks) counts
-//!   as all of the object, and its session has to begin anew ([`Event::Lost`]).
-//! - An object of which nobody has or wants anything is not here.
+//! - No two sessions hold conflicting rights: cells that one may write, no other may read.
+//! - A request that conflicts with an earlier waiting request of another session is not granted before it, so
+//!   conflicting requests are served in order. The remaining requests wait for holders only.
+//! - For each request that waits for holders only, every conflicting cell was recalled from its holder. A cell is
+//!   recalled once, and again only if more of it has to go (everything, where the first recall left reading).
+//! - What a session holds according to the table is what it believes to hold, plus grants that have not arrived, plus
+//!   returns that have not arrived. Recording less would grant a right twice. So holdings are exact, and a return
+//!   removes nothing that came with a grant which its sender had not processed. A holding with very many boxes is
+//!   recalled completely. One that cannot be recorded exactly (far too many boxes, or boxes of two ranks) counts as
+//!   the entire object, and its session has to reset its rights ([`Event::Lost`]).
+//! - An object of which no session holds or requests anything is not in the table.
 //!
-//! A session's asks do not collide with what it has itself, nor with each other.
+//! A session's requests do not conflict with its own holdings, nor with each other.
 //!
-//! As long as the table is *frozen* asks only queue: there are sessions of which nobody knows what they have.
+//! While the table is *frozen*, requests are only queued: the holdings of some sessions are unknown.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slabfs_model::SessionId;
 
-use super::area::Area;
+use slabfs_model::BoxSet;
+
 use super::held::Held;
+use super::widen::widened;
 use crate::api::{Ino, RightArea, RightMode, RightRecall, RightSerial, RightTicket};
 
-/// Boxes above which what a session has of an object is recalled.
+/// Number of boxes above which a session's holding of an object is recalled.
 const MANY_BOXES: usize = 256;
-/// Boxes above which it is lost track of.
+/// Number of boxes above which the holding is no longer recorded exactly.
 const TOO_MANY_BOXES: usize = 1024;
 
-/// An ask, its area [`Area::bounded`].
+/// A request for a right, its area [`BoxSet::bounded`].
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Ask {
     pub(super) ino: Ino,
     pub(super) mode: RightMode,
-    pub(super) area: Area,
+    pub(super) area: BoxSet,
     pub(super) ticket: RightTicket,
 }
 
-/// A right that a session takes along when it begins anew.
+/// A right that a session retains across a reset.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct Retained {
     pub(super) ino: Ino,
     pub(super) mode: RightMode,
-    pub(super) area: Area,
+    pub(super) area: BoxSet,
 }
 
 /// A right that was granted.
@@ -58,20 +60,20 @@ pub(super) struct Granted {
     pub(super) area: RightArea,
 }
 
-/// What a session has to hear.
+/// A notification to a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Event {
-    /// An ask that waited is granted.
+    /// A waiting request is granted.
     Granted(Granted),
-    /// An ask that waited is not to be granted any more.
+    /// A waiting request will not be granted.
     Refused(RightTicket),
-    /// It is to give something back.
+    /// The session has to return something.
     Recall(RightRecall),
-    /// What it has is not known any more.
+    /// What it holds is no longer known.
     Lost,
 }
 
-/// All rights; see the module's head.
+/// All rights; see the module documentation.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Table {
     frozen: bool,
@@ -80,10 +82,10 @@ pub(super) struct Table {
     events: Vec<(SessionId, Event)>,
 }
 
-/// Where a session has or wants something.
+/// The objects of which a session holds or requests something.
 #[derive(Debug, Default, Clone, Hash)]
 struct Present {
-    /// Of its last grant.
+    /// Serial of its last grant.
     serial: RightSerial,
     inos: BTreeSet<Ino>,
     tickets: BTreeMap<RightTicket, Ino>,
@@ -102,7 +104,7 @@ fn collide(one: &(SessionId, Ask), two: &(SessionId, Ask)) -> bool {
 }
 
 impl Object {
-    /// Whether an ask waits for an earlier one.
+    /// Whether a request waits for an earlier one.
     fn behind(&self, at: usize) -> bool {
         let Some(asked) = self.queue.get(at) else {
             return false;
@@ -111,8 +113,8 @@ impl Object {
         ahead.into_iter().any(|other| collide(other, asked))
     }
 
-    /// What others have or want that an ask must not touch beyond what it asks for.
-    fn objections(&self, session: SessionId, ask: &Ask) -> Vec<&Area> {
+    /// Areas that others hold or request, into which a grant must not extend beyond the requested area.
+    fn objections(&self, session: SessionId, ask: &Ask) -> Vec<&BoxSet> {
         let held = self.held.iter().filter(|(by, _)| **by != session);
         let wanted = self.queue.iter().filter(|(by, other)| {
             *by != session && (ask.mode, other.mode) != (RightMode::Read, RightMode::Read)
@@ -124,7 +126,7 @@ impl Object {
 }
 
 impl Table {
-    /// Asks for a right; nothing comes back when it has to wait.
+    /// Requests a right; returns `None` if it has to wait.
     pub(super) fn ask(&mut self, session: SessionId, ask: Ask) -> Option<Granted> {
         let (ino, ticket) = (ask.ino, ask.ticket);
         let present = self.sessions.entry(session).or_default();
@@ -143,14 +145,14 @@ impl Table {
         }
     }
 
-    /// Takes in what a session gives back.
+    /// Processes returned rights.
     pub(super) fn give(
         &mut self,
         session: SessionId,
         ino: Ino,
         serial: RightSerial,
         keep: Option<RightMode>,
-        area: &Area,
+        area: &BoxSet,
     ) {
         let Some(held) = self
             .objects
@@ -165,7 +167,7 @@ impl Table {
         self.settle(ino);
     }
 
-    /// Takes an ask out of its queue; says whether it waited.
+    /// Removes a request from its queue; returns whether it was there.
     pub(super) fn cancel(&mut self, session: SessionId, ticket: RightTicket) -> bool {
         let Some(present) = self.sessions.get_mut(&session) else {
             return false;
@@ -179,7 +181,7 @@ impl Table {
         true
     }
 
-    /// Takes everything of a session on an object away; its asks are refused.
+    /// Removes everything of a session on an object; its requests are refused.
     pub(super) fn close(&mut self, session: SessionId, ino: Ino) {
         let present = self.sessions.get(&session);
         if present.is_none_or(|present| !present.inos.contains(&ino)) {
@@ -198,7 +200,7 @@ impl Table {
         self.settle(ino);
     }
 
-    /// Forgets an object that is gone; those who wait for it hear so.
+    /// Drops an object that is gone; requests that wait for it are refused.
     pub(super) fn gone(&mut self, ino: Ino) {
         let Some(object) = self.objects.remove(&ino) else {
             return;
@@ -217,7 +219,7 @@ impl Table {
         }
     }
 
-    /// Lets a session wait for nothing any more.
+    /// Removes all waiting requests of a session.
     pub(super) fn withdraw(&mut self, session: SessionId) {
         let Some(present) = self.sessions.get_mut(&session) else {
             return;
@@ -230,28 +232,28 @@ impl Table {
         }
     }
 
-    /// Takes everything of a session away; its grants count from 1 again.
+    /// Removes everything of a session; its grants count from 1 again.
     pub(super) fn forget(&mut self, session: SessionId) {
-        self.begin_anew(session, Vec::new());
+        self.reset(session, Vec::new());
     }
 
-    /// Whether nothing that a session says that it keeps goes against what others have.
-    pub(super) fn may_keep(&self, session: SessionId, kept: &[Kept]) -> bool {
-        let collides = |kept: &Kept| {
+    /// Whether the rights that a session retains conflict with none of another session.
+    pub(super) fn may_retain(&self, session: SessionId, retained: &[Retained]) -> bool {
+        let collides = |retained: &Retained| {
             let held = self
                 .objects
-                .get(&kept.ino)
+                .get(&retained.ino)
                 .into_iter()
                 .flat_map(|it| &it.held);
             let mut others = held.filter(|(by, _)| **by != session);
-            others.any(|(_, held)| held.against(kept.mode).overlaps(&kept.area))
+            others.any(|(_, held)| held.against(retained.mode).overlaps(&retained.area))
         };
-        !kept.iter().any(collides)
+        !retained.iter().any(collides)
     }
 
-    /// A session has `kept` and nothing else; its grants count from 1 again. Those that wait are served when that is
-    /// known, and not before: they may wait for just what it keeps.
-    pub(super) fn begin_anew(&mut self, session: SessionId, kept: Vec<Kept>) {
+    /// A session holds `retained` and nothing else; its grants count from 1 again. Waiting requests are served only
+    /// after that is recorded: they may wait for the very cells that it retains.
+    pub(super) fn reset(&mut self, session: SessionId, retained: Vec<Retained>) {
         let present = self.sessions.remove(&session).unwrap_or_default();
         self.events.retain(|(by, _)| *by != session);
         let mut inos = present.inos;
@@ -261,7 +263,7 @@ impl Table {
                 object.held.remove(&session);
             }
         }
-        for Kept { ino, mode, area } in kept {
+        for Retained { ino, mode, area } in retained {
             let object = self.objects.entry(ino).or_default();
             let held = object.held.entry(session).or_default();
             held.add(RightSerial::default(), mode, &area);
@@ -275,7 +277,7 @@ impl Table {
         }
     }
 
-    /// Lets asks only queue, or serves those that did.
+    /// Freezes the table, so that requests are only queued, or thaws it and serves the queue.
     pub(super) fn freeze(&mut self, frozen: bool) {
         if std::mem::replace(&mut self.frozen, frozen) && !frozen {
             let waiting = self.objects.iter();
@@ -289,36 +291,36 @@ impl Table {
         }
     }
 
-    /// Whether asks only queue.
+    /// Whether requests are only queued.
     pub(super) fn is_frozen(&self) -> bool {
         self.frozen
     }
 
-    /// Who may have unflushed writes of an object.
+    /// Sessions that may have unflushed writes of an object.
     pub(super) fn writers(&self, ino: Ino) -> impl Iterator<Item = SessionId> + '_ {
         let held = self.objects.get(&ino).into_iter().flat_map(|it| &it.held);
         held.filter(|(_, held)| !held.write.is_empty())
             .map(|(&session, _)| session)
     }
 
-    /// Asks of a session that wait, and objects of which it has or wants something.
+    /// Number of waiting requests of a session, and of objects of which it holds or requests something.
     pub(super) fn load(&self, session: SessionId) -> (usize, usize) {
         let present = self.sessions.get(&session);
         present.map_or((0, 0), |it| (it.tickets.len(), it.inos.len()))
     }
 
-    /// Whether an ask with this number waits.
+    /// Whether a request with this ticket waits.
     pub(super) fn waits(&self, session: SessionId, ticket: RightTicket) -> bool {
         let present = self.sessions.get(&session);
         present.is_some_and(|it| it.tickets.contains_key(&ticket))
     }
 
-    /// What is to be told since the last time.
+    /// The events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<(SessionId, Event)> {
         std::mem::take(&mut self.events)
     }
 
-    /// Grants what can be granted, in order, and recalls what is in the way of those that are next.
+    /// Grants what can be granted, in order, and recalls what blocks the next requests.
     fn settle(&mut self, ino: Ino) {
         if self.frozen {
             return;
@@ -345,7 +347,7 @@ impl Table {
                     RightMode::Read => Some(RightMode::Read),
                     RightMode::Write => None,
                 };
-                tell_recall(
+                push_recall(
                     &mut self.events,
                     holder,
                     ino,
@@ -355,7 +357,7 @@ impl Table {
                 );
             }
             if free {
-                // Those behind it may be next now; what is recalled for them is against it as well.
+                // The requests behind it may be next now; a cell recalled for them conflicts with this grant as well.
                 self.grant(ino, at);
             } else {
                 at += 1;
@@ -363,7 +365,7 @@ impl Table {
         }
     }
 
-    /// Grants an ask that nothing is in the way of.
+    /// Grants a request that nothing conflicts with.
     fn grant(&mut self, ino: Ino, at: usize) {
         let Some(object) = self.objects.get_mut(&ino) else {
             return;
@@ -371,7 +373,7 @@ impl Table {
         let Some((session, ask)) = object.queue.remove(at) else {
             return;
         };
-        let (area, sent) = ask.area.widened(&object.objections(session, &ask));
+        let (area, sent) = widened(&ask.area, &object.objections(session, &ask));
         let present = self.sessions.entry(session).or_default();
         present.tickets.remove(&ask.ticket);
         present.serial.0 += 1;
@@ -388,7 +390,7 @@ impl Table {
         self.watch(session, ino);
     }
 
-    /// Sees to it that what a session has stays small.
+    /// Limits the number of boxes that a session holds.
     fn watch(&mut self, session: SessionId, ino: Ino) {
         let Some(held) = self
             .objects
@@ -409,7 +411,7 @@ impl Table {
             held.recalled = held.read.clone();
             held.recalled_write = held.write.clone();
             let serial = held.serial;
-            tell_recall(&mut self.events, session, ino, serial, None, &Area::All);
+            push_recall(&mut self.events, session, ino, serial, None, &BoxSet::All);
         }
     }
 
@@ -428,7 +430,7 @@ impl Table {
         gone
     }
 
-    /// Forgets that a session is at an object of which it has and wants nothing any more.
+    /// Drops the entry of a session at an object of which it holds and requests nothing any more.
     fn tidy(&mut self, session: SessionId, ino: Ino) {
         if let Some(object) = self.objects.get_mut(&ino) {
             if object
@@ -460,16 +462,16 @@ impl Table {
     }
 }
 
-/// Tells a session to give something back, in as many recalls as it takes.
-fn tell_recall(
+/// Queues the recall of an area, in as many events as its wire form takes.
+fn push_recall(
     events: &mut Vec<(SessionId, Event)>,
     session: SessionId,
     ino: Ino,
     serial: RightSerial,
     keep: Option<RightMode>,
-    area: &Area,
+    area: &BoxSet,
 ) {
-    for area in area.to_wire() {
+    for area in RightArea::of(area) {
         let recall = RightRecall {
             ino,
             serial,

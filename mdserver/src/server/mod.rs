@@ -1,8 +1,8 @@
-//! A service behind a listener, over the frames of [`slabfs_objstore::wire`].
+//! Serves a metadata service on a listener, over the frames of [`slabfs_objstore::wire`].
 //!
-//! There is one kind of frame: its control part is a [`Request`] in postcard; the reply's is the number
-//! of sessions attached and the result. What cannot be read ends in an error for that caller and touches
-//! nothing else.
+//! There is one kind of frame: its control part is a [`Request`] in postcard; the reply's control part is the number
+//! of attached sessions and the result. An unreadable request causes an error for its caller and affects nothing
+//! else.
 
 use serde::{Deserialize, Serialize};
 use slabfs_objstore::wire::{
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use crate::api::{MdError, Reply, Request};
 use crate::service::Service;
 
-/// The kind of frame a request is.
+/// The frame kind of a request.
 pub(crate) const KIND_CALL: u16 = FIRST_FREE_KIND + 0x100;
 
-/// What a reply's control part holds.
+/// The control part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Envelope {
     /// Sessions attached.
@@ -25,15 +25,15 @@ pub(crate) struct Envelope {
     pub(crate) result: Result<Reply, MdError>,
 }
 
-/// A metadata service behind a listener. Dropping it stops listening; the service goes on.
+/// A metadata service on a listener. Dropping it stops listening; the service continues.
 #[derive(Debug)]
 pub struct MdServer {
-    // Dropped first: serving ends when every request has.
+    // Dropped first: serving ends when every request has ended.
     polls: Polls,
     serving: Serving,
 }
 
-/// Polls for locks and rights wait as long as this is there.
+/// Polls for locks and rights wait as long as this exists.
 #[derive(Debug)]
 struct Polls(Arc<Service>);
 
@@ -44,7 +44,7 @@ impl Drop for Polls {
 }
 
 impl MdServer {
-    /// Answers on `listener` from now on.
+    /// Starts answering requests on `listener`.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -55,7 +55,7 @@ impl MdServer {
         Ok(Self { polls, serving })
     }
 
-    /// Stops listening and ends all connections; requests that are being done are finished first.
+    /// Stops listening and ends all connections; requests being executed are completed first.
     pub fn shutdown(self) {
         drop(self.polls);
         self.serving.stop();
@@ -78,7 +78,7 @@ impl Handler for Answerer {
         };
         let result = self.service.call_remote(request);
         if let Err(MdError::Unavailable { addr, detail }) = result {
-            // Nothing was done. Without a reply it is sent again, to the service that comes next.
+            // Nothing was done. Without a reply it is resent, to the service after a restart.
             return Err(WireError::Unavailable { addr, detail });
         }
         let envelope = Envelope {
@@ -104,7 +104,7 @@ impl Handler for Answerer {
     }
 }
 
-/// The request in a control part; nothing may follow it.
+/// Decodes the request in a control part; no bytes may follow it.
 pub(crate) fn read(control: &[u8]) -> Result<Request, String> {
     match postcard::take_from_bytes::<Request>(control) {
         Ok((request, [])) => Ok(request),

@@ -1,4 +1,4 @@
-//! From a request to the function that does it.
+//! Dispatches a request to the function that executes it.
 
 use crate::api::{MdError, Op, Reply, Request};
 use crate::core::{Core, Ctx};
@@ -33,7 +33,7 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
                 strict,
             );
         }
-        // A resend finds the session gone, which is what was asked for.
+        // A resend finds that the session is gone, which is the requested result.
         Op::Detach { clean } => return sessions::detach(core, request.session, clean),
         _ => {}
     }
@@ -48,7 +48,7 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
     };
     let reply = among_names(core, &ctx, request.op);
     running.refused = match &reply {
-        // To be sent again to the service that comes next.
+        // To be resent, to the service after a restart.
         Ok(_) | Err(MdError::Unavailable { .. }) => None,
         Err(error) => Some(error.clone()),
     };
@@ -56,7 +56,7 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
     reply
 }
 
-/// Does it when nobody keeps any more what it changes.
+/// Executes an op once no session caches the names that it changes.
 fn among_names(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
     let touched = namespace::touched(core, &op);
     let mut moved = touched.moved.iter().copied();
@@ -68,7 +68,7 @@ fn among_names(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
     perform(core, &ctx, op)
 }
 
-/// A request that is being done; whatever happens, it is answered in the end.
+/// A request being executed; its drop guarantees that it is recorded as answered.
 struct Running<'a> {
     core: &'a Core,
     ctx: Ctx,
@@ -187,12 +187,12 @@ fn perform(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
         } => rights::events(core, ctx, epoch, seen, wait_ms),
         Op::ResetRights { held } => rights::reset(core, ctx, held),
         Op::Stat { ino, keep } => rights::stat(core, ctx, ino, keep),
-        Op::TellSize {
+        Op::ReportSize {
             question,
             unflushed,
-        } => rights::tell_size(core, ctx, question, unflushed),
+        } => rights::report_size(core, ctx, question, unflushed),
         Op::Look { parent, name } => rights::look(core, ctx, parent, &name),
-        Op::TellForgot { epoch, change } => rights::forgot(core, ctx, epoch, change),
+        Op::ReportForgotten { epoch, change } => rights::forgot(core, ctx, epoch, change),
         Op::Attach { .. } | Op::RegisterServer(_) | Op::Heartbeat { .. } | Op::Detach { .. } => {
             Err(MdError::Protocol("answered elsewhere".to_owned()))
         }

@@ -1,9 +1,8 @@
 //! [`Service`]: the metadata service of one directory, without sockets.
 //!
-//! It answers requests ([`Service::call`]) from this process and, through [`crate::server`], from
-//! others. One background thread expires silent sessions and servers, takes apart what was emptied or
-//! removed, and moves the limits of numbers. What the operations do is in `namespace`,
-//! `tilings`, `sessions` and `placement`.
+//! It answers requests ([`Service::call`]) from this process and, through [`crate::server`], from other processes.
+//! One background thread expires silent sessions and servers, purges emptied and removed objects, and moves the
+//! limits of numbers. The operations are in `namespace`, `tilings`, `sessions` and `placement`.
 
 mod dispatch;
 mod start;
@@ -26,26 +25,26 @@ pub(crate) use start::FORMAT;
 pub(crate) use start::known_format;
 use upkeep::Upkeep;
 
-/// Bounds and times of a service.
+/// Limits and times of a service.
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
     /// How the store under the service is opened; `accept_loss` is in there.
     pub kv: KvOptions,
-    /// A session in another process that is not heard for so long is lost.
+    /// A session in another process without a heartbeat for this long is lost.
     pub lease: Duration,
-    /// A data server that is not heard for so long is offline.
+    /// A data server without a report for this long is offline.
     pub silence: Duration,
     /// Bytes of a chunk of a byte object.
     pub byte_chunk: u64,
     /// Largest chunk of the `aligned` layout that clients make, in bytes.
     pub chunk_limit: u64,
-    /// Inodes kept in memory, and as many names.
+    /// Inodes cached in memory, and as many names.
     pub cached_inodes: usize,
-    /// Records of tilings kept in memory.
+    /// Records of tilings cached in memory.
     pub cached_records: usize,
-    /// How often the background thread looks around.
+    /// Period of the background thread.
     pub upkeep: Duration,
-    /// A dump of which nobody asked for a page for so long is given up.
+    /// A dump of which no page is requested for this long is dropped.
     pub dump_patience: Duration,
 }
 
@@ -69,11 +68,11 @@ impl Default for ServiceOptions {
 }
 
 impl ServiceOptions {
-    /// The cache the other defaults are made for, in bytes.
+    /// The cache size that the other defaults are made for, in bytes.
     const CACHE: u64 = 256 << 20;
 
-    /// These options with about `bytes` of metadata kept in memory (at least 16 MiB), shared out over
-    /// the caches as the defaults are.
+    /// These options with about `bytes` of cached metadata (at least 16 MiB), distributed over the caches in the
+    /// proportions of the defaults.
     #[must_use]
     pub fn with_cache(self, bytes: u64) -> Self {
         let bytes = bytes.max(16 << 20);
@@ -93,18 +92,18 @@ impl ServiceOptions {
     }
 }
 
-/// What opening a service found.
+/// The findings of opening a service.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
-    /// What the store says.
+    /// The findings of the store.
     pub kv: KvRecovery,
-    /// Inodes there are.
+    /// Number of inodes.
     pub inodes: u64,
-    /// Sessions of other processes that carry on.
+    /// Sessions of other processes that continue.
     pub sessions: usize,
     /// Sessions that ended with the last stop, or whose end was interrupted.
     pub ended: usize,
-    /// Inodes without a name that nobody has open any more; removed now.
+    /// Inodes without a name that no session has open any more; now removed.
     pub orphans: usize,
     /// Data servers known.
     pub servers: usize,
@@ -128,14 +127,14 @@ impl fmt::Display for Recovery {
             write!(f, "; {ended} sessions ended")?;
         }
         if *orphans > 0 {
-            write!(f, "; {orphans} unlinked files that nobody has open removed")?;
+            write!(f, "; {orphans} unlinked files that were not open removed")?;
         }
         Ok(())
     }
 }
 
-/// The metadata service of one directory. Dropping it stops its thread; [`Service::close`] also says
-/// whether everything is on disk.
+/// The metadata service of one directory. Dropping it stops its thread; [`Service::close`] also reports whether
+/// everything is on disk.
 pub struct Service {
     core: Arc<Core>,
     upkeep: Upkeep,
@@ -143,13 +142,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// Opens the service in `dir`, which is made if it is missing.
+    /// Opens the service in `dir`, which is created if it is missing.
     ///
     /// # Errors
     /// As [`LocalKv::open`]: locked by another process, damaged (and `accept_loss` not set).
     pub fn open(dir: &Path, options: ServiceOptions) -> Result<(Self, Recovery), ServiceError> {
         let (kv, found) = LocalKv::open(dir, options.kv.clone())?;
-        // What clients in other processes know may be among what is gone: they must not carry on.
+        // Clients in other processes may rely on lost state: they must not continue.
         let lossy = found.unsynced.is_some() || !found.losses.is_empty();
         let (service, mut recovery) = Self::start(
             Box::new(kv),
@@ -158,7 +157,7 @@ impl Service {
             Some((&dir.join("index"), found.last)),
         )?;
         if !found.losses.is_empty() {
-            // Before anybody can ask: which data servers it had may be among what is gone.
+            // Before any request: the record of which data servers it had may be lost.
             let mut batch = Batch::new();
             batch.put(keys::LOSSY, encode(&true)?);
             service.core.kv.commit(batch).map_err(MdError::from)?;
@@ -167,10 +166,10 @@ impl Service {
         Ok((service, recovery))
     }
 
-    /// Opens the service over a store; the index of tags is kept nowhere.
+    /// Opens the service over a store; the index of tags is not stored on disk.
     ///
     /// # Errors
-    /// When the store fails or holds what this program does not understand.
+    /// If the store fails or holds what this program does not understand.
     pub fn over(
         kv: Box<dyn MetaKv>,
         options: ServiceOptions,
@@ -192,7 +191,7 @@ impl Service {
                 && let Err(error) = core.tags.persist(&*core.kv, lsn)
             {
                 tracing::warn!(
-                    "the index of tags is not on disk, the next start builds it anew: {error}"
+                    "the index of tags is not on disk, the next start rebuilds it: {error}"
                 );
             }
         }));
@@ -205,7 +204,7 @@ impl Service {
         Ok((service, recovery))
     }
 
-    /// What the operations share.
+    /// The shared state of the operations.
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
@@ -216,8 +215,8 @@ impl Service {
         dispatch::call(&self.core, request, false)
     }
 
-    /// Answers a request of a session in another process: its reply is kept for resends, its openings
-    /// outlive a restart of the service.
+    /// Answers a request of a session in another process: its reply is cached for resends, and its opens survive a
+    /// restart of the service.
     pub fn call_remote(&self, request: Request) -> Result<Reply, MdError> {
         dispatch::call(&self.core, request, true)
     }
@@ -228,35 +227,36 @@ impl Service {
         self.core.session_count.load(Ordering::Acquire)
     }
 
-    /// Takes a data server's report and gives its orders.
+    /// Processes a data server's report and returns its orders.
     pub fn register(&self, report: ServerReport) -> Result<ServerOrders, MdError> {
         crate::placement::register(&self.core, report)
     }
 
-    /// Does now what the background thread would do soon.
+    /// Does at once what the background thread would do soon.
     pub fn settle_down(&self) -> Result<(), MdError> {
         upkeep::round(&self.core)
     }
 
-    /// Brings all that was changed to disk; only then are data servers told to delete what it left behind.
+    /// Writes all changes to disk; only then do data servers get the orders to delete what became garbage.
     pub fn sync(&self) -> Result<(), MdError> {
         self.core.kv.sync()?;
         Ok(())
     }
 
-    /// Writes a full dump of the metadata now and lets the journal before it go.
+    /// Writes a checkpoint of all metadata now and drops the journal before it.
     pub fn checkpoint(&self) -> Result<(), MdError> {
         Ok(self.core.kv.checkpoint()?)
     }
 
-    /// Lets polls for locks and rights wait, or not any longer: whoever serves other processes is about to stop.
+    /// Makes polls for locks and rights wait, or return at once because the server for other processes is about to
+    /// stop.
     pub(crate) fn hold_polls(&self, hold: bool) {
         self.core.locks.hold_polls(hold);
         self.core.rights.hold_polls(hold);
     }
 
-    /// Brings everything to disk, stops the thread and releases the directory. Sessions of other
-    /// processes carry on when it is opened again.
+    /// Writes everything to disk, stops the thread and releases the directory. Sessions of other processes continue
+    /// when it is opened again.
     pub fn close(&self) -> Result<(), ServiceError> {
         self.upkeep.stop();
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -274,7 +274,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Not left to the parts: the store's own thread borrows the core before a checkpoint, and must
+        // Not left to the drops of the fields: the store's own thread borrows the core before a checkpoint, and must
         // not be the one that drops it.
         if let Err(error) = self.close() {
             tracing::error!("closing the metadata service failed: {error}");
@@ -295,7 +295,7 @@ impl Registrar for Service {
     }
 }
 
-/// How a data server sees an error of the metadata service.
+/// Converts an error of the metadata service for a data server.
 pub(crate) fn registrar_error(error: &MdError) -> StoreError {
     match error {
         MdError::Invalid(text) => StoreError::Invalid(text.clone()),
@@ -309,13 +309,13 @@ pub(crate) fn registrar_error(error: &MdError) -> StoreError {
     }
 }
 
-/// Why a service does not open or close.
+/// Why a service cannot be opened or closed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// Its store.
     #[error(transparent)]
     Kv(#[from] KvError),
-    /// What lies in its store.
+    /// The content of its store.
     #[error("the metadata cannot be used: {0}")]
     Content(MdError),
     /// A thread could not be started.

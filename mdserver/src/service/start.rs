@@ -1,4 +1,4 @@
-//! From what lies in the store to a state in memory.
+//! Builds the in-memory state from the store.
 
 use slabfs_model::{ObjectId, ServerId, SessionId};
 use smallvec::SmallVec;
@@ -19,17 +19,17 @@ use crate::records::{
 use crate::sessions::{Session, finish_ended};
 use crate::tags::Live;
 
-/// The format of the whole store.
+/// The format of the entire store.
 pub(crate) const FORMAT: u32 = 2;
-/// The first session's number is this at least and less than twice this; so no session's ever comes near
-/// 2^53, up to which JSON keeps numbers exactly.
+/// The first session number is at least this and less than twice this, so that session numbers stay far below 2^53,
+/// up to which JSON represents numbers exactly.
 const SESSIONS_FROM: u64 = 1 << 46;
 /// Pairs read from the store at a time.
 const PAGE: usize = 4096;
 
-/// Reads the store, ends what died with the last process, and makes the core. `lossy`: acknowledged
-/// commits are gone, so no session carries on. `index`: where the index of tags lies, and the last
-/// commit of the store; it is kept nowhere without.
+/// Reads the store, ends what died with the last process, and creates the core. `lossy`: acknowledged commits are
+/// lost, so no session continues. `index`: the directory of the index of tags, and the last commit of the store;
+/// without it the index is not stored.
 pub(super) fn start(
     kv: Box<dyn MetaKv>,
     options: ServiceOptions,
@@ -38,7 +38,7 @@ pub(super) fn start(
 ) -> Result<(Core, Recovery), MdError> {
     check_format(&*kv)?;
     let loaded = number::<bool>(&*kv, keys::LOADED)?.unwrap_or(false);
-    // What was done between the dump and its loading is gone like what a damage took.
+    // Changes between the dump and its loading are lost, like those lost by damage.
     let lossy = lossy || loaded;
     let tags = match index {
         Some((dir, last)) => Live::open(dir, &*kv, (last, lossy), options.kv.cache_bytes / 4)?,
@@ -50,7 +50,7 @@ pub(super) fn start(
     state.fences.begin(SessionId(state.ids.session));
     servers(&*kv, &mut state)?;
     if state.servers.by_id.is_empty() {
-        // Nobody has anything to obey.
+        // No data server has to enforce anything.
         state
             .fences
             .close(&state.servers, options.lease, Instant::now());
@@ -69,7 +69,7 @@ pub(super) fn start(
     recovery.orphans = orphans.len();
 
     let core = Core::new(kv, options, state, tags);
-    // What is in the store is on disk from here on: what was retired may be deleted.
+    // From here on the content of the store is on disk: retired data may be deleted.
     core.extend_ids()?;
     make_root(&core)?;
     finish_ended(&core)?;
@@ -85,12 +85,12 @@ pub(super) fn start(
         txn.commit(Reply::Done)?;
     }
     core.kv.sync()?;
-    // Whoever derives something from the store has caught up.
+    // All data derived from the store is up to date.
     core.kv.forget_changes();
     Ok((core, recovery))
 }
 
-/// Whether the store says what format it has; an error when that is another one.
+/// Whether the store has a format record; an error if its format is another one.
 pub(crate) fn known_format(kv: &dyn MetaKv) -> Result<bool, MdError> {
     let Some(bytes) = kv.get(keys::FORMAT)? else {
         return Ok(false);
@@ -117,7 +117,7 @@ fn check_format(kv: &dyn MetaKv) -> Result<(), MdError> {
 
 fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdError> {
     let ids = &mut state.ids;
-    // Everything below the limits may have been given.
+    // Every number below the limits may have been assigned.
     ids.ino = number::<u64>(kv, keys::NEXT_INO)?.unwrap_or(ROOT.0 + 1);
     ids.ino_limit = ids.ino;
     ids.chunk = number::<u64>(kv, keys::NEXT_CHUNK)?.unwrap_or(1);
@@ -142,16 +142,16 @@ fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdErro
     Ok(())
 }
 
-/// Draws the number of a store's first session, and keeps it.
+/// Chooses the number of a store's first session, and stores it.
 ///
-/// At random: a mount whose filesystem was taken away, and another put at its address, must not find its
-/// session's number among that one's. It would go on in somebody else's name and write into other objects
-/// that have its objects' numbers; so it is told that its session is lost.
+/// At random: if the filesystem at a mount's address is replaced by another one, the mount must not find its
+/// session's number there. It would continue as another client's session and write into unrelated objects with the
+/// same numbers; instead it is notified that its session is lost.
 fn first_session(kv: &dyn MetaKv) -> Result<u64, MdError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
         .map_err(|error| MdError::Io(format!("no random numbers from the system: {error}")))?;
-    // With the highest bit always set, so that all are equally long on the wire and in the store.
+    // The highest bit is always set, so that all numbers have the same length on the wire and in the store.
     let first = u64::from_le_bytes(bytes) & (SESSIONS_FROM - 1) | SESSIONS_FROM;
     let mut batch = Batch::new();
     batch.put(keys::NEXT_SESSION, encode(&first)?);
@@ -174,7 +174,7 @@ fn servers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
         let id = ServerId(id as u32);
         state.servers.by_uuid.insert(record.uuid, id);
         let mut server = Server::silent(record);
-        // Nobody is known to know it: sessions tell anew.
+        // It is not known which sessions know the list: they report again.
         server.marked = state.servers.version;
         state.servers.by_id.insert(id, server);
         Ok(())
@@ -253,7 +253,7 @@ fn sessions(
     })
 }
 
-/// Orphans that nobody has open.
+/// Orphans that no session has open.
 fn orphans(kv: &dyn MetaKv, state: &State) -> Result<Vec<Ino>, MdError> {
     let mut closed = HashSet::new();
     let (from, to) = keys::orphans();

@@ -12,7 +12,7 @@ use crate::placement::void_places;
 use crate::sessions;
 use crate::tilings;
 
-/// The thread and the way to stop it.
+/// The thread and its stop signal.
 pub(super) struct Upkeep {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -71,7 +71,7 @@ fn run(core: &Core, shared: &Shared) {
                 return;
             }
         }
-        // The process was stopped or the machine asleep: nobody could be heard meanwhile.
+        // The process was stopped or the machine asleep: no heartbeats could arrive meanwhile.
         let now = Instant::now();
         if now.duration_since(last) > pause + core.options.silence {
             forgive(core, now);
@@ -89,7 +89,7 @@ fn run(core: &Core, shared: &Shared) {
     }
 }
 
-/// Takes all sessions and servers as heard now.
+/// Counts all sessions and servers as heard from now.
 fn forgive(core: &Core, now: Instant) {
     let mut state = core.state();
     for session in state.sessions.live.values_mut() {
@@ -100,7 +100,7 @@ fn forgive(core: &Core, now: Instant) {
     }
 }
 
-/// All there is to do now.
+/// All work that is due now.
 pub(super) fn round(core: &Core) -> Result<(), MdError> {
     let now = Instant::now();
     {

@@ -1,4 +1,4 @@
-//! The door: is the session alive, may it do this, and has it been done already?
+//! Admission of requests: checks that the session is alive, that it may do this, and that it was not done already.
 
 use std::time::Instant;
 
@@ -7,16 +7,16 @@ use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::decode;
 
-/// What becomes of a request.
+/// The outcome of admission.
 pub(crate) enum Admission {
-    /// It is to be done.
+    /// It is to be executed.
     Go(Ctx),
-    /// It was done: this was the reply.
+    /// It was executed before; this was the reply.
     Done(Box<Reply>),
 }
 
-/// Looks a request over. A request that changes something and comes from another process is noted
-/// as running until [`answered`]; a resend that comes meanwhile waits here.
+/// Checks a request. A request that changes something and comes from another process is recorded as running until
+/// [`answered`]; a resend that arrives meanwhile waits here.
 pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admission, MdError> {
     let Request {
         session: id,
@@ -45,17 +45,17 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         }
         if seq == 0 {
             return Err(MdError::Invalid(
-                "a request that changes something needs a number".into(),
+                "a request that changes something needs a sequence number".into(),
             ));
         }
         if session.running.contains(&seq) {
             core.answered.wait(&mut state);
             continue;
         }
-        if session.kept.contains(&seq) {
+        if session.replies.contains(&seq) {
             let key = keys::reply(id, seq);
-            let kept = core.kv.get(&key)?.ok_or(MdError::Stale)?;
-            return Ok(Admission::Done(Box::new(decode(&key, &kept)?)));
+            let reply = core.kv.get(&key)?.ok_or(MdError::Stale)?;
+            return Ok(Admission::Done(Box::new(decode(&key, &reply)?)));
         }
         if let Some(error) = session.refused.get(&seq) {
             return Err(error.clone());
@@ -84,7 +84,7 @@ fn may_write(read_only: bool, op: &Op) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Notes that a request that was admitted is answered: done, or refused.
+/// Records that an admitted request is answered: executed, or refused.
 pub(crate) fn answered(core: &Core, ctx: &Ctx, refused: Option<MdError>) {
     let (Some(id), true) = (ctx.session, ctx.seq != 0) else {
         return;

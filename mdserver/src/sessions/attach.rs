@@ -1,4 +1,4 @@
-//! The beginning of a session, and its heartbeats.
+//! Opening of sessions, and their heartbeats.
 
 use slabfs_model::SessionId;
 use std::time::Instant;
@@ -12,10 +12,10 @@ use crate::records::{SessionRecord, encode};
 
 /// Most sessions at the same time.
 const MAX_SESSIONS: usize = 65_536;
-/// Longest name of a machine.
+/// Longest name of a machine, in bytes.
 const MAX_HOST: usize = 255;
 
-/// Opens a session. `local`: it lives in the service's process.
+/// Opens a session. `local`: it belongs to the service's own process.
 pub(crate) fn attach(
     core: &Core,
     host: String,
@@ -38,7 +38,7 @@ pub(crate) fn attach(
         },
         strict,
     )?;
-    // The number must never be given again, not even after a power loss.
+    // The number must never be assigned again, not even after a power loss.
     core.kv.sync()?;
     Ok(reply)
 }
@@ -82,9 +82,9 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdEr
     }))
 }
 
-/// Notes that a session lives; an unknown one is told that it is lost.
+/// Processes a heartbeat; reports to an unknown session that it is lost.
 ///
-/// Replies below `floor` are forgotten.
+/// Replies below `floor` are dropped.
 pub(crate) fn heartbeat(
     core: &Core,
     id: SessionId,

@@ -1,10 +1,10 @@
-//! The end of a session: nothing of it is accepted any more, then what it had is given up.
+//! The end of a session: its requests are refused from then on, and its resources are released.
 //!
-//! Giving up, in this order, each step done again harmlessly after a crash: chunk ids it had leased
-//! and not committed are retired on all data servers (unless it detached cleanly); its openings end,
-//! and inodes without a name that nobody else has open go; its kept replies go; its record goes. The record of
-//! one that did not detach cleanly stays until its end is closed ([`super::fence`]): if the service is started
-//! anew before, that says that writes may still be on their way, and nobody gets what only it could write.
+//! Release, in this order, each step idempotent after a crash: chunk ids that it leased and did not commit are
+//! retired on all data servers (unless it detached cleanly); its opens end, and unlinked inodes that no other session
+//! has open are removed; its cached replies are deleted; its record is deleted. The record of a session that did not
+//! detach cleanly stays until its end is closed ([`super::fence`]): if the service restarts before that, the record
+//! shows that writes may still be in flight, and what only that session could write is not granted to others.
 
 use slabfs_model::{ServerId, SessionId};
 use std::time::Instant;
@@ -18,16 +18,16 @@ use crate::namespace::close;
 use crate::placement::{RetireKey, return_places};
 use crate::records::{LeaseRecord, SessionRecord, decode, encode};
 
-/// Keys taken out in one batch.
+/// Keys deleted in one batch.
 const BATCH: usize = 1000;
 
-/// Ends a session because it asks for it. One that is not known has ended already.
+/// Ends a session at its own request. An unknown one has ended already.
 pub(crate) fn detach(core: &Core, session: SessionId, clean: bool) -> Result<Reply, MdError> {
     end(core, session, clean)?;
     Ok(Reply::Done)
 }
 
-/// Ends the sessions that were silent for too long.
+/// Ends the sessions that sent no heartbeat for too long.
 pub(crate) fn expire(core: &Core, now: Instant) -> Result<(), MdError> {
     let lease = core.options.lease;
     let silent: Vec<SessionId> = {
@@ -40,7 +40,7 @@ pub(crate) fn expire(core: &Core, now: Instant) -> Result<(), MdError> {
         .collect()
     };
     for session in silent {
-        tracing::warn!(%session, "session was not heard for {lease:?}: it is lost");
+        tracing::warn!(%session, "no heartbeat of the session for {lease:?}: it is lost");
         end(core, session, false)?;
     }
     Ok(())
@@ -62,7 +62,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
             state.fences.ended(id);
             core.rights.ended(id);
             if clean {
-                // Nothing of it is on its way: it has waited for all its writes.
+                // It has no writes in flight: it has waited for all of them.
                 give_away(core, &mut state, id);
             }
         }
@@ -74,19 +74,19 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
     give_up(core, id, clean)
 }
 
-/// Lets others have what kept them from writing.
+/// Releases the locks, rights and write permits of a session.
 fn give_away(core: &Core, state: &mut State, session: SessionId) {
     state.permits.end(session);
     core.locks.end_session(session);
     core.rights.end_session(session);
 }
 
-/// Gives others what only sessions could write of which, by now, no data server takes a write any more.
+/// Releases what only certain ended sessions could write, once no data server accepts their writes any more.
 pub(crate) fn close_fences(core: &Core, state: &mut State, now: Instant) {
     let closed = state.fences.close(&state.servers, core.options.lease, now);
     for session in closed {
         give_away(core, state, session);
-        tracing::debug!(%session, "no data server takes writes of the session any more");
+        tracing::debug!(%session, "no data server accepts writes of the session any more");
     }
     if !state.fences.earlier_is_open() {
         core.rights.earlier_closed();
@@ -94,7 +94,7 @@ pub(crate) fn close_fences(core: &Core, state: &mut State, now: Instant) {
     forget_closed(core, state);
 }
 
-/// Takes out the records of sessions that were given up and are closed.
+/// Deletes the records of ended sessions whose release is complete and whose end is closed.
 fn forget_closed(core: &Core, state: &mut State) {
     let closed = |id: &&SessionId| !state.fences.is_open(**id);
     let closed: Vec<SessionId> = state.given_up.iter().filter(closed).copied().collect();
@@ -108,11 +108,11 @@ fn forget_closed(core: &Core, state: &mut State) {
     match core.kv.commit(batch) {
         Ok(_) => state.given_up.retain(|id| !closed.contains(id)),
         // The next round tries again, or the next start.
-        Err(error) => tracing::warn!(%error, "records of sessions that are over stay"),
+        Err(error) => tracing::warn!(%error, "records of ended sessions were not deleted"),
     }
 }
 
-/// Goes on with the ends that a stop of the service interrupted.
+/// Completes the ends that a stop of the service interrupted.
 pub(crate) fn finish_ended(core: &Core) -> Result<(), MdError> {
     let (from, to) = keys::sessions();
     for (key, value) in core.kv.scan(&from, &to, usize::MAX)? {
@@ -124,8 +124,8 @@ pub(crate) fn finish_ended(core: &Core) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Notes all sessions as ended, because what their clients know may be among what is gone; the next
-/// start gives up what they had.
+/// Marks all sessions as ended, because their clients may rely on state that is lost; the next start releases their
+/// resources.
 pub(crate) fn mark_all_ended(kv: &dyn MetaKv) -> Result<(), MdError> {
     let (from, to) = keys::sessions();
     let mut batch = Batch::new();
@@ -169,7 +169,7 @@ fn give_up(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> 
     }
 }
 
-/// Retires what the session may have stored and never committed.
+/// Retires chunks that the session may have stored and never committed.
 fn sweep(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> {
     let (from, to) = keys::leases(session);
     for (key, value) in core.kv.scan(&from, &to, usize::MAX)? {
@@ -189,7 +189,7 @@ fn sweep(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Ends the openings of a session.
+/// Ends the opens of a session.
 fn close_all(core: &Core, session: SessionId) -> Result<(), MdError> {
     let open: Vec<Ino> = {
         let state = core.state();

@@ -1,14 +1,14 @@
-//! Sessions that are over and of which a data server may still take a write.
+//! Fencing: tracks ended sessions of which a data server may still accept a write.
 //!
 //! The service refuses a session from its end on. The data servers learn of it with their next report
-//! (`placement/register.rs`): they are told which sessions live, and say with the report after that that
-//! they obey. Until all of them do, what only that session could write must not be given to anybody else:
-//! bytes of it may still be on their way. One that is silent obeys when it was silent for the whole
-//! lease, since by then it lets nobody in of its own accord (`objstore/src/server/fence.rs`).
+//! (`placement/register.rs`): the reply lists the sessions that are alive, and the report after that confirms that
+//! the server enforces the list. Until all of them do, what only that session could write must not be granted to any
+//! other session: its writes may still be in flight. A server that was silent for the entire lease counts as
+//! enforcing it, since by then it accepts no writes of its own accord (`objstore/src/server/fence.rs`).
 //!
-//! The list is in memory, and its version begins anywhere: after a start of the service all servers
-//! are told anew, and those that ended before it count as one. What a server obeys of another run's list
-//! says nothing, whatever the clock did in between.
+//! The list is in memory, and its version starts anywhere: after a start of the service all servers are notified
+//! again, and the sessions that ended before it count as one. A version from another run of the service is
+//! meaningless, however the clock changed in between.
 
 use slabfs_model::{ServerId, SessionId};
 use slabfs_objstore::server::Alive;
@@ -19,30 +19,29 @@ use std::time::{Duration, Instant};
 use super::Sessions;
 use crate::placement::Servers;
 
-/// What the data servers have yet to be told, or to say that they obey.
+/// The versions of the list that each data server has yet to receive, or to confirm.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    /// Of the list of living sessions; grows with each change.
+    /// Version of the list of live sessions; grows with each change.
     version: u64,
-    /// Its first version in this run of the service, never 0, and when that was.
+    /// The first version in this run of the service, never 0, and its time.
     first: u64,
     began: Instant,
-    /// Sessions of an earlier run of the service that are not among the living are below this, and
-    /// some data server may not know of their ends.
+    /// Sessions of an earlier run that are not alive are below this, and some data server may not know of their ends.
     earlier: Option<SessionId>,
-    /// Those that ended in this run, and the first version of the list that says so.
+    /// Sessions that ended in this run, and the first version of the list without them.
     open: BTreeMap<SessionId, u64>,
-    /// The version each server was told in this run.
-    told: BTreeMap<ServerId, u64>,
-    /// The version each server says that it obeys.
+    /// The version sent to each server in this run.
+    sent: BTreeMap<ServerId, u64>,
+    /// The version that each server confirms to enforce.
     obeys: BTreeMap<ServerId, u64>,
 }
 
 impl Fences {
-    /// At the start of the service; nobody was told anything yet.
+    /// At the start of the service; nothing was sent yet.
     pub(crate) fn new() -> Self {
-        // At random, so that no version of another run lies among those of this one; not at the clock, which
-        // may have been set back. A server that obeys nothing says 0.
+        // Random, so that no version of another run is among those of this one; not from the clock, which may have
+        // been set back. A server that enforces none reports 0.
         let version = (RandomState::new().hash_one(0) >> 1).max(1);
         Self {
             version,
@@ -50,12 +49,12 @@ impl Fences {
             began: Instant::now(),
             earlier: None,
             open: BTreeMap::new(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             obeys: BTreeMap::new(),
         }
     }
 
-    /// All sessions below `next` that do not live have ended in an earlier run.
+    /// All sessions below `next` that are not alive have ended in an earlier run.
     pub(crate) fn begin(&mut self, next: SessionId) {
         self.earlier = Some(next);
     }
@@ -71,12 +70,12 @@ impl Fences {
         self.open.insert(session, self.version);
     }
 
-    /// Whether some data server may still take a write of a session that is over.
+    /// Whether some data server may still accept a write of an ended session.
     pub(crate) fn is_open(&self, session: SessionId) -> bool {
         self.open.contains_key(&session) || self.earlier.is_some_and(|next| session < next)
     }
 
-    /// A server says which version it obeys; gives the list where that is not the newest.
+    /// A server reports which version it enforces; returns the list unless that is the latest.
     pub(crate) fn heard(
         &mut self,
         server: ServerId,
@@ -84,10 +83,10 @@ impl Fences {
         sessions: &Sessions,
         next: SessionId,
     ) -> Option<Alive> {
-        let told = self.told.insert(server, self.version).unwrap_or(0);
-        // What it was told by another run says nothing. Nor does what it has said before: it may have been
-        // started anew since, from a directory that does not know of that.
-        match (self.first..=told).contains(&obeys) {
+        let sent = self.sent.insert(server, self.version).unwrap_or(0);
+        // A version sent by another run is meaningless. So is its earlier confirmation: it may have restarted since,
+        // from a directory that does not know the version.
+        match (self.first..=sent).contains(&obeys) {
             true => self.obeys.insert(server, obeys),
             false => self.obeys.remove(&server),
         };
@@ -98,12 +97,12 @@ impl Fences {
         })
     }
 
-    /// Whether data servers may still take writes of sessions that ended in an earlier run.
+    /// Whether data servers may still accept writes of sessions that ended in an earlier run.
     pub(crate) fn earlier_is_open(&self) -> bool {
         self.earlier.is_some()
     }
 
-    /// The sessions of which, as it turns out, no data server takes a write any more; each is named once.
+    /// Returns the sessions of which no data server accepts writes any more; each is returned once.
     pub(crate) fn close(
         &mut self,
         servers: &Servers,
@@ -117,7 +116,7 @@ impl Fences {
         for (id, server) in &servers.by_id {
             let heard = server.heard.unwrap_or(self.began);
             if now.saturating_duration_since(heard) <= lease {
-                // One that was not told in this run obeys nothing of it.
+                // A server that received no list in this run enforces none of it.
                 least = least.min(self.obeys.get(id).copied().unwrap_or(0));
             }
         }
@@ -160,17 +159,17 @@ mod tests {
         servers
     }
 
-    /// What server `id` obeys when it was told and has told so.
+    /// Sends the list to server `id` and confirms it; returns the version.
     fn obey(fences: &mut Fences, id: u32) -> u64 {
         let (sessions, next) = (Sessions::default(), SessionId(9));
-        let told = fences.heard(ServerId(id), 0, &sessions, next);
-        let version = told.expect("it obeys nothing yet").version;
+        let sent = fences.heard(ServerId(id), 0, &sessions, next);
+        let version = sent.expect("it enforces nothing yet").version;
         assert_eq!(fences.heard(ServerId(id), version, &sessions, next), None);
         version
     }
 
     #[test]
-    fn an_end_counts_when_all_servers_obey_it_or_were_silent_for_long() {
+    fn an_end_is_closed_when_all_servers_enforce_it_or_were_silent_for_long() {
         let now = Instant::now();
         let mut all = servers(&[1, 2], now);
         let mut fences = Fences::new();
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!(fences.close(&all, LEASE, later), [SessionId(5)]);
         assert!(fences.close(&all, LEASE, later).is_empty());
         assert!(!fences.is_open(SessionId(5)));
-        // Of two ends the first one may be known, and the second not.
+        // Of two ends, the first may be known and the second not.
         fences.ended(SessionId(6));
         obey(&mut fences, 1);
         fences.ended(SessionId(7));
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_was_told_by_another_run_says_nothing() {
+    fn a_version_from_another_run_is_ignored() {
         let now = Instant::now();
         let all = servers(&[1], now);
         let mut fences = Fences::new();
@@ -207,9 +206,9 @@ mod tests {
         let next = SessionId(9);
         for other in [0, fences.first - 1, fences.version + 1000] {
             for _ in 0..2 {
-                let told = fences.heard(ServerId(1), other, &sessions, next);
-                assert!(told.is_some(), "{other}");
-                // Sessions come and go, and answers get lost.
+                let sent = fences.heard(ServerId(1), other, &sessions, next);
+                assert!(sent.is_some(), "{other}");
+                // Sessions come and go, and replies get lost.
                 fences.attached();
             }
             fences.close(&all, LEASE, now);
@@ -221,17 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_started_anew_and_has_forgotten_is_told_again() {
+    fn a_restarted_server_that_lost_its_state_is_sent_the_list_again() {
         let now = Instant::now();
         let all = servers(&[1], now);
         let sessions = Sessions::default();
         let next = SessionId(9);
         let mut fences = Fences::new();
         let version = obey(&mut fences, 1);
-        // Its file was never written, is an earlier one of this run, or one of another run.
-        for kept in [0, version - 1, version + 1] {
-            let told = fences.heard(ServerId(1), kept, &sessions, next);
-            assert_eq!(told.map(|told| told.version), Some(version), "{kept}");
+        // Its file was never written, is from earlier in this run, or from another run.
+        for stored in [0, version - 1, version + 1] {
+            let sent = fences.heard(ServerId(1), stored, &sessions, next);
+            assert_eq!(sent.map(|sent| sent.version), Some(version), "{stored}");
             fences.ended(SessionId(5));
             assert!(fences.close(&all, LEASE, now).is_empty());
             obey(&mut fences, 1);

@@ -1,5 +1,5 @@
-//! Chunk ids, leased in advance. An id is given once, ever; of each it is known whether it was
-//! committed, so that the others can be swept when the session dies.
+//! Leases of chunk ids. An id is handed out once, ever; each is recorded as committed or not, so that the others can
+//! be swept when the session dies.
 
 use slabfs_model::{ChunkId, SessionId};
 use std::collections::BTreeMap;
@@ -31,10 +31,10 @@ impl Leases {
         (chunk.0 - first < u64::from(part.count)).then_some((first, part))
     }
 
-    /// The parts as they are once `chunks` are committed.
+    /// The parts after `chunks` are committed.
     ///
     /// # Errors
-    /// When one of them is not leased to the session, or was committed already.
+    /// If one of them is not leased to the session, or was committed already.
     pub(crate) fn using(&self, chunks: &[ChunkId]) -> Result<BTreeMap<u64, LeaseRecord>, MdError> {
         let mut changed: BTreeMap<u64, LeaseRecord> = BTreeMap::new();
         for &chunk in chunks {
@@ -53,7 +53,7 @@ impl Leases {
         Ok(changed)
     }
 
-    /// Puts parts in that [`Leases::using`] gave; those wholly used are forgotten.
+    /// Stores parts returned by [`Leases::using`]; those completely used are dropped.
     pub(crate) fn set(&mut self, changed: BTreeMap<u64, LeaseRecord>) {
         for (first, part) in changed {
             if is_used_up(&part) {
@@ -71,7 +71,7 @@ pub(crate) fn is_used_up(part: &LeaseRecord) -> bool {
     used >= part.count
 }
 
-/// The ids of a part that were not committed.
+/// The ids of a part that are not committed.
 pub(crate) fn unused(first: u64, part: &LeaseRecord) -> impl Iterator<Item = ChunkId> + '_ {
     let bits: Range<u64> = 0..u64::from(part.count);
     bits.filter(|bit| {
@@ -81,7 +81,7 @@ pub(crate) fn unused(first: u64, part: &LeaseRecord) -> impl Iterator<Item = Chu
     .map(move |bit| ChunkId(first + bit))
 }
 
-/// Gives `count` ids to the session.
+/// Leases `count` ids to the session.
 pub(crate) fn lease_chunks(core: &Core, ctx: &Ctx, count: u32) -> Result<Reply, MdError> {
     if count == 0 || count > MAX_LEASE {
         return Err(MdError::Invalid(format!(

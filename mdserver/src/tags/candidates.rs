@@ -1,22 +1,22 @@
-//! The inodes in a range or a join of a plan, one at a time, from any place on.
+//! Iterates over the inodes in a range or a join of a plan, one at a time, from any position.
 
 use slabfs_model::ObjectId;
 
 use super::entry::{Range, ino_of};
 use super::index::Iter;
 use super::live::Live;
-use super::plan::{GATHERED, Join, begin_anew};
+use super::plan::{GATHERED, Join, restart_search};
 use crate::api::{Ino, MdError};
 
-/// Steps of a join between two looks at the clock.
+/// Steps of a join between two checks of the clock.
 const STEPS: usize = 1024;
 
-/// Most windows of an infix that are gathered. A plan has far fewer; what came since it was made, and entries that are in
+/// Most windows of an infix that are gathered. A plan has far fewer; entries added since it was made, and entries in
 /// memory alone, were not counted, and those take more memory than their numbers do here.
 const MOST_GATHERED: u64 = 64 * GATHERED;
 
-/// Inodes that are so close may be neighbours in a posting.
-const NEAR: u64 = 4;
+/// Inodes this close may be adjacent in a posting.
+const CLOSE: u64 = 4;
 
 /// Bytes of the number at the end of an entry.
 const INO: usize = 8;
@@ -25,53 +25,53 @@ const INO: usize = 8;
 pub(super) enum Candidates<'a> {
     /// Entries of one range.
     Range { live: &'a Live, iter: Iter },
-    /// What is in all of these postings.
+    /// The inodes that are in all of these postings.
     Join {
         live: &'a Live,
         postings: Vec<Posting>,
-        /// Nothing below this is wanted any more.
+        /// Candidates below this are not wanted any more.
         at: u64,
     },
-    /// Inodes that were gathered, ascending.
+    /// Gathered inodes, ascending.
     Gathered(std::vec::IntoIter<u64>),
 }
 
-/// A posting: entries that differ in the number only.
+/// A posting: entries that differ only in the inode number.
 pub(super) struct Posting {
-    /// Where it stands; made when it is known where it is to begin.
+    /// Its position; created when the start is known.
     iter: Option<Iter>,
     /// Its end.
     to: Vec<u8>,
-    /// What they have in common, and room for a number.
+    /// The common prefix of the entries, with room for a number.
     key: Vec<u8>,
-    /// The inode at which it stands.
+    /// The inode at its position.
     last: Option<u64>,
-    /// Whether it is worth to look at the next entry before seeking: always in the first, which has the fewest entries,
-    /// so that what is wanted is its next one most of the time; in others while what is sought is close. Objects that have
-    /// a rare tag in common often follow one another, and so do their entries for a common one.
+    /// Whether to read the next entry before seeking. Always in the first posting, which has the fewest entries, so
+    /// that its next one is mostly the wanted one; in the others while the sought inode is close. Objects with a rare
+    /// tag in common often follow one another, and so do their entries for a common one.
     wanted: bool,
-    /// Whether it is the first of the join.
+    /// Whether it is the first posting of the join.
     first: bool,
 }
 
-/// What reading on brings.
+/// The result of a step.
 pub(super) enum Step {
-    /// A candidate. Of a range its entry is in the caller's buffer.
+    /// A candidate. For a range, its entry is in the caller's buffer.
     Candidate(Ino),
-    /// None yet, and none that is less than this.
+    /// No candidate yet, and none below this one.
     Pause(Ino),
-    /// No more.
+    /// No more candidates.
     End,
 }
 
 impl<'a> Candidates<'a> {
-    /// Of the entries of a range that are not less than `from`.
+    /// Candidates of the entries of a range that are not less than `from`.
     pub(super) fn range(live: &'a Live, range: &Range, from: &[u8]) -> Result<Self, MdError> {
         let iter = live.iter(range.from.as_slice().max(from), &range.to)?;
         Ok(Self::Range { live, iter })
     }
 
-    /// Of what is in all postings of a join and not less than `at`.
+    /// Candidates in all postings of a join that are not less than `at`.
     pub(super) fn join(live: &'a Live, join: &Join, ObjectId(at): Ino) -> Result<Self, MdError> {
         if let [windows] = &join.postings[..]
             && windows.windows
@@ -92,7 +92,7 @@ impl<'a> Candidates<'a> {
         Ok(Self::Join { live, postings, at })
     }
 
-    /// The next candidate; the entry of a range goes to `entry`.
+    /// The next candidate; the entry of a range is written to `entry`.
     pub(super) fn next(&mut self, entry: &mut Vec<u8>) -> Result<Step, MdError> {
         match self {
             Self::Range { live, iter } => {
@@ -119,11 +119,11 @@ fn gathered<'a>(live: &'a Live, range: &Range, at: u64) -> Result<Candidates<'a>
     let mut inos = Vec::new();
     while let Some(entry) = iter.next().map_err(|error| live.failed(error))? {
         let ino = ino_of(entry).map(|ino| ino.0);
-        // Places of one text often follow each other.
+        // Positions in one text are often consecutive.
         let ino = ino.filter(|ino| *ino >= at && inos.last() != Some(ino));
         inos.extend(ino);
         if inos.len() as u64 > MOST_GATHERED {
-            return Err(begin_anew());
+            return Err(restart_search());
         }
     }
     inos.sort_unstable();
@@ -131,7 +131,7 @@ fn gathered<'a>(live: &'a Live, range: &Range, at: u64) -> Result<Candidates<'a>
     Ok(Candidates::Gathered(inos.into_iter()))
 }
 
-/// Goes forward until all postings have the same inode.
+/// Advances until all postings are at the same inode.
 fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdError> {
     let mut same = 0;
     for step in 0.. {
@@ -153,7 +153,7 @@ fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdE
 }
 
 impl Posting {
-    /// The first inode that is not below `at`.
+    /// Advances to the first inode that is not below `at`.
     fn from(&mut self, live: &Live, at: u64) -> Result<Option<u64>, MdError> {
         if self.last.is_some_and(|last| last >= at) {
             return Ok(self.last);
@@ -173,7 +173,7 @@ impl Posting {
         }
         let found = self.next(live)?;
         if let (false, Some(before), Some(found)) = (self.first, before, found) {
-            self.wanted = found.saturating_sub(before) <= NEAR;
+            self.wanted = found.saturating_sub(before) <= CLOSE;
         }
         Ok(found)
     }

@@ -1,8 +1,8 @@
-//! Bringing the index of tags up to what the store holds, at start.
+//! Brings the index of tags up to date with the store, at start.
 //!
-//! The journal tells which rows changed since the index was written. Their entries are added; what they
-//! had before is not known any more and stays, so these inodes are *suspects* from then on, which the
-//! index itself notes: what it says of them is verified.
+//! The journal reports which rows changed since the index was written. Their entries are added. Their earlier entries
+//! are not known any more and stay, so these inodes are *suspects* from then on, which the index itself records: its
+//! entries of them are verified.
 
 use slabfs_model::ObjectId;
 use std::collections::HashSet;
@@ -17,10 +17,10 @@ use crate::kv::{KvError, Lsn, MetaKv};
 
 /// Rows read from the store at a time.
 const PAGE: usize = 512;
-/// Entries put into the index at a time.
+/// Entries inserted into the index at a time.
 pub(super) const BATCH: usize = 16 << 10;
 
-/// Why the index on disk could not be brought up.
+/// Why the index on disk could not be brought up to date.
 pub(super) enum Trouble {
     Index(IndexError),
     Store(MdError),
@@ -44,7 +44,7 @@ impl From<KvError> for Trouble {
     }
 }
 
-/// The index in `dir` and its suspects once it is brought up, or why it has to be built anew.
+/// The index in `dir` and its suspects after it is brought up to date, or why it has to be rebuilt.
 pub(super) fn existing(
     dir: &Path,
     options: IndexOptions,
@@ -64,12 +64,12 @@ pub(super) fn existing(
             (index, Ok(suspects))
         }
         None if lsn == Lsn(0) => (index, Err("there was none")),
-        None => (index, Err("the journal does not tell what it missed")),
+        None => (index, Err("the journal does not reach back to its commit")),
     })
 }
 
-/// The entry that says of an inode that the index may have entries of it that should be gone. These are
-/// apart from those of `entry`, which begin with other letters, and go when the index is built anew.
+/// The entry that marks an inode as a suspect: the index may have obsolete entries of it. These entries are distinct
+/// from those of `entry`, which begin with other letters, and disappear when the index is rebuilt.
 fn suspect(ino: Ino) -> Vec<u8> {
     [&[SUSPECT][..], &ino.0.to_be_bytes()].concat()
 }
@@ -85,7 +85,7 @@ fn read_suspects(index: &Index) -> Result<HashSet<Ino>, IndexError> {
     Ok(suspects)
 }
 
-/// Adds the entries of inodes whose rows changed. What they had before stays and is verified away.
+/// Adds the entries of inodes whose rows changed. Their earlier entries stay, and verification filters them out.
 fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Result<(), MdError> {
     let mut batch = Vec::new();
     for key in missed {
@@ -98,9 +98,9 @@ fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Res
             index.apply::<Vec<u8>, Vec<u8>>(&batch, &[])?;
             batch.clear();
             if index.wants_persist() {
-                // It has more than it says, which is allowed.
+                // It has more than its commit requires, which is allowed.
                 index.seal(lsn);
-                // Without room on the disk the rest stays in memory, and the service starts.
+                // If the disk is full the rest stays in memory, and the service starts.
                 if let Err(error) = index.persist() {
                     tracing::warn!(%error, "the index of tags stays in memory for now");
                 }
@@ -115,8 +115,7 @@ fn catch_up(index: &Index, lsn: Lsn, kv: &dyn MetaKv, missed: &[Vec<u8>]) -> Res
     Ok(())
 }
 
-/// Calls `work` for each row of attributes with the entries it makes, and whether it is an inode's
-/// first.
+/// Calls `work` for each row of attributes with the entries made from it, and whether it is the inode's first.
 pub(crate) fn each_row(
     kv: &dyn MetaKv,
     mut work: impl FnMut(bool, Vec<Vec<u8>>) -> Result<(), MdError>,
@@ -137,7 +136,7 @@ pub(crate) fn each_row(
     }
 }
 
-/// The entries that a row makes.
+/// The entries made from a row.
 fn entries_of(key: &[u8], bytes: &[u8]) -> Result<Vec<Vec<u8>>, MdError> {
     let Some((ObjectId(ino), _)) = keys::xattr_of(key) else {
         let key = key.escape_ascii();

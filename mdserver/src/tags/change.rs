@@ -8,7 +8,7 @@ use crate::api::{
 };
 use crate::core::{Core, Ctx};
 
-/// Does all changes in one step, or none.
+/// Makes all changes in one step, or none.
 pub(crate) fn tag(core: &Core, ctx: &Ctx, changes: Vec<TagChange>) -> Result<Reply, MdError> {
     let all = flat(changes)?;
     let mut txn = core.begin(ctx)?;
@@ -26,7 +26,7 @@ pub(crate) fn tag(core: &Core, ctx: &Ctx, changes: Vec<TagChange>) -> Result<Rep
     txn.commit(Reply::Done)
 }
 
-/// Checks the changes and puts them in order: by inode and name, the last word on each.
+/// Checks the changes and sorts them by inode and name; the last change of each name wins.
 fn flat(changes: Vec<TagChange>) -> Result<Vec<(Ino, Change)>, MdError> {
     let names = |change: &TagChange| change.set.len() + change.remove.len();
     let count: usize = changes.iter().map(names).sum();
@@ -53,7 +53,7 @@ fn flat(changes: Vec<TagChange>) -> Result<Vec<(Ino, Change)>, MdError> {
             "at most {MAX_TAG_BYTES} bytes of tags in one request; this one has {bytes}: send several"
         )));
     }
-    // Stable, so that the last of equals is the newest.
+    // Stable, so that the last of equal ones is the latest.
     all.sort_by(|(a, (x, _)), (b, (y, _))| (a, x).cmp(&(b, y)));
     all.dedup_by(|later, earlier| {
         let same = later.0 == earlier.0 && later.1.0 == earlier.1.0;
@@ -65,7 +65,7 @@ fn flat(changes: Vec<TagChange>) -> Result<Vec<(Ino, Change)>, MdError> {
     Ok(all)
 }
 
-/// The tags of an inode behind a name, a page at a time.
+/// The tags of an inode after a name, a page at a time.
 pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, MdError> {
     let page = rows::reread(core, ino, |inode| {
         let mut page = TagsPage::default();

@@ -1,27 +1,27 @@
-//! The entries of the index of tags: byte strings whose order is the order they are looked up in.
+//! The entries of the index of tags: byte strings whose order is the lookup order.
 //!
-//! An entry is a table's letter, the tag's key ended by a zero byte, what the table is about, and the
-//! inode's number in 8 big-endian bytes. Keys are UTF-8 without zero bytes.
+//! An entry is a table's letter, the tag's key with a terminating zero byte, a part that depends on the table, and
+//! the inode's number in 8 big-endian bytes. Keys are UTF-8 without zero bytes.
 //!
 //! | table | between the key and the number | for |
 //! |---|---|---|
-//! | `g` | 8 bytes of a text from any place in it, at its end filled up with zero bytes | infix: a short one is a prefix of a window, a longer one has windows that all must be there |
+//! | `g` | 8 bytes of a text from any position in it, padded with zero bytes at its end | infix: a short one is a prefix of a window; a longer one has several windows, which must all exist |
 //! | `k` | nothing | all that have the key |
-//! | `l` | nothing | texts of too many windows: candidates for every infix |
-//! | `r` | the last 256 bytes of a text, backwards | suffix |
+//! | `l` | nothing | texts with too many windows: candidates for every infix |
+//! | `r` | the last 256 bytes of a text, reversed | suffix |
 //! | `v` | 1 and a number, 2 and a text, 3 and bytes; the first 256 bytes of these | exact, prefix, range |
 //!
-//! A number is [`Num::sort_key`](slabfs_model::Num::sort_key), 10 bytes. Text and bytes are ended by two zero bytes, and a zero byte
-//! within them is followed by 255, so that order and prefixes are those of the value.
+//! A number is [`Num::sort_key`](slabfs_model::Num::sort_key), 10 bytes. Text and bytes are terminated by two zero
+//! bytes, and a zero byte within them is followed by 255, so that order and prefixes are those of the value.
 //!
-//! What is kept true: an object whose tag has a value has an entry in each [`Range`] that is made here
-//! for something that value fulfils. Not the reverse: values are cut, windows do not say where they
-//! stand, and the index may be behind. Every hit is a candidate, to be verified.
+//! Invariant: an object whose tag has a value has an entry in each [`Range`] that is built here for a condition which
+//! that value fulfils. The reverse does not hold: values are cut, windows do not record their position, and the index
+//! may have obsolete entries. Every hit is a candidate, to be verified.
 //!
-//! Windows are as long as that: a shorter one stands in more texts the more there are (three letters in one
-//! of some hundreds), and a search would read them all to find few.
+//! The length of a window is a compromise: a shorter one occurs in more texts the more there are (three letters in
+//! one of some hundreds), and a search would read them all to find few.
 //!
-//! The index itself is not here, nor what a query looks up ([`super::query`]).
+//! The index itself is not here, nor which lookups a query needs ([`super::query`]).
 
 #[cfg(test)]
 mod tests;
@@ -33,43 +33,42 @@ use crate::api::Ino;
 
 /// Bytes of a value that are indexed; candidates that differ only beyond them are verified away.
 pub(super) const CUT: usize = 256;
-/// Bytes of a window; the index knows all texts that have an infix of up to so many.
+/// Bytes of a window; for an infix of at most this length, the index has all texts that contain it.
 pub(super) const WINDOW: usize = 8;
-/// Most windows of one tag, each counted once however often it stands there; one that has more has
-/// none and is a candidate for every infix.
+/// Most windows of one tag, each counted once; a tag with more has none in the index and is a candidate for every
+/// infix.
 const MAX_WINDOWS: usize = 512;
-/// Most windows that are looked up for one infix: more do not make the candidates fewer by much.
+/// Most windows that are looked up for one infix: more hardly reduce the candidates.
 const LOOKED_UP: usize = 8;
 
-/// A part of the index: the entries from `from` on and before `to`.
+/// A part of the index: the entries from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
     /// The first possible entry.
     pub from: Vec<u8>,
-    /// The first entry that is beyond; not less than `from`.
+    /// The first entry beyond it; not less than `from`.
     pub to: Vec<u8>,
-    /// Whether the inode numbers ascend from entry to entry, none twice, so that ranges can be joined
-    /// as they are read.
+    /// Whether the inode numbers ascend strictly from entry to entry, so that ranges can be joined as they are read.
     pub posting: bool,
-    /// Whether these are candidates only because the index cannot tell.
+    /// Whether these are candidates only because the index cannot decide.
     pub unsure: bool,
-    /// Whether these are the windows that begin with a short infix: an inode may have many, in no order.
+    /// Whether these are the windows with a short infix as their prefix: an inode may have many, in no order.
     pub windows: bool,
 }
 
-/// One end of a range of values.
+/// One bound of a range of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End<'a> {
-    /// No end on this side.
+    /// No bound on this side.
     Open,
-    /// Up to this value, which belongs to it.
+    /// Up to and including this value.
     With(&'a Value<'a>),
-    /// Up to this value, which does not belong to it.
+    /// Up to but excluding this value.
     Without(&'a Value<'a>),
 }
 
-/// The entries of an inode that has these tags, in their order. Keys that are not UTF-8 or have a zero
-/// byte cannot be searched for and are left out.
+/// The entries of an inode that has these tags, in order. Keys that are not UTF-8 or have a zero byte cannot be
+/// searched for and are left out.
 pub fn entries<K: AsRef<[u8]>>(ino: Ino, tags: &[(K, Tag)]) -> Vec<Vec<u8>> {
     let mut entries = BTreeSet::new();
     for (key, tag) in tags {
@@ -89,16 +88,16 @@ fn of_tag(key: &[u8], tag: &Tag, add: &mut dyn FnMut(Vec<u8>)) {
     let mut windows = BTreeSet::new();
     add(table(b'k', key));
     for value in tag.values() {
-        add(whole(key, &value));
+        add(value_prefix(key, &value));
         if let Value::Text(text) = &value {
             add(reversed(key, text, true));
             let text = text.as_bytes();
             for at in 0..text.len() {
-                // One more than is allowed is enough to know that there are too many.
+                // One more than allowed suffices to know that there are too many.
                 if windows.len() > MAX_WINDOWS {
                     break;
                 }
-                // Most of a long text that repeats itself it has said before.
+                // A long repetitive text has few distinct windows.
                 windows.insert(window(&text[at..]));
             }
         }
@@ -113,7 +112,7 @@ fn of_tag(key: &[u8], tag: &Tag, add: &mut dyn FnMut(Vec<u8>)) {
     }
 }
 
-/// What a text begins with.
+/// The first bytes of a text, padded.
 fn window(text: &[u8]) -> [u8; WINDOW] {
     let mut window = [0; WINDOW];
     for (to, byte) in window.iter_mut().zip(text) {
@@ -134,8 +133,8 @@ pub fn key_of(entry: &[u8]) -> Option<&str> {
     std::str::from_utf8(key).ok()
 }
 
-/// The entries of table `k` of all keys that begin with `prefix`. Who wants the keys themselves reads
-/// the first entry, takes its [`key_of`], and goes on at the `to` of [`has_key`].
+/// The entries of table `k` of all keys that begin with `prefix`. To enumerate the keys, read the first entry, take
+/// its [`key_of`], and continue at the `to` of [`has_key`].
 pub fn keys(prefix: &str) -> Range {
     let mut from = vec![b'k'];
     from.extend_from_slice(prefix.as_bytes());
@@ -149,7 +148,7 @@ pub fn has_key(key: &str) -> Range {
 
 /// Tags that have this value, or begin with the same 256 bytes.
 pub fn exact(key: &str, value: &Value<'_>) -> Range {
-    below(whole(key.as_bytes(), value), true)
+    below(value_prefix(key.as_bytes(), value), true)
 }
 
 /// Texts that begin with `prefix`.
@@ -165,16 +164,16 @@ pub fn suffix(key: &str, suffix: &str) -> Range {
     below(reversed(key.as_bytes(), suffix, false), false)
 }
 
-/// Texts that may contain `infix` are in **all** of these, or in [`unseen`]. Nothing if it is empty.
+/// Texts that may contain `infix` are in **all** of these, or in [`unseen`]. None if it is empty.
 pub fn infix(key: &str, infix: &str) -> Vec<Range> {
     let within = |part: &[u8]| {
         let mut from = table(b'g', key.as_bytes());
         from.extend_from_slice(part);
-        // A whole window with all inodes, or all windows that begin so.
-        let whole = part.len() == WINDOW;
+        // A full window with all its inodes, or all windows with this prefix.
+        let full = part.len() == WINDOW;
         Range {
-            windows: !whole,
-            ..below(from, whole)
+            windows: !full,
+            ..below(from, full)
         }
     };
     match infix.as_bytes() {
@@ -182,14 +181,14 @@ pub fn infix(key: &str, infix: &str) -> Vec<Range> {
         short if short.len() < WINDOW => vec![within(short)],
         long => {
             let windows: BTreeSet<_> = long.windows(WINDOW).collect();
-            // Spread over them, as neighbours have much in common.
+            // Spread out, as adjacent ones have much in common.
             let step = windows.len().div_ceil(LOOKED_UP);
             windows.into_iter().step_by(step).map(within).collect()
         }
     }
 }
 
-/// Texts that have too many windows for the index to tell: candidates for every infix.
+/// Texts with too many windows for the index: candidates for every infix.
 pub fn unseen(key: &str) -> Range {
     Range {
         unsure: true,
@@ -197,7 +196,7 @@ pub fn unseen(key: &str) -> Range {
     }
 }
 
-/// Values between two ends. Ends of different types have nothing between them, and two open ends are
+/// Values between two bounds. Between bounds of different types there is nothing, and two open bounds give
 /// [`has_key`].
 pub fn between(key: &str, low: End<'_>, high: End<'_>) -> Range {
     let (End::With(value) | End::Without(value)) = (match low {
@@ -210,14 +209,14 @@ pub fn between(key: &str, low: End<'_>, high: End<'_>) -> Range {
     let bytes = key.as_bytes();
     let from = match low {
         End::Open => of_type(bytes, kind),
-        End::With(value) => whole(bytes, value),
-        End::Without(value) if is_cut(value) => whole(bytes, value),
-        End::Without(value) => after(whole(bytes, value)),
+        End::With(value) => value_prefix(bytes, value),
+        End::Without(value) if is_cut(value) => value_prefix(bytes, value),
+        End::Without(value) => after(value_prefix(bytes, value)),
     };
     let to = match high {
         End::Open => of_type(bytes, kind + 1),
-        End::Without(value) if !is_cut(value) => whole(bytes, value),
-        End::With(value) | End::Without(value) => after(whole(bytes, value)),
+        End::Without(value) if !is_cut(value) => value_prefix(bytes, value),
+        End::With(value) | End::Without(value) => after(value_prefix(bytes, value)),
     };
     let mixed = match (low, high) {
         (End::With(a) | End::Without(a), End::With(b) | End::Without(b)) => {
@@ -251,8 +250,7 @@ fn type_of(value: &Value<'_>) -> u8 {
     }
 }
 
-/// Whether entries of other values may look like those of this one: of what was cut, and of what ends
-/// where others are cut.
+/// Whether other values may have the same entry: values that were cut, and values that end where others are cut.
 fn is_cut(value: &Value<'_>) -> bool {
     match value {
         Value::Number(_) => false,
@@ -269,15 +267,15 @@ fn table(letter: u8, key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where the values of a type begin.
+/// The start of the values of a type.
 fn of_type(key: &[u8], kind: u8) -> Vec<u8> {
     let mut bytes = table(b'v', key);
     bytes.push(kind);
     bytes
 }
 
-/// What all entries of table `v` with this value begin with.
-fn whole(key: &[u8], value: &Value<'_>) -> Vec<u8> {
+/// The common prefix of all entries of table `v` with this value.
+fn value_prefix(key: &[u8], value: &Value<'_>) -> Vec<u8> {
     let mut bytes = of_type(key, type_of(value));
     match value {
         Value::Number(number) => bytes.extend_from_slice(&number.sort_key()),
@@ -287,11 +285,11 @@ fn whole(key: &[u8], value: &Value<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What entries of table `r` begin with, of texts that end with, or wholly are, this one.
-fn reversed(key: &[u8], text: &str, whole: bool) -> Vec<u8> {
+/// The common prefix of the entries of table `r` of texts that end with this one, or equal it if `complete`.
+fn reversed(key: &[u8], text: &str, complete: bool) -> Vec<u8> {
     let mut bytes = table(b'r', key);
     let backwards = text.as_bytes().iter().rev().take(CUT);
-    match whole {
+    match complete {
         true => escape_and_end(backwards, &mut bytes),
         false => escape(backwards, &mut bytes),
     }
@@ -328,7 +326,7 @@ fn below(from: Vec<u8>, posting: bool) -> Range {
     }
 }
 
-/// The first byte string behind all that begin with this one, which has a byte below 255.
+/// The first byte string after all that begin with this one, which has a byte below 255.
 fn after(mut bytes: Vec<u8>) -> Vec<u8> {
     while bytes.pop_if(|last| *last == 0xff).is_some() {}
     if let Some(last) = bytes.last_mut() {

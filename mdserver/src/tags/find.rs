@@ -1,13 +1,14 @@
 //! The search: from a query to a page of hits.
 //!
-//! The index gives candidates, each is read from the store and asked whether it matches and whether
-//! the caller could have listed it; the index's word alone is good only where he may read the tags. No lock is held meanwhile but for a look at a directory. A page
-//! ends when it is full or when it took [`SLICE`], with a cursor that says where to go on; so no
-//! request takes long, whatever is asked, and nothing is kept here between two pages.
+//! The index returns candidates. Each is read from the store and checked: whether it matches the query, and whether
+//! the caller could have listed it. The index alone is trusted only if the caller may read the tags. No lock is held
+//! meanwhile except for a lookup of a directory. A page ends when it is full or when it took [`SLICE`], with a cursor
+//! that names the position to continue from; so no request takes long, whatever the query, and no state is stored
+//! here between two pages.
 //!
-//! The cursor has what was decided when the search was planned, and the place; each page plans anew.
-//! An inode may stand at several places of a plan: within a page it is told once, and in later pages
-//! only if none before had it (`seen`).
+//! The cursor contains the decisions made when the search was planned, and the position; each page plans again. An
+//! inode may occur at several positions of a plan: within a page it is returned once, and in later pages only if no
+//! earlier page returned it (`seen`).
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ObjectId, Tag};
@@ -18,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::candidates::{Candidates, Step};
 use super::paths::Paths;
-use super::plan::{Choices, Join, Plan, Reads, begin_anew, plan};
+use super::plan::{Choices, Join, Plan, Reads, plan, restart_search};
 use super::query::{Builtin, Query, Subject};
 use super::seen::Seen;
 use super::subject::{Candidate, is_object};
@@ -29,28 +30,28 @@ use crate::records::{InodeHead, decode_head};
 
 /// How long one page may take.
 const SLICE: Duration = Duration::from_millis(150);
-/// Bytes of paths and tags after which a page is full. With a last hit of [`MAX_HIT_TAGS`] it fits an answer
-/// of a mount, which has 8 MiB, even if all of it are control characters, which JSON writes in six.
+/// Bytes of paths and tags after which a page is full. With a last hit of [`MAX_HIT_TAGS`] it fits a reply of a
+/// mount, which has 8 MiB, even if all of it are control characters, each of which takes six bytes in JSON.
 const PAGE_BYTES: usize = 1 << 20;
 /// Inodes read from the store at a time when the index does not help.
 const SCANNED: usize = 256;
 
-/// Longest cursor that is looked at: one of ten thousand comparisons has less.
+/// Longest cursor that is accepted: that of a query of ten thousand comparisons is shorter.
 const MAX_CURSOR: usize = 1 << 20;
 
-/// Where a search goes on.
+/// The position from which a search continues.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Cursor {
-    /// Of the text of the query.
+    /// Hash of the query's text.
     digest: u64,
     choices: Choices,
     at: At,
 }
 
-/// A place in a plan: the first that was not looked at.
+/// A position in a plan: the first that was not examined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum At {
-    /// Of a scan.
+    /// In a scan.
     Inode(Ino),
     /// In the ranges.
     Entry(Vec<u8>),
@@ -89,13 +90,13 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
     let digest = xxh3_64(find.query.as_bytes());
     let before = match &find.after {
         Some(after) if after.len() <= MAX_CURSOR => {
-            let cursor: Cursor = postcard::from_bytes(after).map_err(|_| begin_anew())?;
+            let cursor: Cursor = postcard::from_bytes(after).map_err(|_| restart_search())?;
             if cursor.digest != digest {
-                return Err(begin_anew());
+                return Err(restart_search());
             }
             Some(cursor)
         }
-        Some(_) => return Err(begin_anew()),
+        Some(_) => return Err(restart_search()),
         None => None,
     };
     let (plan, choices) = plan(
@@ -117,31 +118,31 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
     Ok(Reply::Found(search.found))
 }
 
-/// Whether there is a user of this name; if that cannot be found out, there may be.
+/// Whether a user of this name exists; true if that cannot be determined.
 fn is_user(name: &str) -> bool {
     !matches!(nix::unistd::User::from_name(name), Ok(None))
 }
 
-/// A page under way.
+/// A page being filled.
 struct Search<'a> {
     core: &'a Core,
     query: &'a Query,
     find: &'a Find,
-    /// The query speaks of kinds: not only objects are found.
+    /// The query names kinds: it finds not only objects.
     kinds: bool,
-    /// All that the index has for the query are hits.
+    /// Everything that the index returns for the query is a hit.
     precise: bool,
     paths: RefCell<Paths<'a>>,
     until: Instant,
     now: Time,
-    /// What was looked at for this page: an inode may stand at many places.
+    /// Inodes examined for this page: an inode may occur at many positions.
     seen: HashSet<Ino>,
     found: Found,
     bytes: usize,
 }
 
 impl Search<'_> {
-    /// Looks at one inode.
+    /// Examines one inode.
     fn only(mut self, ino: Ino) -> Result<Found, MdError> {
         if self.mine(ino)
             && let Some(inode) = Candidate::read(self.core, ino)?
@@ -151,13 +152,13 @@ impl Search<'_> {
         Ok(self.found)
     }
 
-    /// Reads a page; where the next one begins, if this was not the last.
+    /// Fills a page; returns the start of the next one, unless this was the last.
     fn run(&mut self, plan: &Plan, at: Option<&At>) -> Result<Option<At>, MdError> {
         match (plan, at) {
             (Plan::Scan, None) => self.scan(ObjectId(0)),
             (Plan::Scan, Some(At::Inode(ino))) => self.scan(*ino),
             (Plan::Reads(reads), None | Some(At::Entry(_) | At::Join(..))) => {
-                self.precise = reads.whole && self.query.is_precise();
+                self.precise = reads.exact && self.query.is_precise();
                 let seen = at.map(|at| Seen::before(reads, at));
                 let next = match at {
                     Some(At::Join(..)) => None,
@@ -169,7 +170,7 @@ impl Search<'_> {
                     None => self.joins(&reads.joins, at, seen.as_ref()),
                 }
             }
-            _ => Err(begin_anew()),
+            _ => Err(restart_search()),
         }
     }
 
@@ -178,7 +179,7 @@ impl Search<'_> {
         self.found.hits.len() >= limit || self.bytes >= PAGE_BYTES || Instant::now() >= self.until
     }
 
-    /// Reads the ranges from an entry on; the entry to go on at, if the page ended.
+    /// Reads the ranges from an entry on; returns the entry to continue at if the page ended.
     fn ranges(
         &mut self,
         reads: &Reads,
@@ -195,7 +196,7 @@ impl Search<'_> {
                     return Ok(Some(stored::after(&entry)));
                 }
             }
-            // Many ranges may have nothing.
+            // Many ranges may be empty.
             let more = index + 1 < reads.ranges.len() || !reads.joins.is_empty();
             if more && self.full() {
                 return Ok(Some(range.to.clone()));
@@ -204,7 +205,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Reads the joins; where to go on, if the page ended.
+    /// Reads the joins; returns the position to continue at if the page ended.
     fn joins(
         &mut self,
         joins: &[Join],
@@ -245,7 +246,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Looks at what the index has, at `entry` if it is in a range; `sure`: it has it for what was asked.
+    /// Examines a candidate of the index, with `entry` if it is in a range; `sure`: the index has it because it fits
+    /// the query.
     fn look_at(
         &mut self,
         ino: Ino,
@@ -264,7 +266,7 @@ impl Search<'_> {
         })
     }
 
-    /// Reads all inodes from one on; where to go on, if the page ended.
+    /// Reads all inodes from one on; returns the position to continue at if the page ended.
     fn scan(&mut self, from: Ino) -> Result<Option<At>, MdError> {
         let (_, to) = stored::inodes();
         let mut from = stored::inode(from);
@@ -294,12 +296,12 @@ impl Search<'_> {
         })
     }
 
-    /// Whether what the index says of an inode needs no verification.
+    /// Whether the index's entries of an inode need no verification.
     fn trusts(&self, ino: Ino) -> bool {
         self.precise && self.core.tags.is_exact(ino)
     }
 
-    /// Takes a candidate in if it is a hit (which `trusted` says of it already) and was not told before.
+    /// Adds a candidate if it is a hit (if `trusted`, it is known to be) and was not returned before.
     fn consider(
         &mut self,
         (inode, bytes): (InodeHead, Vec<u8>),

@@ -1,14 +1,14 @@
-//! The index of tags in a running service: what keeps it complete.
+//! The index of tags in a running service, and what keeps it complete.
 //!
-//! The index is derived: the rows of attributes are the truth. An entry may be left in it of a tag that
-//! is gone (every hit is verified), but **no tag is without its entries**. Therefore a transaction puts
-//! new entries in before its batch goes to the store, and takes old ones out after; so at any moment
-//! the index is complete up to the last commit. What it has beyond that is of inodes that it missed
-//! changes of, and these are known; so of all others its word is good without verification.
+//! The index is derived: the rows of attributes are authoritative. It may have an obsolete entry of a removed tag
+//! (every hit is verified), but **no tag lacks its entries**. Therefore a transaction inserts new entries before its
+//! batch is written to the store, and removes old ones after that, so that the index is complete up to the last
+//! commit at any moment. Further entries belong to inodes of which the index missed changes, and these inodes are
+//! known; for all others its entries are valid without verification.
 //!
-//! On disk it is complete up to the commit it names. That is brought up at least before each
-//! checkpoint, as the journal behind the checkpoint is what tells at start which rows the index has
-//! missed. Is it damaged, gone, or too old, it is built anew from the rows.
+//! On disk it is complete up to the commit that it names. It is written at least before each checkpoint, since the
+//! journal after the checkpoint shows at start which rows the index has missed. If it is damaged, missing, or too
+//! old, it is rebuilt from the rows.
 
 use parking_lot::RwLock;
 use slabfs_model::Tag;
@@ -26,8 +26,8 @@ use crate::api::{Ino, MdError};
 use crate::keys;
 use crate::kv::{KvError, Lsn, MetaKv};
 
-/// What is indexed and how entries are made: to be changed with [`super::entry`]. v2: all trigrams of
-/// texts that repeat themselves. v3: infinities are numbers. v4: windows of eight bytes, not of three.
+/// Identifies what is indexed and how entries are made: to be changed with [`super::entry`]. v2: all trigrams of
+/// repetitive texts. v3: infinities are numbers. v4: windows of eight bytes, not of three.
 const ENTRIES: [u8; 16] = *b"slabfs tags v4\0\0";
 /// How long one round of upkeep merges.
 const UPKEEP: Duration = Duration::from_secs(1);
@@ -35,25 +35,25 @@ const UPKEEP: Duration = Duration::from_secs(1);
 /// The index, and how far it can be trusted.
 pub(crate) struct Live {
     index: Index,
-    /// Where it lies; `None` if it is kept nowhere.
+    /// Its directory; `None` if it is not stored.
     dir: Option<PathBuf>,
-    /// It is damaged and has to be built anew before anybody asks it.
+    /// It is damaged and has to be rebuilt before any search.
     broken: AtomicBool,
-    /// Inodes of which it may have entries that are gone: it had missed changes of them.
+    /// Inodes of which it may have obsolete entries, because it missed changes of them.
     suspects: HashSet<Ino>,
-    /// Entries that should be gone may be left of any inode.
+    /// Any inode may have obsolete entries.
     loose: AtomicBool,
-    /// What a checkpoint needs is not on disk yet.
+    /// The part that a checkpoint needs is not on disk yet.
     behind: AtomicBool,
-    /// It was brought to disk for the last time.
+    /// It was written to disk for the last time.
     closed: AtomicBool,
-    /// Held shared by who changes tags, alone while the index is sealed: so what is sealed is what
-    /// commits have done that have returned.
+    /// Held shared by changes of tags, and exclusively while the index is sealed: so exactly the changes of completed
+    /// commits are sealed.
     gate: RwLock<()>,
 }
 
-/// How long sealing waits for those who change tags. One of them may be waiting for the very
-/// checkpoint that the index is sealed for.
+/// How long sealing waits for changes of tags. One of them may be waiting for the very checkpoint that the index is
+/// sealed for.
 const GATE: Duration = Duration::from_millis(50);
 
 impl From<IndexError> for MdError {
@@ -62,7 +62,7 @@ impl From<IndexError> for MdError {
     }
 }
 
-/// Entries that a transaction adds and takes out.
+/// Entries that a transaction adds and removes.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     adds: Vec<Vec<u8>>,
@@ -70,7 +70,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Notes what changing attributes of an inode means.
+    /// Adds the entries for changed attributes of an inode.
     pub(crate) fn note(&mut self, ino: Ino, changed: &Changed) {
         let side = |of: fn(&ChangedOne) -> Option<&Tag>| {
             let tags = changed.iter().filter_map(|change| {
@@ -85,18 +85,18 @@ impl Entries {
         difference(&after, &before, &mut self.adds);
     }
 
-    /// Notes that a tag goes with its inode.
+    /// Removes the entries of a tag whose inode is deleted.
     pub(crate) fn gone(&mut self, ino: Ino, name: &str, tag: Tag) {
         self.removes.extend(entries(ino, &[(name, tag)]));
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.adds.is_empty() && self.removes.is_empty()
     }
 }
 
-/// What of `these` is not in `those`, both ascending.
+/// The members of `these` that are not in `those`, both ascending.
 fn difference(these: &[Vec<u8>], those: &[Vec<u8>], into: &mut Vec<Vec<u8>>) {
     let mut those = those.iter().peekable();
     for entry in these {
@@ -108,9 +108,8 @@ fn difference(these: &[Vec<u8>], those: &[Vec<u8>], into: &mut Vec<Vec<u8>>) {
 }
 
 impl Live {
-    /// Opens the index in `dir` and brings it up to what the store holds, which ends with commit
-    /// `last`; `lossy` when the store lost commits, so that the index may know others than the store.
-    /// It keeps up to `cache` bytes of what it read.
+    /// Opens the index in `dir` and brings it up to date with the store, whose last commit is `last`; `lossy` if the
+    /// store lost commits, so that the index may contain commits that the store does not. Caches up to `cache` bytes.
     pub(crate) fn open(
         dir: &Path,
         kv: &dyn MetaKv,
@@ -145,14 +144,14 @@ impl Live {
         Ok(live)
     }
 
-    /// An index that is kept nowhere, brought up from the store.
+    /// An index that is not stored, built from the store.
     pub(crate) fn in_memory(kv: &dyn MetaKv) -> Result<Self, MdError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let name = format!("slabfs-tags-{process}-{number}");
         let dir = std::env::temp_dir().join(name);
         let index = Index::reset(&dir, options(kv, 128 << 20))?;
-        // Nothing will be written to it.
+        // The index writes nothing to it.
         if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::debug!(dir = %dir.display(), %error, "an empty directory is left");
         }
@@ -178,7 +177,7 @@ impl Live {
         })
     }
 
-    /// Builds it anew from the rows; complete up to `lsn`, and what is applied meanwhile stays.
+    /// Rebuilds it from the rows; complete up to `lsn`. Changes that are applied meanwhile stay.
     fn build(&self, kv: &dyn MetaKv, lsn: Lsn, why: &str) -> Result<(), MdError> {
         let began = Instant::now();
         let mut inodes = 0u64;
@@ -195,15 +194,14 @@ impl Live {
         if inodes > 0 {
             let seconds = began.elapsed().as_secs_f32();
             tracing::warn!(
-                "the index of tags was built anew ({why}): {inodes} objects and containers in \
+                "the index of tags was rebuilt ({why}): {inodes} objects and containers in \
                  {seconds:.1} s"
             );
         }
         Ok(())
     }
 
-    /// Does `commit` and what it means for the index around it: before it what is added, after it what
-    /// is gone.
+    /// Calls `commit`, and changes the index around it: additions before it, removals after it.
     pub(crate) fn around(
         &self,
         kv: &dyn MetaKv,
@@ -214,7 +212,7 @@ impl Live {
             return Ok(commit()?);
         }
         self.keep_up(kv);
-        // A commit that waited with the gate would keep from it who makes room.
+        // A commit that waits while it holds the gate would block the thread that makes room.
         kv.wait_for_room()?;
         let _gate = self.gate.read();
         self.before(entries)?;
@@ -227,8 +225,8 @@ impl Live {
         Ok(done?)
     }
 
-    /// Writes what is in memory when the background thread has fallen behind, so that memory is bounded
-    /// however busy the machine is. What cannot be written now can later.
+    /// Writes the changes in memory if the background thread has fallen behind, so that memory is bounded however
+    /// busy the machine is. A failed write can be repeated later.
     fn keep_up(&self, kv: &dyn MetaKv) {
         if self.dir.is_none() || !self.index.needs_persist() {
             return;
@@ -242,7 +240,7 @@ impl Live {
         }
     }
 
-    /// Whether the index has no entry of an inode that should be gone, so that what it says is true.
+    /// Whether the index has no obsolete entry of an inode.
     pub(crate) fn is_exact(&self, ino: Ino) -> bool {
         !self.loose.load(Ordering::Acquire) && !self.suspects.contains(&ino)
     }
@@ -260,7 +258,7 @@ impl Live {
         }
         if let Err(error) = self.index.apply::<Vec<u8>, _>(&[], removes) {
             self.loose.store(true, Ordering::Release);
-            tracing::debug!(%error, "entries of tags that are gone stay");
+            tracing::debug!(%error, "entries of removed tags stay in the index");
         }
     }
 
@@ -281,13 +279,13 @@ impl Live {
         Ok(first.is_some())
     }
 
-    /// Takes note of an error of the index.
+    /// Processes an error of the index.
     pub(crate) fn failed(&self, error: IndexError) -> MdError {
         if !error.needs_rebuild() {
             return error.into();
         }
         if !self.broken.swap(true, Ordering::AcqRel) {
-            tracing::error!("{error}; searches fail until it is built anew");
+            tracing::error!("{error}; searches fail until it is rebuilt");
         }
         broken()
     }
@@ -297,12 +295,12 @@ impl Live {
         self.index.estimate(from, Some(to))
     }
 
-    /// Whether so much is in memory that it should be written soon.
+    /// Whether there are so many changes in memory that they should be written soon.
     pub(crate) fn wants_persist(&self) -> bool {
         self.dir.is_some() && (self.index.wants_persist() || self.behind.load(Ordering::Acquire))
     }
 
-    /// Brings the index to disk, complete up to `lsn` at least, which is in the store.
+    /// Writes the index to disk, complete up to at least `lsn`, which is in the store.
     pub(crate) fn persist(&self, kv: &dyn MetaKv, lsn: Lsn) -> Result<(), MdError> {
         if self.dir.is_none()
             || self.broken.load(Ordering::Acquire)
@@ -316,14 +314,14 @@ impl Live {
         };
         self.index.seal(lsn);
         drop(gate);
-        // Of commits behind `lsn` something may be sealed too. They have to survive as it does.
+        // Changes of commits after `lsn` may be sealed too. These commits have to be as durable as the index.
         kv.sync()?;
         self.index.persist().map_err(|error| self.failed(error))?;
         self.behind.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// What the background thread does: builds a broken index anew, writes, merges.
+    /// Work of the background thread: rebuilds a damaged index, writes, merges.
     pub(crate) fn upkeep(&self, kv: &dyn MetaKv) -> Result<(), MdError> {
         if self.dir.is_none() {
             return Ok(());
@@ -332,13 +330,13 @@ impl Live {
             let lsn = kv.sync()?;
             self.build(kv, lsn, "it was damaged")?;
         }
-        // The same thread has other things to do: what is left of a long merge waits for the next round.
+        // The thread has other work: the rest of a long merge waits for the next round.
         let began = Instant::now();
         loop {
             if self.wants_persist() {
                 let lsn = kv.sync()?;
                 match self.persist(kv, lsn) {
-                    // Those who change tags wait for something: soon again.
+                    // Changes of tags are blocked on something: retry soon.
                     Err(MdError::Busy) => return Ok(()),
                     other => other?,
                 }
@@ -350,20 +348,20 @@ impl Live {
         }
     }
 
-    /// At the end: everything to disk.
+    /// At the end: writes everything to disk.
     pub(crate) fn close(&self, kv: &dyn MetaKv) -> Result<(), MdError> {
         if self.dir.is_none() {
             return Ok(());
         }
         let lsn = kv.sync()?;
         self.persist(kv, lsn)?;
-        // The store may write one more checkpoint while it closes: all of that is here.
+        // The store may write one more checkpoint while it closes: the index already has all of that.
         self.closed.store(true, Ordering::Release);
         Ok(())
     }
 }
 
-/// An index belongs to one store: beside another's rows it would tell what is not there.
+/// An index belongs to one store: with another store's rows it would return wrong results.
 fn options(kv: &dyn MetaKv, cache: u64) -> IndexOptions {
     let named = [ENTRIES, kv.identity()].concat();
     IndexOptions {
@@ -374,5 +372,5 @@ fn options(kv: &dyn MetaKv, cache: u64) -> IndexOptions {
 }
 
 fn broken() -> MdError {
-    MdError::Io("the index of tags is damaged and being built anew; try again later".to_owned())
+    MdError::Io("the index of tags is damaged and being rebuilt; try again later".to_owned())
 }

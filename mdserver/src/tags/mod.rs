@@ -1,14 +1,13 @@
-//! Tags: what people say about objects and containers, and the search for it.
+//! Tags of objects and containers, and the search for them.
 //!
-//! A tag is an extended attribute `user.NAME` (but not `user.slabfs.*`), with a type. `rows` keeps
-//! all extended attributes, `change` answers what sets and reads tags.
+//! A tag is an extended attribute `user.NAME` (but not `user.slabfs.*`), with a type. `rows` stores all extended
+//! attributes, `change` has the operations that set and read tags.
 //!
-//! A search (`find`) reads what `plan` says from the index (`candidates`), asks each inode (`subject`) and
-//! tells its path (`paths`), once
-//! (`seen`). `live` is the index in the service.
+//! A search (`find`) reads the parts of the index that `plan` selects (`candidates`), checks each inode (`subject`)
+//! and returns its path (`paths`), once (`seen`). `live` is the index in the service.
 //!
-//! [`entry`] says what of an inode's tags is in the index, and where in it to look for something;
-//! [`index`] is the ordered set of bytes that holds that; [`query`] is the language of searches.
+//! [`entry`] defines which entries an inode's tags have in the index, and where to look something up; [`index`] is
+//! the ordered set of byte strings that stores them; [`query`] is the language of searches.
 
 pub mod entry;
 pub mod index;

@@ -1,8 +1,8 @@
-//! From inodes to paths, and whether somebody could have listed them, and read them.
+//! Builds paths of inodes, and checks whether the caller could have listed and read them.
 //!
-//! A user finds what he could come across: every directory on the way can be searched, and the one
-//! that has the name can be read. Directories are looked up once a page of hits. Of what he finds he
-//! sees the tags if he may read it, as with `getxattr`.
+//! A user finds what could be listed with that user's permissions: every directory on the way is searchable, and the
+//! one that has the name is readable. Directories are looked up once per page of hits. The tags of a hit are returned
+//! if the user may read it, as with `getxattr`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::api::{Attr, Caller, Ino, MdError, ROOT};
 use crate::core::Core;
 use crate::records::{Body, Inode, InodeHead, Named};
 
-/// Deepest nesting that is followed: deeper is damage, or a directory that moved meanwhile.
+/// Deepest nesting that is followed: a deeper one is damage, or a directory that moved meanwhile.
 const MAX_DEPTH: usize = 1 << 12;
 
 /// A directory on the way to a hit.
@@ -19,15 +19,15 @@ const MAX_DEPTH: usize = 1 << 12;
 pub(super) struct Place {
     /// Its path, without a slash at the end.
     path: Vec<u8>,
-    /// Whether everything on the way can be searched, it too.
+    /// Whether it and everything on the way is searchable.
     search: bool,
     /// Whether its entries can be listed.
     list: bool,
-    /// It is the container that is searched, or below.
+    /// It is the container that is searched, or below it.
     under: bool,
 }
 
-/// The directories that were looked up.
+/// The directories looked up so far.
 pub(super) struct Paths<'a> {
     core: &'a Core,
     who: Option<&'a Caller>,
@@ -39,7 +39,7 @@ const READ: u32 = 4;
 const SEARCH: u32 = 1;
 
 impl<'a> Paths<'a> {
-    /// For somebody who searches below a container.
+    /// For a search by `who`, below the container `under`.
     pub(super) fn new(core: &'a Core, who: Option<&'a Caller>, under: Option<Ino>) -> Self {
         Self {
             core,
@@ -49,7 +49,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Whether the caller sees the tags of what he can list.
+    /// Whether the caller sees the tags of an inode that it can list.
     pub(super) fn may_read(&self, attr: &Attr) -> bool {
         self.may(attr, READ)
     }
@@ -59,8 +59,8 @@ impl<'a> Paths<'a> {
             .is_none_or(|who| who.may(attr.uid, attr.gid, attr.mode, want))
     }
 
-    /// A path of an inode that the caller could list, below the container that is searched, and where
-    /// its name begins in it.
+    /// A path of an inode that the caller could list, below the container that is searched, and where its name begins
+    /// in it.
     pub(super) fn of(&mut self, inode: &InodeHead) -> Result<Option<(Vec<u8>, usize)>, MdError> {
         if inode.attr.ino == ROOT {
             let all = self.under.is_none_or(|under| under == ROOT);
@@ -77,7 +77,7 @@ impl<'a> Paths<'a> {
         Ok(None)
     }
 
-    /// A directory with its path; nothing if it is gone.
+    /// A directory with its path; `None` if it is gone.
     fn directory(&mut self, ino: Ino) -> Result<Option<Arc<Place>>, MdError> {
         // Up to one that is known, and down again.
         let mut way = Vec::new();
@@ -108,7 +108,7 @@ impl<'a> Paths<'a> {
         Ok(above)
     }
 
-    /// A directory; nothing if it is gone.
+    /// A directory; `None` if it is gone.
     fn look(&self, ino: Ino) -> Result<Option<Arc<Inode>>, MdError> {
         match self.core.inode(ino) {
             Ok(inode) => {
@@ -146,7 +146,7 @@ impl<'a> Paths<'a> {
     }
 }
 
-/// A path with one more name, and where that begins.
+/// A path extended by a name, and where that begins.
 fn joined(path: &[u8], name: &[u8]) -> (Vec<u8>, usize) {
     let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
     joined.extend_from_slice(path);

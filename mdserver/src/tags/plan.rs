@@ -1,22 +1,20 @@
-//! From what a query can look up to what is looked up.
+//! Plans a search: selects from all possible lookups of a query those that are made.
 //!
-//! A plan is ranges of the index, one after the other, and behind them *joins*: several postings that
-//! are read together. Which members of an `and` are read is decided by how many entries they have
-//! about: the rest is left to the verification of each hit. So a common tag beside a rare one costs what
-//! the rare one costs. An `and` of postings only is read together whole: a seek a candidate is less than
-//! reading its tags.
+//! A plan consists of ranges of the index, one after the other, and after them *joins*: several postings that are
+//! read together. The estimated number of entries decides which members of an `and` are read; the others are left to
+//! the verification of each hit. So a common tag together with a rare one costs what the rare one costs. An `and` of
+//! postings only is read together completely: a seek per candidate is cheaper than reading its tags.
 //!
-//! An inode may have many windows that begin with a short infix, and others when its text is changed. Where they are
-//! not too many a page gathers the inodes of all of them, and reads these in their order like a posting: so each
-//! is looked at once, and one that has the infix all the while is found whatever else of its text is changed
-//! between two pages. Where they are too many all that have the key are asked; or, where these are far more,
-//! the windows are read as they come.
+//! An inode may have many windows that begin with a short infix, and different ones after its text changes. Unless
+//! there are too many, a page gathers the inodes of all of them, and reads these in order like a posting: so each is
+//! examined once, and one that has the infix all the time is found whatever else of its text changes between two
+//! pages. If there are too many, all inodes that have the key are examined; or, if these are far more, the windows
+//! are read in their order.
 //!
-//! Ranges are in the order of the index and do not overlap, joins are in the order of their numbers,
-//! which are made of what they read. So a place in a plan is an entry or a join's number, whatever else
-//! the plan has, and each page of a search plans anew: what its cursor carries are the [`Choices`],
-//! a few bytes for most queries. Plans of equal choices differ only by keys of tags that came or went
-//! since.
+//! Ranges are in the order of the index and do not overlap; joins are in the order of their numbers, which are
+//! derived from what they read. So a position in a plan is an entry or a join's number, whatever else the plan has,
+//! and each page of a search plans again. Its cursor carries the [`Choices`], a few bytes for most queries. Plans
+//! with equal choices differ only by keys of tags that were added or removed since.
 
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -31,21 +29,21 @@ use crate::api::MdError;
 const TOGETHER: usize = 4;
 /// Fewer candidates than this are verified rather than narrowed down.
 const FEW: u64 = 64;
-/// Keys that a pattern of keys is looked up for one by one.
+/// Most keys that a key pattern is expanded to.
 const MAX_KEYS: usize = 64;
-/// Keys that all patterns of a query are looked up for one by one.
+/// Most keys that all patterns of a query are expanded to.
 const ALL_KEYS: usize = 4096;
-/// Keys read from the index for those patterns of a query that have a beginning, and for the others
-/// together; a look at each costs a seek.
+/// Most keys read from the index for the patterns of a query that have a prefix, and the same for the others
+/// together; each read costs a seek.
 const LOOKS: usize = 4096;
-/// Comparisons of keys with the patterns of a query.
+/// Most comparisons of keys with the patterns of a query.
 const FITS: usize = 1 << 20;
-/// Windows of an infix that are gathered, as far as they can be counted. Few in tests, so that these come by all ways.
+/// Most windows of an infix that are gathered, as far as they can be counted. Few in tests, so that all cases occur.
 pub(super) const GATHERED: u64 = if cfg!(test) { 8 } else { 1 << 18 };
-/// Parts of a query of which it is asked how many entries they have.
+/// Most parts of a query whose number of entries is estimated.
 const ESTIMATES: usize = 1 << 12;
 
-/// What is read.
+/// What a search reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Plan {
     /// All inodes.
@@ -54,33 +52,33 @@ pub(super) enum Plan {
     Reads(Reads),
 }
 
-/// Parts of the index that have all candidates.
+/// Parts of the index that contain all candidates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Reads {
     /// Ascending, none overlapping another.
     pub(super) ranges: Vec<Range>,
     /// By number.
     pub(super) joins: Vec<Join>,
-    /// They have no candidates but those that the query asks of the index.
-    pub(super) whole: bool,
+    /// They contain no other candidates than the query's lookups.
+    pub(super) exact: bool,
 }
 
-/// Postings that are read together: what is in all of them. Or the windows of a short infix, which are gathered.
+/// Postings that are read together (their intersection); or the windows of a short infix, which are gathered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Join {
-    /// Made of what it reads.
+    /// Derived from what it reads.
     pub(super) number: u128,
     pub(super) postings: Vec<Range>,
 }
 
-/// What was decided when a search began.
+/// The decisions made when a search began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Choices {
-    /// Of each pattern of keys, whether the keys that fit are looked up one by one.
+    /// For each key pattern, whether it is expanded to the matching keys.
     patterns: Vec<bool>,
-    /// Of each `and`, how many members are read, and which.
+    /// For each `and`, how many members are read, and which.
     ands: Vec<u32>,
-    /// Of what each `and` consisted.
+    /// Hash of the members of each `and`.
     shape: u64,
     /// How each short infix is read.
     infixes: Vec<Infix>,
@@ -91,13 +89,13 @@ pub(super) struct Choices {
 enum Infix {
     /// Their inodes, in order.
     Gathered,
-    /// All that have the key are asked.
+    /// All inodes that have the key are examined.
     Key,
-    /// One after the other.
+    /// The windows in order.
     Windows,
 }
 
-/// Plans for a query; `before` is what was decided for its first page, if this is not that.
+/// Plans a query; `before` are the decisions made for its first page, unless this is the first.
 pub(super) fn plan(
     live: &Live,
     query: &Query,
@@ -134,29 +132,29 @@ pub(super) fn plan(
         infixes: planner.infixes,
     };
     match before {
-        Some(before) if *before != choices => Err(begin_anew()),
+        Some(before) if *before != choices => Err(restart_search()),
         _ => Ok((plan, choices)),
     }
 }
 
-/// What a search says that cannot go on.
-pub(super) fn begin_anew() -> MdError {
-    MdError::Invalid("the search cannot go on here: begin anew".to_owned())
+/// The error of a search that cannot continue.
+pub(super) fn restart_search() -> MdError {
+    MdError::Invalid("the search cannot continue here: start it again".to_owned())
 }
 
-/// How an access is read.
+/// The lookups of an access.
 struct Way {
-    /// They have all candidates, with the joins.
+    /// They contain all candidates, together with the joins.
     ranges: Vec<Range>,
     joins: Vec<Vec<Range>>,
-    /// About how many these are, if that was asked.
+    /// The estimated number of these, if it was requested.
     about: u64,
-    /// They have no others than the access says.
-    whole: bool,
+    /// They contain no others than the access describes.
+    exact: bool,
 }
 
 impl Way {
-    /// The postings it consists of, if it is nothing else.
+    /// Its postings, if it consists of nothing else.
     fn postings(&self) -> Option<&[Range]> {
         match (&self.ranges[..], &self.joins[..]) {
             ([range], []) if range.posting => Some(&self.ranges),
@@ -165,10 +163,10 @@ impl Way {
         }
     }
 
-    /// In order, each part once.
+    /// In order, without overlaps.
     fn reads(self) -> Reads {
         let mut all = self.ranges;
-        // What has others within it comes before them.
+        // A range that contains others comes before them.
         all.sort_by(|a, b| (&a.from, Reverse(&a.to)).cmp(&(&b.from, Reverse(&b.to))));
         let mut ranges: Vec<Range> = Vec::with_capacity(all.len());
         for range in all {
@@ -196,7 +194,7 @@ impl Way {
         let mut joins: Vec<Join> = numbered.collect();
         joins.sort_by_key(|join| join.number);
         joins.dedup_by_key(|join| join.number);
-        // All of it is read with a range.
+        // Dropped if all of it is read with a range.
         joins.retain(|join| {
             let within = |part: &Range| {
                 let at = ranges.partition_point(|range| range.from <= part.from);
@@ -207,56 +205,56 @@ impl Way {
         Reads {
             ranges,
             joins,
-            whole: self.whole,
+            exact: self.exact,
         }
     }
 }
 
-/// A plan in the making.
+/// State of planning.
 struct Planner<'a> {
     live: &'a Live,
-    /// What was decided before, as far as it is not used up.
+    /// Earlier decisions that are not used yet.
     before: Option<&'a [u32]>,
     infixes_before: Option<&'a [Infix]>,
     infixes: Vec<Infix>,
-    /// What is decided.
+    /// The decisions.
     ands: Vec<u32>,
     shape: Xxh3,
-    /// Looks at how many entries there are that are left.
+    /// Number of estimates left.
     estimates: usize,
 }
 
 impl Planner<'_> {
-    /// How to read an access, and about how much that is if it is `counted`.
+    /// The lookups of an access, with an estimate of their size if `counted`.
     fn way(&mut self, access: Access, counted: bool) -> Result<Way, MdError> {
         Ok(match access {
-            // Not within the others.
+            // Handled at the top level only.
             Access::Scan => Way {
                 ranges: Vec::new(),
                 joins: Vec::new(),
                 about: u64::MAX,
-                whole: false,
+                exact: false,
             },
             Access::Range(range) if range.windows => self.infix(range)?,
             Access::Range(range) => Way {
                 about: if counted { self.estimate(&range) } else { 0 },
                 ranges: vec![range],
                 joins: Vec::new(),
-                whole: true,
+                exact: true,
             },
             Access::Or(any) => {
                 let mut all = Way {
                     ranges: Vec::with_capacity(any.len()),
                     joins: Vec::new(),
                     about: 0,
-                    whole: true,
+                    exact: true,
                 };
                 for access in any {
                     let more = self.way(access, counted)?;
                     all.ranges.extend(more.ranges);
                     all.joins.extend(more.joins);
                     all.about = all.about.saturating_add(more.about);
-                    all.whole &= more.whole;
+                    all.exact &= more.exact;
                 }
                 all
             }
@@ -277,16 +275,16 @@ impl Planner<'_> {
         })
     }
 
-    /// How to read the windows of a short infix.
+    /// The lookups for the windows of a short infix.
     fn infix(&mut self, range: Range) -> Result<Way, MdError> {
-        let key = entry::key_of(&range.from).ok_or_else(begin_anew)?;
+        let key = entry::key_of(&range.from).ok_or_else(restart_search)?;
         let all = Range {
             unsure: true,
             ..entry::has_key(key)
         };
         let (how, about) = match self.infixes_before {
             Some(before) => {
-                let (&how, rest) = before.split_first().ok_or_else(begin_anew)?;
+                let (&how, rest) = before.split_first().ok_or_else(restart_search)?;
                 self.infixes_before = Some(rest);
                 (how, 0)
             }
@@ -308,7 +306,7 @@ impl Planner<'_> {
             ranges,
             joins,
             about,
-            whole: true,
+            exact: true,
         })
     }
 
@@ -318,19 +316,19 @@ impl Planner<'_> {
                 self.estimates = left;
                 self.live.estimate(&range.from, &range.to)
             }
-            // So much is asked that it does not matter which part is read first.
+            // There are so many parts that it does not matter which one is read first.
             None => u64::from(u32::MAX),
         }
     }
 
-    /// Members of an `and` that are read together, or one by itself.
+    /// The members of an `and` that are read together, or a single one.
     fn and(&mut self, members: Vec<Way>) -> Result<Way, MdError> {
         let chosen = match self.before {
             None => choose(&members),
             Some(before) => {
-                let (&count, rest) = before.split_first().ok_or_else(begin_anew)?;
+                let (&count, rest) = before.split_first().ok_or_else(restart_search)?;
                 let count = count as usize;
-                let (chosen, rest) = rest.split_at_checked(count).ok_or_else(begin_anew)?;
+                let (chosen, rest) = rest.split_at_checked(count).ok_or_else(restart_search)?;
                 self.before = Some(rest);
                 chosen.iter().map(|&member| member as usize).collect()
             }
@@ -341,34 +339,34 @@ impl Planner<'_> {
         let mut members: Vec<_> = members.into_iter().map(Some).collect();
         let mut take = |member: usize| {
             let way = members.get_mut(member).and_then(Option::take);
-            way.ok_or_else(begin_anew)
+            way.ok_or_else(restart_search)
         };
         let mut chosen = chosen.into_iter();
-        let first = take(chosen.next().ok_or_else(begin_anew)?)?;
+        let first = take(chosen.next().ok_or_else(restart_search)?)?;
         if chosen.len() == 0 {
-            let whole = first.whole && everything;
-            return Ok(Way { whole, ..first });
+            let exact = first.exact && everything;
+            return Ok(Way { exact, ..first });
         }
-        let mut whole = first.whole && everything;
-        let mut join = first.postings().ok_or_else(begin_anew)?.to_vec();
+        let mut exact = first.exact && everything;
+        let mut join = first.postings().ok_or_else(restart_search)?.to_vec();
         for member in chosen {
             let more = take(member)?;
-            join.extend_from_slice(more.postings().ok_or_else(begin_anew)?);
-            whole &= more.whole;
+            join.extend_from_slice(more.postings().ok_or_else(restart_search)?);
+            exact &= more.exact;
         }
-        whole &= join.len() <= TOGETHER;
+        exact &= join.len() <= TOGETHER;
         join.truncate(TOGETHER);
         Ok(Way {
             ranges: Vec::new(),
             joins: vec![join],
             about: first.about,
-            whole,
+            exact,
         })
     }
 }
 
-/// All members of an `and` together, if they are postings and few; else the cheapest by itself, or with
-/// others that narrow it down.
+/// All members of an `and` together, if they are postings and few; otherwise the cheapest alone, or with others that
+/// narrow it down.
 fn choose(members: &[Way]) -> Vec<usize> {
     let parts = |member: usize| members[member].postings().map_or(0, <[Range]>::len);
     let mut order: Vec<usize> = (0..members.len()).collect();
@@ -388,7 +386,7 @@ fn choose(members: &[Way]) -> Vec<usize> {
     order
 }
 
-/// The keys of tags that fit patterns, within what one request may look at.
+/// Expands key patterns, within the limits of one request.
 struct Keys<'a> {
     live: &'a Live,
     before: Option<&'a [bool]>,
@@ -396,15 +394,15 @@ struct Keys<'a> {
     looks: usize,
     fits: usize,
     given: usize,
-    /// All keys, once they were read; nothing if they are too many.
+    /// All keys, once they were read; `Some(None)` if there are too many.
     all: Option<Option<Vec<String>>>,
-    /// The most keys that are given for one pattern.
+    /// The most keys returned for one pattern.
     most: usize,
 }
 
 impl<'a> Keys<'a> {
     fn new(live: &'a Live, before: Option<&'a Choices>) -> Self {
-        // Some more may have come since the search began.
+        // Some keys may have been added since the search began.
         let more = if before.is_some() { 2 } else { 1 };
         Self {
             live,
@@ -418,11 +416,11 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The keys to look up for a pattern one by one; nothing when there are too many.
+    /// The keys that match a pattern; `None` if there are too many.
     fn of(&mut self, pattern: &KeyPattern) -> Result<Option<Vec<String>>, MdError> {
         let decided = match self.before {
             Some(before) => {
-                let (&first, rest) = before.split_first().ok_or_else(begin_anew)?;
+                let (&first, rest) = before.split_first().ok_or_else(restart_search)?;
                 self.before = Some(rest);
                 Some(first)
             }
@@ -441,7 +439,7 @@ impl<'a> Keys<'a> {
         let prefix = pattern.prefix();
         let keys = if prefix.is_empty() {
             if self.all.is_none() {
-                // Not at the expense of patterns that fit few.
+                // Does not use up the budget of patterns that match few keys.
                 let left = self.looks;
                 self.all = Some(self.read("", usize::MAX)?);
                 self.looks = left;
@@ -463,7 +461,7 @@ impl<'a> Keys<'a> {
         Ok(keys)
     }
 
-    /// Up to `most` keys that begin with `prefix`; nothing when that is too much to look at.
+    /// Up to `most` keys that begin with `prefix`; `None` if that takes too many reads.
     fn read(&mut self, prefix: &str, most: usize) -> Result<Option<Vec<String>>, MdError> {
         let all = entry::keys(prefix);
         let mut iter = self.live.iter(&all.from, &all.to)?;

@@ -1,9 +1,8 @@
-//! How the extended attributes of an inode are stored, tags among them.
+//! Storage of the extended attributes of an inode, including tags.
 //!
-//! All in one row, sorted by name, as long as that is short: a search reads it once a hit, and a
-//! million objects have a million rows and not ten. An inode with more than [`ROW_LIMIT`] of them is
-//! *spread*, a row a name, so that nobody writes megabytes to change one; it stays so until its last
-//! attribute goes.
+//! All are in one row, sorted by name, as long as that is short: a search reads it once per hit, and a million
+//! objects have a million rows and not ten. An inode with more than [`ROW_LIMIT`] of them is *spread*, one row per
+//! name, so that changing one does not write megabytes; it stays so until its last attribute is removed.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{Tag, TagKind};
@@ -22,12 +21,12 @@ pub(crate) const ROW_LIMIT: usize = 16 << 10;
 /// An attribute in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Xattr<'a> {
-    /// Whole name, as `user.project`.
+    /// Full name, as `user.project`.
     #[serde(borrow)]
     pub(crate) name: &'a [u8],
-    /// What the value is.
+    /// Type of the value.
     pub(crate) kind: TagKind,
-    /// What the attribute reads as.
+    /// Value of the attribute.
     #[serde(borrow)]
     pub(crate) bytes: &'a [u8],
 }
@@ -47,7 +46,7 @@ struct Single<'a> {
     bytes: &'a [u8],
 }
 
-/// One name and what it is to be, `None` for gone.
+/// One name and its new value; `None` removes it.
 pub(crate) type Change = (Vec<u8>, Option<Tag>);
 
 /// A name that changed, its value before, and after.
@@ -95,7 +94,7 @@ pub(crate) fn get(kv: &dyn MetaKv, inode: &Inode, name: &[u8]) -> Result<Option<
     get_of(kv, (inode.attr.ino, inode.xattrs), name)
 }
 
-/// As [`get`], of an inode that has its attributes stored so.
+/// As [`get`], for an inode whose attributes are stored in this form.
 pub(crate) fn get_of(
     kv: &dyn MetaKv,
     (ino, xattrs): (Ino, Xattrs),
@@ -126,7 +125,7 @@ pub(crate) fn each(
     each_of(kv, (inode.attr.ino, inode.xattrs), work)
 }
 
-/// As [`each`], of an inode that has its attributes stored so.
+/// As [`each`], for an inode whose attributes are stored in this form.
 pub(crate) fn each_of(
     kv: &dyn MetaKv,
     of: (Ino, Xattrs),
@@ -135,7 +134,7 @@ pub(crate) fn each_of(
     each_from(kv, of, b"", work)
 }
 
-/// As [`each`]; those up to the name `behind` may be left out.
+/// As [`each`]; names up to and including `behind` may be left out.
 pub(crate) fn each_behind(
     kv: &dyn MetaKv,
     inode: &Inode,
@@ -182,8 +181,8 @@ fn each_from(
     }
 }
 
-/// Reads the attributes of an inode with `read`, which several looks at the store make: it is called
-/// again when the inode changed meanwhile.
+/// Reads the attributes of an inode with `read`, which accesses the store several times: it is repeated if the inode
+/// changed meanwhile.
 pub(crate) fn reread<T>(
     core: &Core,
     ino: Ino,
@@ -295,7 +294,7 @@ impl Txn<'_> {
         Ok(changed)
     }
 
-    /// Takes the rows of all attributes of an inode away, which goes.
+    /// Deletes the rows of all attributes of an inode that is being deleted.
     pub(crate) fn delete_xattrs(&mut self, inode: &Inode) -> Result<(), MdError> {
         let ino = inode.attr.ino;
         if inode.xattrs.count == 0 {
@@ -319,7 +318,7 @@ impl Txn<'_> {
     }
 }
 
-/// Counts the attributes of an inode anew, within the limits.
+/// Updates the counts of an inode's attributes, within the limits.
 fn count(inode: &mut Arc<Inode>, changed: &Changed) -> Result<(), MdError> {
     let mut xattrs = inode.xattrs;
     for (name, before, after) in changed {
@@ -344,7 +343,7 @@ fn count(inode: &mut Arc<Inode>, changed: &Changed) -> Result<(), MdError> {
     Ok(())
 }
 
-/// What was with what changed, both sorted by name.
+/// The old attributes with the changes applied, both sorted by name.
 fn merge<'a>(old: &[Xattr<'a>], changed: &'a Changed) -> Vec<Xattr<'a>> {
     let mut merged = Vec::with_capacity(old.len() + changed.len());
     let mut old = old.iter().copied().peekable();
@@ -365,7 +364,7 @@ fn merge<'a>(old: &[Xattr<'a>], changed: &'a Changed) -> Vec<Xattr<'a>> {
     merged
 }
 
-/// The name of a tag behind the name of an attribute; `None` for what is no tag.
+/// The name of the tag stored in an attribute; `None` if the attribute is no tag.
 pub(crate) fn tag_name(xattr: &[u8]) -> Option<&str> {
     let name = xattr.strip_prefix(b"user.")?;
     if name.is_empty() || name.starts_with(b"slabfs.") {
@@ -374,7 +373,7 @@ pub(crate) fn tag_name(xattr: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
 }
 
-/// The name of the attribute of a tag.
+/// The name of the attribute that stores a tag.
 pub(crate) fn xattr_name(tag: &str) -> Result<Vec<u8>, MdError> {
     let name = format!("user.{tag}").into_bytes();
     if name.len() > crate::api::MAX_NAME {

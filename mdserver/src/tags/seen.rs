@@ -1,9 +1,9 @@
-//! What pages before this one have told.
+//! Determines whether an earlier page has returned a candidate.
 //!
-//! An inode may stand at several places of a plan: a list with several members in a range, two members
-//! of an `or`. Nothing is kept between two pages; but pages read a plan in its order, so a candidate was
-//! told if one of its entries lies in a range before the place where this page began, or all postings
-//! of a join before it have it. What entries it has its tags say.
+//! An inode may occur at several positions of a plan: a list with several members in a range, two members of an `or`.
+//! No state is stored between two pages; but pages read a plan in its order, so a candidate was returned before if
+//! one of its entries is in a range before the start of this page, or if all postings of a join before it contain it.
+//! The candidate's entries are derived from its tags.
 
 use slabfs_model::Tag;
 use std::collections::{HashMap, HashSet};
@@ -17,25 +17,25 @@ use crate::api::Ino;
 
 /// Bytes of the number at the end of an entry.
 const INO: usize = 8;
-/// Fewer keys than this are asked for one by one.
+/// Up to this many keys are queried one by one.
 const FEW_KEYS: usize = 8;
 
 /// What was read before a page.
 pub(super) struct Seen<'a> {
     reads: &'a Reads,
-    /// Of the ranges all before this entry; all of them if there is none.
+    /// Of the ranges, everything before this entry; everything if `None`.
     upto: Option<&'a [u8]>,
-    /// Of the joins all before this one, and this one before this inode.
+    /// Of the joins, all before this one, and of this one all before this inode.
     join: Option<(u128, Ino)>,
-    /// Keys of tags that this is about.
+    /// Keys of the tags concerned.
     keys: HashSet<&'a str>,
-    /// Ranges over keys are among it.
+    /// Ranges over keys are included.
     any_key: bool,
     /// The joins by their first posting.
     joins: HashMap<&'a [u8], Vec<usize>>,
-    /// Joins of windows that were gathered.
+    /// Joins of gathered windows.
     gathered: Vec<&'a Join>,
-    /// It is the beginning of one posting and nothing else.
+    /// It is the start of one posting and nothing else.
     posting: bool,
 }
 
@@ -86,9 +86,9 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    /// Whether a candidate, which stands at `entry` if that is in a range, was told.
+    /// Whether a candidate, with `entry` if it is in a range, was returned.
     pub(super) fn has(&self, candidate: &Candidate<'_, '_>, entry: &[u8]) -> bool {
-        // A posting has an inode once.
+        // A posting contains an inode once.
         if self.posting && !entry.is_empty() && *entry < self.reads.ranges[0].to[..] {
             return false;
         }
@@ -150,7 +150,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Whether a join was read up to an inode and beyond.
+    /// Whether a join was read up to and beyond an inode.
     fn reached(&self, join: &Join, ino: Ino) -> bool {
         self.join
             .is_none_or(|(number, at)| number != join.number || ino < at)
@@ -163,7 +163,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whether one of the entries, which ascend, is in what a join gathers.
+/// Whether one of the ascending entries is among those that a join gathers.
 fn stands_in(entries: &[Vec<u8>], join: &Join) -> bool {
     join.postings.iter().any(|part| {
         let at = entries.partition_point(|entry| *entry < part.from);

@@ -1,7 +1,7 @@
-//! A candidate of a search: what a query asks about it, read when it asks.
+//! A candidate of a search: its properties are read when the query needs them.
 //!
-//! Of what the caller may not read it has no tags, for the query and for the hit alike: so neither
-//! conditions nor their opposites tell anything about them.
+//! If the caller may not read an object, it has no tags, for the query and for the hit alike: so neither conditions
+//! nor their negations reveal anything about them.
 
 use slabfs_model::Tag;
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub(super) struct Candidate<'a, 'p> {
     core: &'a Core,
     paths: &'a RefCell<Paths<'p>>,
     pub(super) inode: InodeHead,
-    /// How its attributes are stored, as far as is known.
+    /// How its attributes are stored, as far as it is known.
     xattrs: Cell<Xattrs>,
     bytes: Vec<u8>,
     body: OnceCell<Option<Inode>>,
@@ -36,7 +36,7 @@ pub(super) struct Candidate<'a, 'p> {
 }
 
 impl<'a, 'p> Candidate<'a, 'p> {
-    /// The inode as it is in the store, and its row; nothing if it is gone.
+    /// The inode as it is in the store, and its row; `None` if it is gone.
     pub(super) fn read(core: &Core, ino: Ino) -> Result<Option<(InodeHead, Vec<u8>)>, MdError> {
         let key = keys::inode(ino);
         match core.kv.get(&key)? {
@@ -45,7 +45,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         }
     }
 
-    /// A candidate that was read.
+    /// A candidate whose inode was read.
     pub(super) fn new(
         core: &'a Core,
         paths: &'a RefCell<Paths<'p>>,
@@ -68,7 +68,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         }
     }
 
-    /// The error that reading met, if it did.
+    /// The error that a read returned, if any.
     pub(super) fn check(&self) -> Result<(), MdError> {
         self.error.take().map_or(Ok(()), Err)
     }
@@ -81,7 +81,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         })
     }
 
-    /// Takes it apart when it is a hit.
+    /// Returns the path of a hit.
     pub(super) fn into_path(self) -> Vec<u8> {
         self.path
             .into_inner()
@@ -107,7 +107,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         })
     }
 
-    /// Its owner, and of an object dtype and dims.
+    /// Its owner, and for an object dtype and dims.
     pub(super) fn form(&self) -> Form {
         let info = self.info();
         Form {
@@ -117,11 +117,11 @@ impl<'a, 'p> Candidate<'a, 'p> {
     }
 
     fn info(&self) -> Option<&ArrayInfo> {
-        let whole = self.body.get_or_init(|| {
+        let inode = self.body.get_or_init(|| {
             let key = keys::inode(self.inode.attr.ino);
             self.noted(decode(&key, &self.bytes))
         });
-        whole.as_ref()?.object().ok().map(|object| &*object.info)
+        inode.as_ref()?.object().ok().map(|object| &*object.info)
     }
 
     fn noted<T>(&self, result: Result<T, MdError>) -> Option<T> {
@@ -134,7 +134,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         }
     }
 
-    /// The first tags, by name, that have `most` bytes together, and whether there are more.
+    /// The first tags, by name, up to a total of `most` bytes, and whether there are more.
     pub(super) fn first_tags(&self, most: usize) -> (Vec<(String, Tag)>, bool) {
         if !self.readable {
             return (Vec::new(), false);
@@ -167,7 +167,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
             if any || self.xattrs.get().count == 0 {
                 return Ok(());
             }
-            // There are some, and not one is where it should be: they were stored otherwise since.
+            // There are some, but none is where it should be: the form of storage has changed since.
             let now = Self::read(self.core, self.inode.attr.ino)?;
             let now = now.map(|(inode, _)| inode.xattrs);
             self.xattrs.set(now.unwrap_or_default());
@@ -253,7 +253,7 @@ fn user_name(uid: u32) -> Option<String> {
     })
 }
 
-/// Whether a search finds it where the query does not speak of kinds.
+/// Whether a search returns it if the query does not name kinds.
 pub(super) fn is_object(inode: &InodeHead) -> bool {
     inode.attr.kind == Kind::Object
 }

@@ -1,4 +1,4 @@
-//! Declarations and sizes through the service (the rules themselves are tested with
+//! Tests of declarations and sizes through the service (the rules themselves are tested with
 //! [`crate::api::SpecChange`]).
 
 use slabfs_model::{Coords, Layout, Placement, ServerId, parse_dims, parse_max_dims};
@@ -51,7 +51,7 @@ fn fixed_dims_stay_when_cleared() {
     assert_eq!((entry.attr.size, entry.attr.stored), (16, 0));
     let now = info(entry);
     assert!(!now.holds && now.dims.as_slice() == [4, 4]);
-    // Empty again, so it may become something else.
+    // The object is empty again, so it may get another declaration.
     let change = SpecChange {
         dtype: Some("f8".parse().unwrap()),
         ..SpecChange::default()
@@ -117,7 +117,7 @@ fn bytes_become_an_array() {
     let info = info(entry);
     assert_eq!((info.generation, info.layout), (2, Layout::Aligned));
     let tiling = md.tiling(ino, slabfs_model::Version(0)).unwrap();
-    assert!(matches!(tiling, crate::api::TilingReply::Whole { records, .. } if records.len() == 1));
+    assert!(matches!(tiling, crate::api::TilingReply::All { records, .. } if records.len() == 1));
 }
 
 #[test]

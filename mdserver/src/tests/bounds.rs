@@ -1,5 +1,4 @@
-//! What one request may ask for, and what it may take: searches of many comparisons, objects with many
-//! tags, lists that are longer than they say they may be.
+//! Tests of the limits of one request: searches with many comparisons, objects with many tags, overlong lists.
 
 use slabfs_model::{ChunkId, Hyperslab, ServerId, SessionId, Tag};
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ use crate::api::{
     Stored, StoredChunk, TagChange,
 };
 
-/// Bytes of a cursor that stay little beside a request, even in hexadecimal.
+/// The most bytes of a cursor: small compared with a request, even in hexadecimal.
 const SMALL: usize = 128 << 10;
 
 fn query(text: &str, limit: u32) -> Find {
@@ -63,21 +62,21 @@ fn many_comparisons_need_no_large_cursor() {
     let any = |terms: Vec<String>| terms.join(" or ");
     let exact = any((0..10_000).map(|n| format!("id = object-{n:06}")).collect());
     assert_eq!(count(&md, query(&exact, 7)), 60);
-    // Of which not one is all that is asked, so that they are read together.
+    // Conjunctions, so that no single comparison answers the query and they are read together.
     let both = (0..500).map(|n| format!("(id = *t-{n:06}* and n = {})", n % 3));
     assert_eq!(count(&md, query(&any(both.collect()), 7)), 60);
-    // The same again and again.
+    // The same comparison many times.
     let keys = (0..300).map(|_| "longk* = 1".to_owned());
     assert_eq!(count(&md, query(&any(keys.collect()), 7)), 60);
     let keys = (0..3000).map(|n| format!("*y{n} = 1"));
     assert_eq!(count(&md, query(&any(keys.collect()), 7)), 60);
-    // What lies within what.
+    // Comparisons that contain one another.
     let within = "id = *object* or has id or n >= 0 or n = 1 or (n = 2 and has id) or has long*";
     assert_eq!(count(&md, query(within, 7)), 60);
 }
 
 #[test]
-fn keys_that_come_do_not_move_a_search() {
+fn new_keys_do_not_move_a_search() {
     let (_service, md) = ready();
     let key = |n: usize| format!("key{:02}", 10 * n);
     for n in 0..9 {
@@ -102,7 +101,7 @@ fn keys_that_come_do_not_move_a_search() {
 }
 
 #[test]
-fn a_search_does_not_go_on_where_another_ended() {
+fn a_search_does_not_continue_from_the_cursor_of_another() {
     let (_service, md) = ready();
     for n in 0..9 {
         let ino = file(&md, &format!("f{n}"));
@@ -114,13 +113,13 @@ fn a_search_does_not_go_on_where_another_ended() {
     other.after = next;
     let error = md.find(other).unwrap_err();
     assert!(
-        matches!(&error, MdError::Invalid(text) if text.contains("begin anew")),
+        matches!(&error, MdError::Invalid(text) if text.contains("the search cannot")),
         "{error}"
     );
 }
 
 #[test]
-fn an_object_with_many_bytes_of_tags_is_found_with_the_first_of_them() {
+fn an_object_with_many_bytes_of_tags_is_returned_with_the_first_ones() {
     let (_service, md) = ready();
     let (fat, thin) = (file(&md, "fat"), file(&md, "thin"));
     for part in 0..4 {
@@ -143,7 +142,7 @@ fn an_object_with_many_bytes_of_tags_is_found_with_the_first_of_them() {
 }
 
 #[test]
-fn what_is_too_much_for_one_step_is_told_with_what_to_do() {
+fn the_error_for_a_too_large_request_names_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let md = attach(&service);
@@ -197,7 +196,7 @@ impl Metadata for Wire {
 }
 
 #[test]
-fn lists_that_are_too_long_are_not_even_read() {
+fn overlong_lists_are_not_decoded() {
     let (service, md) = ready();
     let ino = file(&md, "f");
     let wire = Wire(LocalMd(Arc::clone(&service)));
@@ -255,7 +254,7 @@ fn lists_that_are_too_long_are_not_even_read() {
         Op::Tag {
             changes: vec![change(vec![], vec![String::new(); MAX_TAG_NAMES + 1])],
         },
-        // Many lists that are not too long.
+        // Many lists, none of which is too long.
         Op::Tag {
             changes: vec![change(tags(100), vec![]); 100],
         },

@@ -1,4 +1,5 @@
-//! Names that sessions keep, through the service: who is told, who waits, what is never believed.
+//! Tests of names cached by sessions, through the service: which sessions are notified, which requests wait, and which
+//! cached names are not used.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,14 +12,14 @@ use crate::api::{
     Create, Ino, Kind, MdError, Op, ROOT, RenameFlags, Reply, Request, RightEventKind,
 };
 
-/// The directories that a mount is told to forget next, and the number of that.
-fn told(mount: &Mount, seen: u64) -> (Vec<Ino>, u64) {
+/// The directories in the next event that asks a mount to drop names, and the number of the change.
+fn names_event(mount: &Mount, seen: u64) -> (Vec<Ino>, u64) {
     match &mount.poll(seen, LONG)[..] {
         [event, ..] => match &event.kind {
             RightEventKind::Names { inos, change } => (inos.clone(), *change),
             other => panic!("{other:?}"),
         },
-        [] => panic!("nothing was told"),
+        [] => panic!("no event"),
     }
 }
 
@@ -26,7 +27,7 @@ fn forget(mount: &Mount, (inos, change): (Vec<Ino>, u64)) {
     mount.md.forget_names(&inos);
     mount
         .md
-        .tell_forgot(mount.begun.epoch, Some(change))
+        .report_forgotten(mount.begun.epoch, Some(change))
         .unwrap();
 }
 
@@ -35,7 +36,7 @@ fn mkdir(mount: &Mount, parent: Ino, name: &str) -> Ino {
 }
 
 #[test]
-fn who_keeps_is_told_and_waited_for() {
+fn a_change_waits_until_cached_names_are_dropped() {
     let service = service();
     let (one, two) = two(&service);
     let dir = mkdir(&one, ROOT, "d");
@@ -43,9 +44,9 @@ fn who_keeps_is_told_and_waited_for() {
     assert_eq!(two.md.cached_name(dir, b"x"), Some(Err(MdError::NotFound)));
     thread::scope(|scope| {
         let making = scope.spawn(|| mkdir(&one, dir, "x"));
-        let news = told(&two, 0);
+        let news = names_event(&two, 0);
         assert_eq!(news.0, [dir]);
-        // It waits, over several tries, and nothing is kept meanwhile.
+        // The request waits, over several attempts, and no name is cached meanwhile.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(2) {
             assert!(!making.is_finished());
@@ -59,21 +60,22 @@ fn who_keeps_is_told_and_waited_for() {
     });
 }
 
-/// A session that begins anew forgets, and is not waited for; nor is one that says so before it does.
+/// A change does not wait for a session that begins a new epoch and so drops its names, nor for one that reports that
+/// it has dropped all names.
 #[test]
-fn who_begins_anew_has_forgotten() {
+fn a_session_in_a_new_epoch_has_dropped_its_names() {
     let service = service();
-    for anew in [true, false] {
+    for resets in [true, false] {
         let (one, mut two) = two(&service);
-        let dir = mkdir(&one, ROOT, if anew { "d" } else { "e" });
+        let dir = mkdir(&one, ROOT, if resets { "d" } else { "e" });
         assert!(two.md.look(dir, b"x").is_err() && two.md.cached_name(dir, b"x").is_some());
         thread::scope(|scope| {
             let making = scope.spawn(|| mkdir(&one, dir, "x"));
-            told(&two, 0);
+            names_event(&two, 0);
             two.md.forget_all_names();
-            match anew {
+            match resets {
                 true => two.reset(),
-                false => two.md.tell_forgot(two.begun.epoch, None).unwrap(),
+                false => two.md.report_forgotten(two.begun.epoch, None).unwrap(),
             }
             making.join().unwrap();
         });
@@ -83,27 +85,27 @@ fn who_begins_anew_has_forgotten() {
     }
 }
 
-/// What has a name may be another directory when nobody has to be waited for any more.
+/// While a rename waits for cached names to be dropped, another directory may be created under the target name.
 #[test]
-fn a_directory_that_came_to_its_name_while_somebody_waited_is_forgotten_too() {
+fn a_directory_created_under_the_target_name_meanwhile_is_dropped_too() {
     let service = service();
     let (one, two) = two(&service);
     let three = mount(&service);
     let (from, to) = (mkdir(&one, ROOT, "from"), mkdir(&one, ROOT, "to"));
     let first = mkdir(&one, from, "z");
-    // Two keeps what is in `from`, so that the rename has to wait.
+    // Mount `two` caches names in `from`, so that the rename has to wait.
     assert!(two.md.look(from, b"x").is_err() && two.md.cached_name(from, b"x").is_some());
     thread::scope(|scope| {
         let renaming = scope.spawn(|| {
             let flags = RenameFlags::Replace;
             one.md.rename(from, b"z", to, b"y", flags)
         });
-        let news = told(&two, 0);
+        let news = names_event(&two, 0);
         let second = mkdir(&two, to, "y");
         three.md.stat(second, true).unwrap();
         assert!(three.md.cached_directory(second).is_some());
         forget(&two, news);
-        let seen = told(&three, 0);
+        let seen = names_event(&three, 0);
         assert_eq!(seen.0, [second]);
         forget(&three, seen);
         renaming.join().unwrap().unwrap();
@@ -112,9 +114,10 @@ fn a_directory_that_came_to_its_name_while_somebody_waited_is_forgotten_too() {
     assert_eq!(one.md.lookup(to, b"y").unwrap().attr.ino, first);
 }
 
-/// A request that waits for who keeps names is given up, and later ones are done before it goes on.
+/// A request that waits for cached names to be dropped is abandoned, and later requests are executed before it
+/// continues.
 #[test]
-fn what_was_given_up_while_it_waited_is_not_done() {
+fn a_request_abandoned_while_it_waits_is_not_executed() {
     let service = service();
     let (one, two) = two(&service);
     let dir = mkdir(&one, ROOT, "d");
@@ -129,7 +132,7 @@ fn what_was_given_up_while_it_waited_is_not_done() {
     };
     thread::scope(|scope| {
         let making = scope.spawn(|| ask(1000, Op::Create(new(dir, "x", Kind::Directory))));
-        let news = told(&two, 0);
+        let news = names_event(&two, 0);
         ask(1001, Op::Release { inos: vec![] }).unwrap();
         forget(&two, news);
         assert!(making.join().unwrap().is_err());
@@ -137,9 +140,9 @@ fn what_was_given_up_while_it_waited_is_not_done() {
     assert_eq!(one.md.lookup(dir, b"x").map(drop), Err(MdError::NotFound));
 }
 
-/// A request that was refused is not done by a copy of it that comes late.
+/// A late copy of a refused request is not executed.
 #[test]
-fn a_copy_of_what_was_refused_is_refused() {
+fn a_copy_of_a_refused_request_is_refused() {
     let service: Arc<Service> = service();
     let one = mount(&service);
     mkdir(&one, ROOT, "d");

@@ -1,5 +1,5 @@
-//! A clock that jumps, while the service runs and between two runs: times are what the clock says, and
-//! nothing else depends on them.
+//! Tests with a clock that jumps, while the service runs and between two runs: timestamps follow the clock, and nothing
+//! else depends on it.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn jumps_change_times_and_nothing_else() {
             "{attr:?}"
         );
         assert!(attr.ctime >= now && attr.ctime.sec < now.sec + 60);
-        // What tells caches that something changed does not go by the clock.
+        // The change counter, by which caches are validated, does not depend on the clock.
         assert!(attr.change > change);
         md.setxattr(ino, b"user.round", &[round as u8], XattrFlags::Either)
             .unwrap();
@@ -48,7 +48,7 @@ fn jumps_change_times_and_nothing_else() {
             RenameFlags::default(),
         )
         .unwrap();
-        // Neither a session nor a data server is given up because of it.
+        // Neither a session nor a data server is declared dead because of the jump.
         service.settle_down().unwrap();
         assert!(md.servers().unwrap()[0].online);
         md.lookup(ROOT, b"renamed").unwrap();

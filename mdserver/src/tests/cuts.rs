@@ -1,7 +1,6 @@
-//! Operations that were being written to the journal when the process died: wherever their record is
-//! cut off, the store is as it was before, nothing in it contradicts anything; and with all of the
-//! record it is as it is afterwards. (That each byte may be the last is `kv::tests::damage`'s matter;
-//! here it is that every operation is one record.)
+//! Tests of operations that were being written to the journal when the process died. Wherever the record is cut off,
+//! the store is consistent and as it was before the operation; with the complete record it is as it is afterwards.
+//! (Cuts at every byte are tested in `kv::tests::damage`; here the subject is that every operation is one record.)
 
 use slabfs_model::Coords;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use crate::check;
 use crate::kv::{MetaKv, Pair};
 use crate::{Service, ServiceOptions};
 
-/// The store's files but the index, which is derived.
+/// The store's files except the index, which is derived.
 fn truth(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
         .unwrap()
@@ -23,11 +22,11 @@ fn truth(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The journal file that is being written, and how long it is.
+/// The journal file that is being written, and its length.
 fn journal(dir: &Path) -> (PathBuf, u64) {
     let mut files = truth(dir).into_iter().filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        // One without a record has its header only.
+        // A file without a record has only its header.
         name.starts_with("journal-") && path.metadata().unwrap().len() > 80
     });
     let path = files.next_back().unwrap();
@@ -35,7 +34,7 @@ fn journal(dir: &Path) -> (PathBuf, u64) {
     (path, len)
 }
 
-/// What a start finds when the journal ends at `len`.
+/// The contents of the store after a start with the journal cut off at `len`.
 fn cut(dir: &Path, len: u64) -> Vec<Pair> {
     let copy = tempfile::tempdir().unwrap();
     let (last, _) = journal(dir);
@@ -55,14 +54,14 @@ fn cut(dir: &Path, len: u64) -> Vec<Pair> {
     kv.scan(&[0], &[255], usize::MAX).unwrap()
 }
 
-/// Does something to a store, and cuts it off everywhere.
+/// Executes an operation and checks the store after a cut at many places of its record.
 #[track_caller]
 fn wholly_or_not_at_all(dir: &Path, what: &str, work: impl FnOnce()) {
     let (file, before) = journal(dir);
     let as_it_was = cut(dir, before);
     work();
     let (now, after) = journal(dir);
-    assert_eq!(now, file, "{what}: the journal went on in another file");
+    assert_eq!(now, file, "{what}: the journal continued in another file");
     assert!(after > before, "{what} wrote nothing");
     for len in (before..after).step_by(7) {
         assert!(
@@ -70,7 +69,10 @@ fn wholly_or_not_at_all(dir: &Path, what: &str, work: impl FnOnce()) {
             "{what}, cut at {len}: half done"
         );
     }
-    assert!(cut(dir, after) != as_it_was, "{what}: all of it is there");
+    assert!(
+        cut(dir, after) != as_it_was,
+        "{what}: the complete record changes nothing"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What containers give, and many objects at once.
+//! Tests of the defaults of containers, and of the creation of many objects at once.
 
 use slabfs_model::{DType, Tag};
 
@@ -59,7 +59,7 @@ fn containers_hand_their_defaults_down() {
     };
     set(&md, run, spec, &[("b", 1), ("a", 2)]).unwrap();
     let inner = make(&md, run, "inner", Kind::Directory).unwrap();
-    // The outer one changes; what is inside keeps what it was given.
+    // The outer container changes; the inner one keeps the defaults that it was given.
     let cleared = DefaultsChange {
         clear: vec![DefaultKey::All],
         set: Defaults::default(),
@@ -76,10 +76,10 @@ fn containers_hand_their_defaults_down() {
     let now = info(md.declare(object, dims("4,4"), None).unwrap());
     assert_eq!((now.dtype.to_string().as_str(), now.declared), ("f4", true));
     assert!(!now.codec.is_none());
-    // Once declared, it is its own.
+    // Once declared, the object no longer follows the defaults.
     let now = info(md.declare(object, dtype("i8"), None).unwrap());
     assert_eq!(now.dtype.to_string(), "i8");
-    // Nothing else gets anything.
+    // Objects of other kinds get no defaults.
     let link = make(&md, inner, "link", Kind::Symlink).unwrap();
     assert!(md.tags(link).unwrap().is_empty());
 }
@@ -136,7 +136,7 @@ fn many_at_once_or_none() {
     );
     assert_eq!(md.getattr(run).unwrap().attr.nlink, 2);
 
-    // One name is taken: nothing of it happens.
+    // One name exists already: nothing is created.
     let more: Vec<NewObject> = [new_in(run, "p", dims("4")), objects[4].clone()].into();
     let error = md.create_many(more).unwrap_err();
     assert_eq!(
@@ -190,7 +190,7 @@ fn a_batch_that_is_sent_again_happens_once() {
     assert_eq!(service.call_remote(request).unwrap(), first);
 }
 
-/// As if it came over a socket.
+/// A caller whose requests are handled as if they came over a socket.
 struct Remote(std::sync::Arc<Service>);
 
 impl crate::api::Metadata for Remote {

@@ -1,4 +1,4 @@
-//! Dumps: taken while the service serves, loaded into a directory of their own.
+//! Tests of dumps: taken while the service serves requests, loaded into an empty directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::support::*;
 use crate::api::{Ino, Kind, Md, MdError, ROOT, XattrFlags};
 use crate::{Service, ServiceOptions, dump};
 
-/// Takes a dump through the requests a client makes.
+/// Takes a dump by the requests of a client.
 pub(crate) fn taken(md: &Md, path: &Path) -> u64 {
     let (mut bytes, mut ticket) = (Vec::new(), None);
     loop {
@@ -54,7 +54,7 @@ fn dumped() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_loaded_is_what_was_dumped() {
+fn a_load_restores_the_dump() {
     let dir = tempfile::tempdir().unwrap();
     let (service, md) = filled(&dir.path().join("md"));
     let path = dir.path().join("dump");
@@ -64,7 +64,7 @@ fn what_is_loaded_is_what_was_dumped() {
         let ino = at_the_dump.attr.ino;
         (ino, md.tiling(ino, Version(0)).unwrap())
     };
-    // What comes later is not in it.
+    // Later changes are not in the dump.
     let later = md
         .create(new(ROOT, "later", Kind::Object))
         .unwrap()
@@ -90,7 +90,7 @@ fn what_is_loaded_is_what_was_dumped() {
             there.lookup(ROOT, b"later"),
             Err(MdError::NotFound)
         ));
-        // No number is given twice, though the dump knew nothing of what came later.
+        // No number is allocated twice, although later allocations are not in the dump.
         let made = there.create(new(ROOT, "made", Kind::Object)).unwrap();
         assert!(made.entry.attr.ino > later);
         there.unlink(ROOT, b"made").unwrap();
@@ -104,7 +104,7 @@ fn what_is_loaded_is_what_was_dumped() {
 }
 
 #[test]
-fn no_session_carries_on() {
+fn no_session_continues_after_a_load() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(&dir.path().join("md"));
     let remote = |op| crate::api::Request {
@@ -161,7 +161,7 @@ fn a_damaged_dump_is_not_loaded() {
     refused(&dir.path().join("missing"), &target);
     std::fs::write(&path, &bytes).unwrap();
     dump::load(&path, &target).unwrap();
-    // Not over what is there.
+    // A load does not overwrite an existing store.
     let error = dump::load(&path, &target).unwrap_err().to_string();
     assert!(error.contains("not empty"), "{error}");
 }
@@ -181,13 +181,13 @@ fn a_dump_of_another_version_is_refused() {
     );
 }
 
-/// Empties an object; the generation it has then.
+/// Empties an object; returns its new generation.
 fn emptied(md: &Md, ino: Ino) -> u32 {
     info(md.clear(ino).unwrap()).generation
 }
 
 #[test]
-fn no_generation_is_given_twice() {
+fn no_generation_is_allocated_twice() {
     let dir = tempfile::tempdir().unwrap();
     let mut path = dir.path().join("md");
     let mut later = Vec::new();
@@ -201,7 +201,8 @@ fn no_generation_is_given_twice() {
         };
         let dump = dir.path().join(format!("dump{incarnation}"));
         taken(&md, &dump);
-        // Of an incarnation that is over in a moment: one emptied often, one once, one with a spare one.
+        // Generations of an incarnation that is about to end: of an object emptied often, of one emptied once, and a
+        // spare one.
         let given = [
             (0..50).map(|_| emptied(&md, inos[0])).max().unwrap(),
             emptied(&md, inos[1]),
@@ -224,7 +225,7 @@ fn no_generation_is_given_twice() {
 }
 
 #[test]
-fn an_abandoned_dump_is_let_go() {
+fn an_abandoned_dump_is_released() {
     let dir = tempfile::tempdir().unwrap();
     let options = ServiceOptions {
         dump_patience: Duration::ZERO,

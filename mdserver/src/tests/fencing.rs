@@ -1,4 +1,4 @@
-//! Sessions that are over get nothing any more, and the data servers are told.
+//! Tests of fencing: ended sessions are refused, and the data servers are notified of their end.
 
 use slabfs_model::{ServerId, SessionId};
 use slabfs_objstore::server::{Alive, ServerReport};
@@ -11,8 +11,8 @@ use crate::api::{Md, MdError, Permit, ROOT};
 use crate::core::Ctx;
 use crate::placement;
 
-/// The list of sessions that a data server is told which obeys none.
-fn told(service: &Service) -> Alive {
+/// The list of sessions sent to a data server that has applied none yet.
+fn session_list(service: &Service) -> Alive {
     let space = Space {
         total: 100,
         free: 60,
@@ -37,10 +37,10 @@ fn a_session_of_this_process_that_has_ended_is_refused() {
     let (service, md) = ready();
     let ino = file(&md, "f");
     let other = attach(&service);
-    let (ended, lives) = (md.session(), other.session());
-    assert_eq!(told(&service).live, [ended, lives]);
+    let (ended, alive) = (md.session(), other.session());
+    assert_eq!(session_list(&service).live, [ended, alive]);
     md.detach(true).unwrap();
-    // It looks without a lock that everybody takes, so that the end has to be found there too.
+    // Lookups do not take the common lock, so they have to check for the end of the session too.
     assert_eq!(md.getattr(ino).err(), Some(MdError::SessionLost));
     assert_eq!(md.lookup(ROOT, b"f").err(), Some(MdError::SessionLost));
     assert_eq!(md.unlink(ROOT, b"f").err(), Some(MdError::SessionLost));
@@ -48,18 +48,18 @@ fn a_session_of_this_process_that_has_ended_is_refused() {
     assert_eq!(md.lease_places(1, vec![]).err(), Some(MdError::SessionLost));
     assert!(md.heartbeat(0).unwrap().lost);
     assert!(other.getattr(ino).is_ok() && !other.heartbeat(0).unwrap().lost);
-    let told = told(&service);
-    assert_eq!(told.live, [lives]);
-    assert!(told.is_over(ended) && !told.is_over(lives));
-    // It comes back as another one.
+    let list = session_list(&service);
+    assert_eq!(list.live, [alive]);
+    assert!(list.is_over(ended) && !list.is_over(alive));
+    // It reattaches as another session.
     let session = md.reattach().unwrap().session;
-    assert!(session > lives && md.session() == session);
+    assert!(session > alive && md.session() == session);
     md.unlink(ROOT, b"f").unwrap();
 }
 
-/// A request may be looked over before the end of its session and done after it.
+/// A request may be checked before the end of its session and executed after it.
 #[test]
-fn no_permit_is_given_to_a_session_that_has_ended_meanwhile() {
+fn no_permit_is_granted_to_a_session_that_has_ended_meanwhile() {
     let (service, md) = ready();
     let ino = file(&md, "f");
     let ctx = Ctx {
@@ -71,13 +71,13 @@ fn no_permit_is_given_to_a_session_that_has_ended_meanwhile() {
         let given = placement::permit(service.core(), &ctx, ino, permit);
         assert_eq!(given.err(), Some(MdError::SessionLost), "{permit:?}");
     }
-    // Nobody waits for it.
+    // The ended session holds no permit that others would wait for.
     let next = attach(&service);
     next.take_permit(ino, Permit::Write(1)).unwrap();
 }
 
 #[test]
-fn chunks_are_moved_after_a_restart_when_all_servers_know_who_is_over() {
+fn chunks_are_moved_after_a_restart_when_all_servers_know_the_ended_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let uuids = [[1; 16], [2; 16]];
     let beats = |service: &Service, of: &[[u8; 16]]| {
@@ -99,7 +99,7 @@ fn chunks_are_moved_after_a_restart_when_all_servers_know_who_is_over() {
     let service: Arc<Service> = service_in(dir.path());
     let md = attach(&service);
     assert_ne!(md.session(), lost);
-    // The one before may still be copying, for all that the servers know.
+    // The data servers do not know yet that the earlier session ended, so it may still be copying.
     assert_eq!(mover(&md, 1).err(), Some(MdError::Busy));
     beats(&service, &uuids[..1]);
     assert_eq!(mover(&md, 1).err(), Some(MdError::Busy));

@@ -1,5 +1,5 @@
-//! The search as a whole: against a naive one, in pages and shares, with permissions, and what the
-//! index lives through.
+//! Tests of the search: against a naive implementation, in pages and shares, with permissions, and after damage to the
+//! index.
 
 use proptest::prelude::*;
 use slabfs_model::{Tag, TagKind};
@@ -54,7 +54,7 @@ fn tag(md: &Md, ino: Ino, name: &str, tag: Tag) {
 }
 
 #[test]
-fn what_is_tagged_is_found_at_once() {
+fn tagged_objects_are_found_at_once() {
     let (_service, md) = ready();
     let d = make(&md, ROOT, "d", Kind::Directory).unwrap();
     let a = file(&md, "a");
@@ -143,7 +143,7 @@ fn below_a_container_in_shares_and_counted() {
 }
 
 #[test]
-fn a_user_finds_what_he_could_list() {
+fn a_user_finds_only_listable_objects() {
     let (_service, md) = ready();
     let mut under = ROOT;
     let mut dirs = Vec::new();
@@ -177,7 +177,7 @@ fn a_user_finds_what_he_could_list() {
     assert_eq!(as_user(5, &[20]), [inner.clone(), outer.clone()]);
     assert_eq!(as_user(1, &[]), [inner.clone(), outer.clone()]);
     assert_eq!(as_user(0, &[]), [inner.clone(), outer.clone()]);
-    // Search without reading: known names can be reached, but not listed.
+    // Search permission without read permission: known names can be looked up, but not listed.
     mode(dirs[1], 0o711);
     assert_eq!(as_user(5, &[]), std::slice::from_ref(&outer));
     mode(dirs[1], 0o755);
@@ -188,7 +188,7 @@ fn a_user_finds_what_he_could_list() {
 }
 
 #[test]
-fn tags_of_what_may_not_be_read_are_neither_matched_nor_told() {
+fn tags_of_unreadable_objects_are_neither_matched_nor_returned() {
     let (_service, md) = ready();
     let private = file(&md, "private");
     let group = file(&md, "group");
@@ -210,7 +210,7 @@ fn tags_of_what_may_not_be_read_are_neither_matched_nor_told() {
         tag(&md, ino, "perm", Tag::int(1));
         tag(&md, ino, "note", Tag::text("a secret"));
     }
-    // Tags in rows of their own are read in another way.
+    // Tags in rows of their own take another code path.
     let many = (0..300).map(|n| (format!("spread{n}"), Tag::text("x".repeat(100))));
     md.tag(private, many.collect(), vec![]).unwrap();
     let asked = |uid, gids: &[u32], text: &str| {
@@ -259,7 +259,7 @@ fn tags_of_what_may_not_be_read_are_neither_matched_nor_told() {
     }
     assert_eq!(asked(0, &[], "has spread7"), ["/private"]);
     assert!(asked(5, &[], "has spread7 or spread* = x*").is_empty());
-    // As if it had none, whatever it has.
+    // The object matches as if it had no tags.
     for text in [
         "not perm = 1",
         "not perm = 2",
@@ -350,7 +350,7 @@ fn ten_thousand_terms_are_searched() {
     let mut find = query(&terms.join(" or "));
     find.limit = 7;
     assert_eq!(all(&md, find).len(), 20);
-    // Each is told once, at however many places it stands.
+    // Each object is returned once, however many terms it matches.
     let mut find = query("list in 0..30 or list >= 3 or n >= 0 or has list");
     for limit in [1, 3, 100] {
         find.limit = limit;
@@ -368,7 +368,7 @@ fn ten_thousand_terms_are_searched() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With the index and by looking at everything the same is found, whatever happened.
+    /// The index finds the same objects as a full scan, after any steps.
     #[test]
     fn the_index_finds_what_a_scan_finds(
         steps in prop::collection::vec(step(), 1..60),
@@ -408,7 +408,7 @@ proptest! {
             }
         }
         for text in queries {
-            // "size >= 0" is always true and never looked up.
+            // "size >= 0" is always true and never answered by the index.
             let scanned = paths(&md, &format!("({text}) or size < 0"));
             let mut find = query(&text);
             find.limit = limit;
@@ -417,7 +417,7 @@ proptest! {
     }
 }
 
-/// What has an infix all the while is found once, whatever else of its text changes between two pages.
+/// A text that always contains an infix is found once, even if its other parts change between two pages.
 #[test]
 fn a_text_that_changes_around_an_infix_is_found_once() {
     let (_service, md) = ready();
@@ -428,19 +428,19 @@ fn a_text_that_changes_around_an_infix_is_found_once() {
     }
     let mut find = query("k = *mid*");
     find.limit = 1;
-    let mut told = Vec::new();
+    let mut paths = Vec::new();
     for text in ["x-mid-a", "x-mid-zz mid-0", "mid"] {
         let page = md.find(find.clone()).unwrap();
-        told.extend(paths_of(page.hits));
+        paths.extend(paths_of(page.hits));
         find.after = page.next;
         for ino in inos {
             tag(&md, ino, "k", Tag::text(text));
         }
     }
-    assert_eq!(told, ["/a", "/b", "/c"]);
+    assert_eq!(paths, ["/a", "/b", "/c"]);
 }
 
-/// Texts that repeat themselves, long and short, and texts that differ about where they are cut.
+/// Repetitive texts, long and short, and texts that differ close to where they are cut.
 fn long_text() -> impl Strategy<Value = String> {
     let words = prop::collection::vec("[a-d]{1,6}", 1..5);
     prop_oneof![
@@ -463,7 +463,7 @@ fn long_text() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However long a value is and however often it says the same.
+    /// However long and repetitive a value is.
     #[test]
     fn long_values_are_found_as_by_a_scan(
         values in prop::collection::vec((long_text(), any::<bool>()), 1..8),
@@ -529,7 +529,7 @@ fn killed(from: &Path, to: &Path) {
 }
 
 #[test]
-fn the_index_lives_through_kills_and_damage() {
+fn the_index_survives_kills_and_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (live, copy) = (dir.path().join("live"), dir.path().join("copy"));
     let service = service_in(&live);
@@ -552,7 +552,7 @@ fn the_index_lives_through_kills_and_damage() {
         let md = attach(service);
         [1, 2].map(|value| paths(&md, &format!("v = {value}")).len())
     };
-    // What the index has beyond that is told neither after the kill nor after one more restart.
+    // Later entries of the index are returned neither after the kill nor after one more restart.
     for _ in 0..2 {
         let after = service_in(&copy);
         assert_eq!(counts(&after), [30, 20]);
@@ -573,7 +573,7 @@ fn the_index_lives_through_kills_and_damage() {
         bytes[middle] ^= 0x40;
         std::fs::write(&path, bytes).unwrap();
         let service = service_in(&spoiled);
-        // Damage in a leaf shows when it is read: the search fails, the next round mends it.
+        // Damage in a leaf is detected when it is read: the search fails, and the next background round repairs it.
         let md = attach(&service);
         if md.find(query("v = 1")).is_err() {
             service.settle_down().unwrap();
@@ -585,7 +585,7 @@ fn the_index_lives_through_kills_and_damage() {
 }
 
 #[test]
-fn an_index_with_the_rows_of_another_store_is_built_anew() {
+fn an_index_with_the_rows_of_another_store_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let stores = ["one", "other"].map(|name| dir.path().join(name));
     for (value, store) in stores.iter().enumerate() {
@@ -600,7 +600,7 @@ fn an_index_with_the_rows_of_another_store_is_built_anew() {
         drop(md);
         service.close().unwrap();
     }
-    // Of the same length, so that the number of the last commit does not tell.
+    // The stores have the same length, so that the number of the last commit does not distinguish them.
     std::fs::remove_dir_all(stores[0].join("index")).unwrap();
     killed(&stores[1].join("index"), &stores[0].join("index"));
     let service = service_in(&stores[0]);

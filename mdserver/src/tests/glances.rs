@@ -1,4 +1,4 @@
-//! Lookups that do not wait for the state see the same moments as all others.
+//! Tests of glances (lookups that do not wait for the state lock): they return the same results as all other lookups.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -10,17 +10,17 @@ use crate::kv::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair};
 use crate::namespace::glance;
 use crate::service::Service;
 
-/// What a glance tells: nothing without the state, no such name, or an inode and its mode.
-type Told = Option<Option<(u64, u32)>>;
+/// The result of a glance: no result without the state lock, no such name, or an inode and its mode.
+type Seen = Option<Option<(u64, u32)>>;
 
-/// What glances at `a`, `b` and at the mode of their directory tell.
-type Moment = (Told, Told, Option<u64>);
+/// The results of glances at `a` and `b`, and the change counter of their directory.
+type Moment = (Seen, Seen, Option<u64>);
 
-/// What was told right before a batch went in, and right after, in the middle of its transaction.
+/// The results right before and right after a batch is committed, in the middle of its transaction.
 #[derive(Default)]
 struct Watch {
     core: Mutex<Weak<Core>>,
-    told: Mutex<Vec<(Moment, Moment)>>,
+    seen: Mutex<Vec<(Moment, Moment)>>,
 }
 
 impl Watch {
@@ -36,7 +36,7 @@ impl Watch {
     }
 }
 
-/// A store that is watched while something is committed.
+/// A store that records glances before and after each commit.
 struct Watched {
     kv: MemoryKv,
     watch: Arc<Watch>,
@@ -53,7 +53,7 @@ impl MetaKv for Watched {
         let before = self.watch.look();
         let lsn = self.kv.commit(batch)?;
         let after = self.watch.look();
-        self.watch.told.lock().extend(before.zip(after));
+        self.watch.seen.lock().extend(before.zip(after));
         Ok(lsn)
     }
     fn sync(&self) -> Result<Lsn, KvError> {
@@ -71,7 +71,7 @@ impl MetaKv for Watched {
 }
 
 #[test]
-fn a_glance_never_tells_what_the_store_does_not() {
+fn a_glance_never_contradicts_the_store() {
     let watch = Arc::new(Watch::default());
     let kv = Watched {
         kv: MemoryKv::new(),
@@ -83,36 +83,36 @@ fn a_glance_never_tells_what_the_store_does_not() {
     let (core, reader) = (service.core(), attach(&service));
     *watch.core.lock() = Arc::downgrade(core);
 
-    // Everything is among the copies, as far as it exists, before each step.
+    // Reads everything into the in-memory copies before each step.
     let warm = || {
-        let told = |name: &[u8]| match reader.lookup(ROOT, name) {
+        let found = |name: &[u8]| match reader.lookup(ROOT, name) {
             Ok(entry) => Some((entry.attr.ino.0, entry.attr.mode)),
             Err(MdError::NotFound) => None,
             Err(other) => panic!("{other}"),
         };
         let dir = reader.getattr(ROOT).unwrap().attr.change;
-        (told(b"a"), told(b"b"), dir)
+        (found(b"a"), found(b"b"), dir)
     };
     let step = |what: &str, work: &dyn Fn()| {
         let old = warm();
-        watch.told.lock().clear();
+        watch.seen.lock().clear();
         work();
-        let during = std::mem::take(&mut *watch.told.lock());
+        let during = std::mem::take(&mut *watch.seen.lock());
         let new = warm();
         assert_eq!(during.len(), 1, "{what}: one batch");
         for (is, (a, b, dir)) in [(old, during[0].0), (new, during[0].1)] {
             assert!(
-                a.is_none_or(|told| told == is.0),
+                a.is_none_or(|found| found == is.0),
                 "{what}: a is {a:?}, not {:?}",
                 is.0
             );
             assert!(
-                b.is_none_or(|told| told == is.1),
+                b.is_none_or(|found| found == is.1),
                 "{what}: b is {b:?}, not {:?}",
                 is.1
             );
             assert!(
-                dir.is_none_or(|told| told == is.2),
+                dir.is_none_or(|found| found == is.2),
                 "{what}: {dir:?}, not {}",
                 is.2
             );

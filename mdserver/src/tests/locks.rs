@@ -1,4 +1,4 @@
-//! Locks through the service: several sessions, resends, events, and a service that is started anew.
+//! Tests of locks through the service: several sessions, resends, events, and a restart of the service.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::api::{
 const FILE: Ino = slabfs_model::ObjectId(7);
 const NOW: Duration = Duration::ZERO;
 
-/// A mount that asks for locks.
+/// A mount that requests locks.
 struct Mount {
     md: Md,
     epoch: LockEpoch,
@@ -91,13 +91,13 @@ fn locks_of_two_mounts_exclude_each_other() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     assert_eq!(one.lock(1, (0, 9), TRY), done(1));
-    // The same number is somebody else's on another mount.
+    // The same owner number on another mount is another owner.
     let LockReply::Decided {
         outcome: LockOutcome::Held(conflict),
         change: None,
     } = two.lock(1, (9, 12), TRY)
     else {
-        panic!("it was given twice");
+        panic!("the lock was granted twice");
     };
     assert_eq!((conflict.session, conflict.pid), (one.md.session(), 1));
     assert_eq!((conflict.span.first, conflict.span.last), (0, 9));
@@ -105,7 +105,7 @@ fn locks_of_two_mounts_exclude_each_other() {
     assert_eq!(one.lock(1, (0, 4), LockWant::Unlock), done(2));
     assert_eq!(two.lock(1, (0, 4), TRY), done(2));
     assert!(held(two.lock(1, (0, 5), LockWant::Test(LockMode::Shared))));
-    // Nothing to give up, nothing changed.
+    // There is nothing to release, so nothing changes.
     let nothing = LockReply::Decided {
         outcome: LockOutcome::Done,
         change: None,
@@ -116,7 +116,7 @@ fn locks_of_two_mounts_exclude_each_other() {
 }
 
 #[test]
-fn who_waits_hears_of_it_by_a_poll_that_was_there_before() {
+fn a_waiting_lock_is_granted_by_an_earlier_poll() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), TRY);
@@ -135,14 +135,14 @@ fn who_waits_hears_of_it_by_a_poll_that_was_there_before() {
         assert_eq!((events[0].number, events[0].change), (1, Some(1)));
         assert_eq!(events[0].outcome, LockOutcome::Done);
     });
-    // Until it says that it has it.
+    // The event is repeated until the mount acknowledges it.
     assert_eq!(two.events(0, NOW).len(), 1);
     assert_eq!(two.events(1, NOW), []);
     assert!(held(one.lock(1, (0, 0), TRY)));
 }
 
 #[test]
-fn a_wait_that_is_cancelled_makes_room_for_the_next() {
+fn a_cancelled_wait_unblocks_the_next() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), LockWant::Try(LockMode::Shared));
@@ -157,7 +157,7 @@ fn a_wait_that_is_cancelled_makes_room_for_the_next() {
 }
 
 #[test]
-fn locks_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
+fn locks_of_a_dead_mount_are_free_once_data_servers_refuse_its_writes() {
     let service = service();
     beat(&service, vec![]);
     let (dead, next) = (mount(&service), mount(&service));
@@ -168,7 +168,7 @@ fn locks_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
     assert_eq!(
         next.events(0, NOW),
         [],
-        "what it wrote under the lock may come yet"
+        "its writes under the lock may still arrive"
     );
     assert!(held(next.lock(3, (0, 0), TRY)));
     beat(&service, vec![]);
@@ -177,7 +177,7 @@ fn locks_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
 }
 
 #[test]
-fn a_session_that_ends_lets_go_and_gets_nothing_more() {
+fn an_ended_session_releases_its_locks_and_gets_no_more() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), TRY);
@@ -203,7 +203,7 @@ fn a_read_only_session_may_lock() {
 }
 
 #[test]
-fn a_request_that_comes_again_does_nothing_again() {
+fn a_resent_request_is_not_repeated() {
     let service = service();
     let one = mount(&service);
     let request = |seq, done_below, want| Request {
@@ -221,45 +221,45 @@ fn a_request_that_comes_again_does_nothing_again() {
     assert_eq!(service.call_remote(lock.clone()).unwrap(), first);
     let unlock = request(2, 2, LockWant::Unlock);
     assert_eq!(service.call_remote(unlock).unwrap(), Reply::Lock(done(2)));
-    // A copy of the first that was long on its way: its reply has been heard.
+    // A late copy of the first request, whose reply was acknowledged.
     assert_eq!(service.call_remote(lock), Err(MdError::Stale));
     let two = mount(&service);
     assert_eq!(two.lock(1, (0, 9), TRY), done(1));
 }
 
 #[test]
-fn a_whole_file_lock_is_given_up_before_it_is_changed() {
+fn a_range_lock_is_released_before_it_is_changed() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
-    let whole = |mount: &Mount, owner, want| {
+    let range_lock = |mount: &Mount, owner, want| {
         let mut ask = ask(owner, (0, 99), want);
-        ask.kind = LockKind::Whole;
+        ask.kind = LockKind::File;
         mount.md.lock(mount.epoch, ask).unwrap()
     };
     let shared = LockWant::Try(LockMode::Shared);
-    assert_eq!(whole(&one, 1, shared), done(1));
-    assert_eq!(whole(&two, 1, shared), done(1));
-    // Refused, and the old one is gone: that is a change as well.
-    let LockReply::Decided { outcome, change } = whole(&one, 1, TRY) else {
+    assert_eq!(range_lock(&one, 1, shared), done(1));
+    assert_eq!(range_lock(&two, 1, shared), done(1));
+    // Refused, and the old lock is released: that is a change as well.
+    let LockReply::Decided { outcome, change } = range_lock(&one, 1, TRY) else {
         panic!("queued");
     };
     assert!(matches!(outcome, LockOutcome::Held(_)) && change == Some(2));
-    assert_eq!(whole(&two, 1, TRY), done(2));
-    assert_eq!(whole(&one, 1, WAIT), QUEUED);
-    assert_eq!(whole(&two, 2, WAIT), QUEUED);
-    // It goes to the end of the queue.
+    assert_eq!(range_lock(&two, 1, TRY), done(2));
+    assert_eq!(range_lock(&one, 1, WAIT), QUEUED);
+    assert_eq!(range_lock(&two, 2, WAIT), QUEUED);
+    // The request goes to the end of the queue.
     assert_eq!(
-        whole(&two, 1, LockWant::Wait(LockMode::Shared)),
+        range_lock(&two, 1, LockWant::Wait(LockMode::Shared)),
         LockReply::Queued { change: Some(3) }
     );
     assert_eq!(one.events(0, NOW).len(), 1);
-    // `fcntl` sees none of it.
+    // `fcntl` locks do not conflict with it.
     assert_eq!(one.lock(9, (0, 99), TRY), done(4));
 }
 
-/// Who does not want to wait does so where the holder's file was closed: the lock ends in a moment, or not.
+/// A non-blocking request waits if the holder's file is being closed: the lock is about to be released, or not.
 #[test]
-fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
+fn a_non_blocking_request_waits_for_a_lock_whose_file_is_closed() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     let of = |kind| {
@@ -269,26 +269,34 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
             mount.md.lock(mount.epoch, ask).unwrap()
         }
     };
-    let whole = of(LockKind::Whole);
+    let range_lock = of(LockKind::File);
     let long = Duration::from_secs(10);
     let nothing = LockReply::Decided {
         outcome: LockOutcome::Done,
         change: None,
     };
-    assert_eq!(whole(&one, 1, LockWant::Ending), nothing, "it has none");
-    assert_eq!(whole(&one, 1, TRY), done(1));
-    assert!(held(whole(&two, 2, TRY)));
-    assert_eq!(whole(&one, 1, LockWant::Ending), nothing);
-    assert!(held(whole(&two, 2, LockWant::Test(LockMode::Exclusive))));
-    assert_eq!(whole(&two, 2, TRY), QUEUED);
+    assert_eq!(
+        range_lock(&one, 1, LockWant::Ending),
+        nothing,
+        "no lock held"
+    );
+    assert_eq!(range_lock(&one, 1, TRY), done(1));
+    assert!(held(range_lock(&two, 2, TRY)));
+    assert_eq!(range_lock(&one, 1, LockWant::Ending), nothing);
+    assert!(held(range_lock(
+        &two,
+        2,
+        LockWant::Test(LockMode::Exclusive)
+    )));
+    assert_eq!(range_lock(&two, 2, TRY), QUEUED);
     assert_eq!(two.events(0, NOW), []);
-    assert_eq!(whole(&one, 1, LockWant::Unlock), done(2));
+    assert_eq!(range_lock(&one, 1, LockWant::Unlock), done(2));
     let events = two.events(0, NOW);
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].outcome, LockOutcome::Done);
-    // It was not the last descriptor: refused, and whoever asks later is refused at once.
-    assert_eq!(whole(&two, 2, LockWant::Ending), nothing);
-    assert_eq!(whole(&one, 1, TRY), QUEUED);
+    // The closed descriptor was not the last one: the request is refused, and a later request is refused at once.
+    assert_eq!(range_lock(&two, 2, LockWant::Ending), nothing);
+    assert_eq!(range_lock(&one, 1, TRY), QUEUED);
     let events = one.events(0, long);
     assert!(matches!(
         events[..],
@@ -297,26 +305,26 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
             ..
         }]
     ));
-    assert!(held(whole(&one, 3, TRY)));
-    assert_eq!(one.events(1, long), [], "nobody waits");
-    // Nor if its holder asks for it once more.
-    assert_eq!(whole(&two, 2, LockWant::Ending), nothing);
-    assert_eq!(whole(&two, 2, TRY), done(2));
-    assert!(held(whole(&one, 1, TRY)));
-    // All that are in the way have to be ending.
+    assert!(held(range_lock(&one, 3, TRY)));
+    assert_eq!(one.events(1, long), [], "no request waits");
+    // Nor does a request wait after the holder has requested the lock again.
+    assert_eq!(range_lock(&two, 2, LockWant::Ending), nothing);
+    assert_eq!(range_lock(&two, 2, TRY), done(2));
+    assert!(held(range_lock(&one, 1, TRY)));
+    // A request waits only if all conflicting locks are ending.
     let shared = LockWant::Try(LockMode::Shared);
-    assert_eq!(whole(&two, 2, shared), done(3));
-    assert_eq!(whole(&one, 4, shared), done(3));
-    assert_eq!(whole(&two, 2, LockWant::Ending), nothing);
-    assert!(held(whole(&one, 3, TRY)));
-    // What was to be tried is taken back like a wait, and a session that ends gives what it had.
-    assert_eq!(whole(&one, 4, LockWant::Ending), nothing);
+    assert_eq!(range_lock(&two, 2, shared), done(3));
+    assert_eq!(range_lock(&one, 4, shared), done(3));
+    assert_eq!(range_lock(&two, 2, LockWant::Ending), nothing);
+    assert!(held(range_lock(&one, 3, TRY)));
+    // A waiting non-blocking request is cancelled like any wait, and the end of a session releases its locks.
+    assert_eq!(range_lock(&one, 4, LockWant::Ending), nothing);
     let mut tried = ask(3, (0, 99), TRY);
-    tried.kind = LockKind::Whole;
+    tried.kind = LockKind::File;
     assert_eq!(one.md.lock(one.epoch, tried.clone()).unwrap(), QUEUED);
     assert!(one.md.cancel_lock(tried.ticket).unwrap());
-    assert_eq!(whole(&one, 3, TRY), QUEUED);
-    assert_eq!(whole(&one, 4, LockWant::Unlock), done(4));
+    assert_eq!(range_lock(&one, 3, TRY), QUEUED);
+    assert_eq!(range_lock(&one, 4, LockWant::Unlock), done(4));
     assert_eq!(one.events(1, NOW), []);
     two.md.detach(true).unwrap();
     let events = one.events(1, NOW);
@@ -327,18 +335,21 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
             ..
         }]
     ));
-    // Nobody else waits for who tries.
+    // Other requests do not wait behind a non-blocking one.
     let two = mount(&service);
     assert_eq!(
-        whole(&one, 3, shared),
+        range_lock(&one, 3, shared),
         LockReply::Decided {
             outcome: LockOutcome::Done,
             change: Some(6)
         }
     );
-    assert_eq!(whole(&one, 3, LockWant::Ending), nothing);
-    assert_eq!(whole(&two, 2, TRY), QUEUED);
-    assert_eq!(whole(&two, 5, LockWant::Wait(LockMode::Shared)), done(1));
+    assert_eq!(range_lock(&one, 3, LockWant::Ending), nothing);
+    assert_eq!(range_lock(&two, 2, TRY), QUEUED);
+    assert_eq!(
+        range_lock(&two, 5, LockWant::Wait(LockMode::Shared)),
+        done(1)
+    );
     let events = two.events(0, long);
     assert!(matches!(
         events[..],
@@ -347,7 +358,7 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
             ..
         }]
     ));
-    // Record locks are refused at once: a wait could seem to close a circle.
+    // Record locks are refused at once: a wait could look like a deadlock.
     let record = of(LockKind::Record);
     let two = mount(&service);
     record(&one, 1, TRY);
@@ -355,8 +366,8 @@ fn a_lock_whose_file_was_closed_is_waited_for_by_who_does_not_wait() {
     assert!(held(record(&two, 2, TRY)));
 }
 
-/// Ends the service as a crash would, and starts one over what it left.
-fn again(service: Arc<Service>, dir: &std::path::Path) -> Arc<Service> {
+/// Ends the service as a crash would, and restarts it on the same directory.
+fn restart(service: Arc<Service>, dir: &std::path::Path) -> Arc<Service> {
     service.close().unwrap();
     drop(service);
     service_in(dir)
@@ -373,7 +384,7 @@ fn all_of(owner: u64, span: (u64, u64)) -> Vec<HeldLocks> {
     }]
 }
 
-/// What is left of a lock that was told.
+/// The part that is left of a reclaimed lock.
 fn less(owner: u64, span: (u64, u64), left: Option<LockMode>) -> Vec<LostLocks> {
     let ask = ask(owner, span, TRY);
     vec![LostLocks {
@@ -385,7 +396,7 @@ fn less(owner: u64, span: (u64, u64), left: Option<LockMode>) -> Vec<LostLocks> 
 }
 
 impl Mount {
-    /// Goes on with a service that was started anew.
+    /// Continues the session with a restarted service.
     fn with(self, service: &Arc<Service>) -> (SessionId, Arc<Remote>) {
         (self.md.session(), Arc::new(Remote(Arc::clone(service))))
     }
@@ -401,13 +412,13 @@ fn send(remote: &(SessionId, Arc<Remote>), seq: u64, op: Op) -> Result<Reply, Md
 }
 
 #[test]
-fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
+fn a_restarted_service_grants_no_lock_before_all_are_reclaimed() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), TRY);
     let old = one.epoch;
-    let service = again(service, dir.path());
+    let service = restart(service, dir.path());
     let (one, two) = (one.with(&service), two.with(&service));
 
     let lock = |epoch, owner, span, want| Op::Lock {
@@ -424,20 +435,20 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
         Ok(Reply::Lock(LockReply::Reclaim))
     );
     let Ok(Reply::LocksReclaimed { lost, epoch }) = send(&two, 11, reclaim(vec![])) else {
-        panic!("not told");
+        panic!("not reclaimed");
     };
     assert_eq!(lost, []);
     assert!(epoch > old);
-    // Not decided as long as the other has not said what it holds.
+    // Not decided until the other mount has reclaimed its locks.
     let queued = Ok(Reply::Lock(QUEUED));
     assert_eq!(send(&two, 12, lock(epoch, 2, (5, 6), TRY)), queued);
     assert_eq!(send(&two, 13, lock(epoch, 2, (50, 60), TRY)), queued);
     let test = LockWant::Test(LockMode::Shared);
     assert_eq!(send(&two, 14, lock(epoch, 2, (70, 80), test)), queued);
     assert_eq!(send(&two, 15, lock(epoch, 2, (0, 9), WAIT)), queued);
-    let told = send(&one, 10, reclaim(all_of(1, (0, 9))));
-    let Ok(Reply::LocksReclaimed { lost, epoch: ones }) = told else {
-        panic!("{told:?}");
+    let reply = send(&one, 10, reclaim(all_of(1, (0, 9))));
+    let Ok(Reply::LocksReclaimed { lost, epoch: ones }) = reply else {
+        panic!("{reply:?}");
     };
     assert_eq!(lost, []);
     let news = send(
@@ -465,18 +476,18 @@ fn a_service_that_is_started_anew_gives_nothing_away_before_it_was_told() {
         wait_ms: 0,
     };
     let Ok(Reply::LockNews(LockNews::Events(events))) = send(&two, 0, news) else {
-        panic!("no news");
+        panic!("no events");
     };
     assert_eq!((events[0].number, events[0].change), (4, Some(2)));
 }
 
 #[test]
-fn a_session_that_ends_ends_the_grace() {
+fn the_grace_period_ends_with_the_last_missing_session() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), TRY);
-    let service = again(service, dir.path());
+    let service = restart(service, dir.path());
     let (one, two) = (one.with(&service), two.with(&service));
     let three = mount(&service);
     assert_eq!(three.lock(3, (0, 9), TRY), QUEUED);
@@ -486,25 +497,28 @@ fn a_session_that_ends_ends_the_grace() {
     assert_eq!(three.events(0, NOW).len(), 1);
 }
 
-/// What was asked for in the grace, and what it gave up for that, is decided like any other.
+/// A lock request during the grace period is decided afterwards like any other, with the locks that it releases.
 #[test]
-fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
+fn a_lock_tried_during_the_grace_period_is_refused_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let (one, two, three) = (mount(&service), mount(&service), mount(&service));
-    let whole = |owner, want| {
+    let range_lock = |owner, want| {
         let mut ask = ask(owner, (0, 99), want);
-        ask.kind = LockKind::Whole;
+        ask.kind = LockKind::File;
         ask
     };
     let shared = LockWant::Try(LockMode::Shared);
     for (mount, owner) in [(&one, 1), (&two, 2)] {
-        mount.md.lock(mount.epoch, whole(owner, shared)).unwrap();
+        mount
+            .md
+            .lock(mount.epoch, range_lock(owner, shared))
+            .unwrap();
     }
-    let service = again(service, dir.path());
+    let service = restart(service, dir.path());
     let (one, two, three) = (one.with(&service), two.with(&service), three.with(&service));
-    let tell = |session: &(SessionId, Arc<Remote>), owner| {
-        let ask = whole(owner, shared);
+    let reclaim = |session: &(SessionId, Arc<Remote>), owner| {
+        let ask = range_lock(owner, shared);
         let held = vec![HeldLocks {
             file: ask.file,
             kind: ask.kind,
@@ -518,11 +532,11 @@ fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
             other => panic!("{other:?}"),
         }
     };
-    let (ones, twos) = (tell(&one, 1), tell(&two, 2));
+    let (ones, twos) = (reclaim(&one, 1), reclaim(&two, 2));
     let lock = |epoch, ask| Op::Lock { epoch, ask };
-    send(&one, 11, lock(ones, whole(1, LockWant::Ending))).unwrap();
+    send(&one, 11, lock(ones, range_lock(1, LockWant::Ending))).unwrap();
     let queued = Ok(Reply::Lock(QUEUED));
-    assert_eq!(send(&two, 11, lock(twos, whole(2, TRY))), queued);
+    assert_eq!(send(&two, 11, lock(twos, range_lock(2, TRY))), queued);
     assert_eq!(
         send(&three, 0, Op::Detach { clean: false }),
         Ok(Reply::Done)
@@ -558,7 +572,7 @@ fn a_lock_that_was_tried_in_the_grace_is_refused_in_time() {
 }
 
 #[test]
-fn telling_replaces_what_was_known() {
+fn a_reclaim_replaces_the_known_locks() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     one.lock(1, (0, 9), TRY);
@@ -568,7 +582,7 @@ fn telling_replaces_what_was_known() {
     let (lost, epoch) = one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
     assert_eq!(lost, []);
     assert_eq!(two.events(0, NOW).len(), 1, "of bytes 20 to 29");
-    // What was asked before counts for nothing.
+    // Requests of an earlier epoch have no effect.
     assert_eq!(one.lock(1, (40, 49), TRY), LockReply::Reclaim);
     assert_eq!(one.md.lock_events(one.epoch, 0, NOW), Ok(LockNews::Reclaim));
     let (lost, _) = one
@@ -583,53 +597,53 @@ fn telling_replaces_what_was_known() {
 }
 
 #[test]
-fn of_a_lock_that_is_told_only_what_others_have_is_lost() {
+fn a_reclaimed_lock_loses_only_ranges_that_others_hold() {
     let service = service();
     let (one, two) = (mount(&service), mount(&service));
     assert_eq!(one.lock(1, (0, 9), TRY), done(1));
     assert_eq!(one.lock(1, (3, 4), LockWant::Unlock), done(2));
     assert_eq!(two.lock(2, (3, 4), TRY), done(1));
-    // The reply to the unlocking was lost: the mount says that it has what it had before.
-    let told = || one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
-    let (lost, _) = told();
+    // The reply to the unlock was lost: the mount reclaims the locks that it had before.
+    let reclaim = || one.md.reclaim_locks(all_of(1, (0, 9)), true, true).unwrap();
+    let (lost, _) = reclaim();
     assert_eq!(lost, less(1, (3, 4), None));
     assert!(held(two.lock(2, (0, 2), TRY)), "never given up");
     assert!(held(two.lock(2, (5, 9), TRY)), "never given up");
-    // An exclusive lock that was made a shared one is that at least.
+    // A lock that was downgraded from exclusive to shared stays at least shared.
     assert_eq!(two.lock(2, (3, 4), LockWant::Unlock), done(2));
-    let (lost, epoch) = told();
+    let (lost, epoch) = reclaim();
     assert_eq!(lost, []);
     let shared = LockWant::Try(LockMode::Shared);
     let reply = one.md.lock(epoch, ask(1, (6, 7), shared)).unwrap();
     assert_eq!(reply, done(1));
     assert_eq!(two.lock(2, (7, 7), shared), done(3));
-    let (lost, _) = told();
+    let (lost, _) = reclaim();
     assert_eq!(lost, less(1, (7, 7), Some(LockMode::Shared)));
     assert!(held(two.lock(2, (7, 7), TRY)), "never given up");
     assert!(held(two.lock(2, (6, 6), shared)), "exclusive again");
 }
 
 #[test]
-fn what_was_told_long_ago_is_not_taken_for_news() {
+fn a_late_reclaim_is_stale() {
     let service = service();
     let one = mount(&service);
     let of = |seq, held, first, last| Request {
         session: one.md.session(),
         seq,
-        // Of another request, whose answer is not there.
+        // The reply to another request is still missing.
         done_below: 1,
         op: Op::ReclaimLocks { held, first, last },
     };
-    // One that the mount did not wait for any more; one that it made instead.
+    // A reclaim that the mount has given up, and a later one that it sent instead.
     let late = [of(2, vec![], true, true), of(3, vec![], true, false)];
-    let told = of(4, all_of(1, (0, 4)), true, false);
-    service.call_remote(told).unwrap();
+    let reclaim = of(4, all_of(1, (0, 4)), true, false);
+    service.call_remote(reclaim).unwrap();
     for late in &late {
         assert_eq!(service.call_remote(late.clone()), Err(MdError::Stale));
     }
-    let told = of(5, all_of(1, (6, 9)), false, true);
-    let Ok(Reply::LocksReclaimed { lost, epoch }) = service.call_remote(told) else {
-        panic!("not told");
+    let reclaim = of(5, all_of(1, (6, 9)), false, true);
+    let Ok(Reply::LocksReclaimed { lost, epoch }) = service.call_remote(reclaim) else {
+        panic!("not reclaimed");
     };
     assert_eq!(lost, []);
     for late in late {
@@ -646,7 +660,7 @@ fn what_was_told_long_ago_is_not_taken_for_news() {
     };
     let remote = Arc::new(Remote(service));
     let reply = send(&(one.md.session(), remote), 6, unlock);
-    assert_eq!(reply, Ok(Reply::Lock(done(1))), "the epoch goes on");
+    assert_eq!(reply, Ok(Reply::Lock(done(1))), "the epoch continues");
 }
 
 #[test]
@@ -701,7 +715,7 @@ fn no_lock_of_a_session_in_this_process_outlives_it() {
 }
 
 #[test]
-fn the_grace_ends_without_those_that_say_nothing() {
+fn the_grace_period_ends_without_silent_sessions() {
     let options = crate::ServiceOptions {
         lease: Duration::ZERO,
         ..quiet()

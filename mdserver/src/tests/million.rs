@@ -1,5 +1,5 @@
-//! A million objects with ten tags each: how long a start takes, after a clean stop and after a
-//! kill, and what memory it costs. Run by hand:
+//! Measures the start of a service with a million objects of ten tags each: its time, after a clean stop and after a
+//! kill, and its memory. Run by hand:
 //! `cargo test --release -p slabfs-mdserver --lib -- --ignored million --nocapture`
 //! (`SLABFS_OBJECTS` sets another number).
 //!
@@ -166,7 +166,7 @@ fn fill(dir: &Path) {
     say("done");
 }
 
-/// Makes and changes more, and stays until it is killed.
+/// Creates and changes more objects, and runs until it is killed.
 fn change(dir: &Path) {
     let (service, _) = Service::open(dir, ServiceOptions::default()).unwrap();
     let service = Arc::new(service);

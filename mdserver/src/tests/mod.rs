@@ -1,4 +1,4 @@
-//! The service as a whole, over a store in memory or on disk.
+//! Tests of the complete service, over a store in memory or on disk.
 
 mod arrays;
 mod bounds;

@@ -1,4 +1,4 @@
-//! Searches for what changes its form meanwhile: names that go, tags that are stored otherwise.
+//! Tests of searches during changes: names that are removed, tags whose storage form changes.
 
 use parking_lot::Mutex;
 use slabfs_model::Tag;
@@ -32,7 +32,7 @@ fn an_object_with_very_many_names_is_found_by_any_that_is_left() {
         let parent = if n % 2 == 0 { ROOT } else { other };
         md.link(ino, parent, format!("n{n}").as_bytes()).unwrap();
     }
-    // One that moves stays a name.
+    // A renamed link is still a name.
     md.rename(other, b"n99", ROOT, b"n99", RenameFlags::Replace)
         .unwrap();
     for n in 0..99 {
@@ -45,10 +45,10 @@ fn an_object_with_very_many_names_is_found_by_any_that_is_left() {
     assert!(paths(&md, "k = 1").is_empty());
 }
 
-/// Something that is done before a key is read.
+/// An action that runs before a key is read.
 type Before = Option<(Vec<u8>, Box<dyn FnOnce() + Send>)>;
 
-/// A store in which something happens before a certain key is read.
+/// A store that runs an action before a certain key is read.
 struct Interrupted {
     kv: MemoryKv,
     before: Arc<Mutex<Before>>,
@@ -96,7 +96,7 @@ fn tags_that_are_spread_while_a_search_looks_are_found() {
     let long = || vec![("k".to_owned(), Tag::text("a long needle"))];
     md.tag(ino, long(), vec![]).unwrap();
     for query in [
-        // Longer than what the index knows.
+        // Longer than the index entries.
         "k = *\"long need\"*",
         "k* = *eedl*",
         "not k = 3 and has k",
@@ -110,7 +110,7 @@ fn tags_that_are_spread_while_a_search_looks_are_found() {
         *before.lock() = Some((keys::xattr(ino, b""), Box::new(spread)));
         assert_eq!(paths(&md, query), ["/f"], "{query}");
         assert!(before.lock().is_none(), "{query} read no tags");
-        // Stored together again.
+        // The tags are stored in one row again.
         let names = md.tags(ino).unwrap().into_iter().map(|(name, _)| name);
         md.tag(ino, vec![], names.collect()).unwrap();
         md.tag(ino, long(), vec![]).unwrap();

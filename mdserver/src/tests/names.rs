@@ -1,4 +1,4 @@
-//! Names: the rules one by one, and random operations against a simple model.
+//! Tests of names: each rule by itself, and random operations against a simple model.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ fn create_lookup_unlink() {
 }
 
 #[test]
-fn files_that_are_alike_change_apart() {
+fn equal_files_change_independently() {
     let (_service, md) = ready();
     let (a, b) = (file(&md, "a"), file(&md, "b"));
     let seen = |ino| info(md.getattr(ino).unwrap());
@@ -44,7 +44,7 @@ fn files_that_are_alike_change_apart() {
     md.declare(a, change, None).unwrap();
     assert_ne!(seen(a), alike);
     assert_eq!(seen(b), alike);
-    assert_eq!(info(held), alike, "what was answered stays");
+    assert_eq!(info(held), alike, "a returned value does not change");
     let c = file(&md, "c");
     assert_eq!(seen(c), alike);
 }
@@ -303,7 +303,7 @@ fn symbolic_links_and_nodes() {
     assert_eq!(md.create(bad).map(|_| ()), Err(MdError::NameTooLong));
 }
 
-/// What a directory tree is, without anything that makes it fast.
+/// A simple model of a directory tree.
 #[derive(Debug, Default)]
 struct Model {
     /// Names of directories by number; 0 is the root.
@@ -358,7 +358,7 @@ impl Model {
             })
     }
 
-    /// Whether it worked, as the service should say.
+    /// Applies a step; returns whether it succeeds, as the service should.
     fn step(&mut self, step: &Step) -> bool {
         match step {
             Step::File(dir, name) | Step::Directory(dir, name) => {

@@ -1,4 +1,4 @@
-//! Servers as they are told of, places that are leased, stripes that are chosen.
+//! Tests of placement: reports of data servers, leased places, and the choice of stripes.
 
 use slabfs_model::{Placement, ServerId};
 use slabfs_objstore::server::ServerReport;
@@ -40,20 +40,20 @@ fn three() -> (Arc<Service>, crate::api::Md) {
 }
 
 #[test]
-fn places_make_the_servers_even() {
+fn leased_places_balance_the_servers() {
     let (service, md) = three();
     let places = md.lease_places(3000, vec![]).unwrap();
     let dealt = |places: &[(ServerId, u64)]| places.iter().map(|p| p.1).collect::<Vec<_>>();
     assert_eq!(dealt(&places), [2000, 1000, 0]);
     let flying: Vec<u64> = md.servers().unwrap().iter().map(|s| s.in_flight).collect();
     assert_eq!(flying, [2000, 1000, 0]);
-    // Another one is dealt what comes on top.
+    // Another session is given places in addition to those.
     let other = attach(&service);
     assert_eq!(
         dealt(&other.lease_places(300, vec![]).unwrap()),
         [100, 100, 100]
     );
-    // What was not used is given back.
+    // Unused places are given back.
     let again = md.lease_places(0, vec![(ServerId(1), 500)]).unwrap();
     assert_eq!(dealt(&again), [0, 0, 0]);
     assert_eq!(
@@ -94,7 +94,7 @@ fn full_and_draining_servers_get_nothing() {
 }
 
 #[test]
-fn stripes_are_what_placements_say() {
+fn stripes_follow_placements() {
     let (_service, md) = three();
     let placed = |name: &str, placement| {
         let ino = file(&md, name);
@@ -120,7 +120,7 @@ fn stripes_are_what_placements_say() {
         placed("x", Placement::Server(ServerId(9))),
         Err(MdError::Invalid(_))
     ));
-    // Nor of a grid with data, whose chunks stay where they are.
+    // An unknown server is also refused for a grid with data, whose chunks stay where they are.
     let held = file(&md, "h");
     let mut commit = commit_of(&md, held);
     commit.size_at_least = 1000;
@@ -135,8 +135,8 @@ fn stripes_are_what_placements_say() {
         Err(MdError::Invalid(_))
     ));
     assert_eq!(md.getattr(held).unwrap(), before);
-    // The first chunk of what is made begins on the emptiest; the next one elsewhere, since that one is
-    // expected to bring something.
+    // The first chunk of a new object goes to the emptiest server. (The next object's goes elsewhere, because data is
+    // expected on that server.)
     let (_service, md) = three();
     let ino = file(&md, "d");
     let stripe = info(md.getattr(ino).unwrap()).stripe;
@@ -167,12 +167,12 @@ fn a_grid_moves_only_under_its_permit() {
     assert!(entry.attr.change > before.change && entry.attr.ctime == before.ctime);
     assert!(!info(entry).stripe.contains(&from));
     md.give_permit(ino, 2).unwrap();
-    // Back where a deletion is still ordered: not yet.
+    // A move back to a server with a pending order to delete is refused for now.
     assert_eq!(
         md.take_permit(ino, Permit::Move(3, from)),
         Err(MdError::Busy)
     );
-    // Who has mutual knowledge: the writer has not heard that a server drains.
+    // `ready` requires that all sessions know: the writer does not know yet that the server drains.
     md.set_draining(ServerId(2), true).unwrap();
     let page = |md: &crate::api::Md| md.holdings(ServerId(2), slabfs_model::ObjectId(0)).unwrap();
     assert_eq!((page(&md).objects, page(&md).ready), (vec![ino], false));
@@ -205,7 +205,7 @@ fn a_named_server_that_drains_gets_nothing_new() {
     elsewhere(after);
     let spare = md.spare_generation(before, Placement::Server(ServerId(2)));
     assert!(!spare.unwrap().stripe.contains(&ServerId(2)));
-    // Who is to have it back gets it back with what comes next.
+    // After draining is cancelled the server gets new objects again.
     md.set_draining(ServerId(2), false).unwrap();
     let later = file(&md, "later");
     md.declare(later, named, None).unwrap();
@@ -213,7 +213,7 @@ fn a_named_server_that_drains_gets_nothing_new() {
 }
 
 #[test]
-fn who_is_refused_a_permit_has_none() {
+fn a_refused_permit_is_not_held() {
     let (_service, md) = three();
     let gone = file(&md, "f");
     md.unlink(ROOT, b"f").unwrap();
@@ -244,7 +244,7 @@ fn a_server_with_chunks_of_other_metadata_is_refused() {
         deleted: vec![],
         obeys: 0,
     };
-    // What it holds, or that it was a server of somebody, tells.
+    // Chunks, or the server id of other metadata, identify a foreign server.
     for foreign in [report(1, None, 2), report(1, Some(ServerId(1)), 0)] {
         let Err(MdError::Invalid(why)) = service.register(foreign) else {
             panic!("taken");
@@ -252,7 +252,7 @@ fn a_server_with_chunks_of_other_metadata_is_refused() {
         assert!(why.contains("of other metadata"), "{why}");
     }
     assert!(attach(&service).servers().unwrap().is_empty());
-    // An empty one is taken, and is known from then on.
+    // An empty server is accepted, and is known from then on.
     let id = service.register(report(2, None, 0)).unwrap().id;
     assert_eq!(id, ServerId(1));
     assert_eq!(service.register(report(2, None, 7)).unwrap().id, id);

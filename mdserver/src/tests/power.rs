@@ -1,8 +1,8 @@
-//! Power losses: the store falls back to what was synced.
+//! Tests of power losses: the store reverts to its synced state.
 //!
-//! Whatever is lost, two things hold. No number that names data on a data server (inode, chunk id) is
-//! given a second time. And nothing that a data server was ever told to delete is part of what the
-//! store shows afterwards: what it fell back to is still there to be read.
+//! Two invariants hold after any loss. No number that names data on a data server (inode, chunk id) is allocated a
+//! second time. And no chunk that a data server was ever ordered to delete is part of the state after the loss: all
+//! chunks of that state can still be read.
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use crate::Service;
 use crate::api::{Kind, Md, ROOT, ResizeHow, Stored, TilingReply};
 use crate::kv::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair};
 
-/// A store whose synced content outlives it.
+/// A store of which only the synced content survives.
 struct Lossy {
     kv: MemoryKv,
     disk: Arc<Mutex<Vec<Pair>>>,
@@ -109,12 +109,12 @@ fn open(disk: &Arc<Mutex<Vec<Pair>>>) -> Arc<Service> {
     Arc::new(service)
 }
 
-/// Chunks that any object shows.
+/// The chunks in the tilings of all objects.
 fn shown(md: &Md) -> BTreeSet<u64> {
     let mut chunks = BTreeSet::new();
     for entry in md.readdir(ROOT, 0, 100).unwrap() {
         let reply = md.tiling(entry.entry.attr.ino, Version(0)).unwrap();
-        let TilingReply::Whole { records, .. } = reply else {
+        let TilingReply::All { records, .. } = reply else {
             panic!("{reply:?}")
         };
         for record in records {
@@ -207,7 +207,7 @@ proptest! {
             let both: Vec<_> = shown(&md).intersection(&deleted).copied().collect();
             prop_assert!(both.is_empty(), "{both:?} are shown and deleted");
         }
-        // Once everything is settled and synced, all that is not shown is deleted.
+        // Once everything is settled and synced, all other chunks are deleted.
         for entry in md.readdir(ROOT, 0, 100).unwrap() {
             let info = entry.entry.info.unwrap();
             md.settle(entry.entry.attr.ino, info.tiling).unwrap();

@@ -1,4 +1,4 @@
-//! Reservations of grid objects, and what dead sessions leave.
+//! Tests of reservations of grid objects, and of the tails that dead sessions leave.
 
 use slabfs_model::Coords;
 
@@ -44,7 +44,7 @@ fn a_dead_tail_is_cleared_before_growth() {
     assert_eq!(
         other.reserve(ino, 2000),
         Err(MdError::Busy),
-        "somebody clears"
+        "another session is clearing"
     );
     assert_eq!(
         md.commit(commit.clone()),
@@ -59,7 +59,7 @@ fn a_dead_tail_is_cleared_before_growth() {
 }
 
 #[test]
-fn who_dies_clearing_leaves_it_to_the_next() {
+fn clearing_is_continued_after_a_session_dies() {
     let (service, dead) = ready();
     let ino = file(&dead, "a");
     dead.detach(false).unwrap();
@@ -88,12 +88,12 @@ fn an_emptied_object_has_no_tail() {
 }
 
 #[test]
-fn the_living_keep_what_they_reserved() {
+fn reservations_of_live_sessions_remain() {
     let (service, dead) = ready();
     let ino = file(&dead, "a");
     let md = attach(&service);
     md.reserve(ino, CREATOR_RESERVE).unwrap();
     dead.detach(false).unwrap();
-    // Reserved by the living to beyond the dead one's end: nothing to clear.
+    // A live session's reservation reaches beyond the dead one's end: there is nothing to clear.
     assert_eq!(md.reserve(ino, 10).unwrap().clear, None);
 }

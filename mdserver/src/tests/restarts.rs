@@ -1,4 +1,4 @@
-//! What a service says and does when it is opened again.
+//! Tests of a service that is restarted.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::kv::{KvError, MemoryKv};
 use crate::{Service, ServiceError};
 
 #[test]
-fn everything_is_there_again() {
+fn everything_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     beat(&service, vec![]);

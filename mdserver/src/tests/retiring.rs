@@ -1,4 +1,4 @@
-//! What is deleted, and when.
+//! Tests of the deletion of chunks: which chunks are deleted, and when.
 
 use slabfs_model::{ChunkId, Coords, SessionId};
 use slabfs_objstore::ChunkName;
@@ -125,7 +125,7 @@ fn removed_emptied_and_cut_objects_give_their_chunks_back() {
 }
 
 #[test]
-fn grid_objects_go_by_generation_and_whole() {
+fn grid_objects_are_deleted_by_generation_or_completely() {
     let (service, md) = ready();
     let ino = file(&md, "a");
     md.clear(ino).unwrap();
@@ -214,7 +214,7 @@ fn a_clean_end_sweeps_nothing() {
 }
 
 #[test]
-fn every_server_is_told_of_a_sweep() {
+fn every_server_gets_the_orders_of_a_sweep() {
     let (service, md) = ready();
     let second = beat_of(&service, [8; 16], vec![]).id;
     assert_eq!(second.0, 2);
@@ -227,18 +227,18 @@ fn every_server_is_told_of_a_sweep() {
     assert_eq!(beat_of(&service, [8; 16], vec![]).delete.len(), 1);
 }
 
-/// Chunk ids and inode numbers are not given again (over a power loss: see `power`).
+/// Chunk ids and inode numbers are not allocated again (after a power loss: see `power`).
 #[test]
-fn numbers_are_never_given_twice() {
+fn numbers_are_never_allocated_twice() {
     let dir = tempfile::tempdir().unwrap();
     let mut chunks = std::collections::BTreeSet::new();
     let mut inos = std::collections::BTreeSet::new();
-    for turn in 0..3 {
+    for round in 0..3 {
         let service = service_in(dir.path());
         let md = attach(&service);
         let lease = md.lease_chunks(10).unwrap();
         assert!((0..10).all(|i| chunks.insert(lease.first.0 + i)));
-        assert!(inos.insert(file(&md, &format!("f{turn}"))));
+        assert!(inos.insert(file(&md, &format!("f{round}"))));
         service.close().unwrap();
     }
 }

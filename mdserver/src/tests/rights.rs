@@ -1,5 +1,5 @@
-//! Rights through the service: lives, asks and recalls by events, resends, sizes, ends of sessions, and a
-//! service that is started anew.
+//! Tests of rights through the service: epochs, requests and recalls by events, resends, sizes, ends of sessions, and a
+//! restart of the service.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(super) fn mount(service: &Arc<Service>) -> Mount {
     }
 }
 
-/// Two mounts in lives in which they know of each other.
+/// Two mounts in epochs in which they know of each other.
 pub(super) fn two(service: &Arc<Service>) -> (Mount, Mount) {
     let mut one = mount(service);
     let two = mount(service);
@@ -62,10 +62,10 @@ impl Mount {
         self.begun = self.md.reset_rights(Vec::new()).unwrap();
     }
 
-    /// Begins anew with this.
+    /// Begins a new epoch and retains this right.
     fn keep(&mut self, ino: Ino, mode: RightMode, area: RightArea) {
-        let kept = vec![RightHeld { ino, mode, area }];
-        self.begun = self.md.reset_rights(kept).unwrap();
+        let held = vec![RightHeld { ino, mode, area }];
+        self.begun = self.md.reset_rights(held).unwrap();
     }
 
     fn ask(&self, ino: Ino, mode: RightMode, area: RightArea) -> RightReply {
@@ -103,13 +103,13 @@ impl Mount {
         }
     }
 
-    fn hears_reset(&self) -> bool {
+    fn is_reset(&self) -> bool {
         let news = self.md.right_events(self.begun.epoch, 0, NOW).unwrap();
         news == RightNews::Reset
     }
 
     /// The only event after `seen`, which is a grant.
-    fn hears_grant(&self, seen: u64) -> RightGrant {
+    fn next_grant(&self, seen: u64) -> RightGrant {
         match &self.poll(seen, NOW)[..] {
             [
                 RightEvent {
@@ -121,8 +121,8 @@ impl Mount {
         }
     }
 
-    /// The only event after `seen`, which is a recall: what of, and what may stay.
-    fn hears_recall(&self, seen: u64) -> (RightArea, Option<RightMode>) {
+    /// The only event after `seen`, which is a recall: the area, and the mode that may be retained.
+    fn next_recall(&self, seen: u64) -> (RightArea, Option<RightMode>) {
         match &self.poll(seen, NOW)[..] {
             [
                 RightEvent {
@@ -136,7 +136,7 @@ impl Mount {
 }
 
 #[test]
-fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
+fn a_mount_that_was_alone_gives_up_everything_before_another_gets_a_right() {
     let service = service();
     let mut one = mount(&service);
     assert!(one.begun.alone);
@@ -150,7 +150,7 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
         assert_eq!(one.ask(ino, Read, RightArea::All), RightReply::Reset);
         two.queued(ino, Read, line(0, 1));
         assert_eq!(two.poll(0, NOW), []);
-        // What it flushes meanwhile is in what the grant tells.
+        // The grant includes the effect of a flush that happened meanwhile.
         let grown = Commit {
             size_at_least: 100,
             ..commit_of(&one.md, ino)
@@ -158,7 +158,7 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
         one.md.commit(grown).unwrap();
         let begun = one.md.reset_rights(Vec::new()).unwrap();
         assert!(!begun.alone && begun.epoch > two.begun.epoch);
-        let grant = two.hears_grant(0);
+        let grant = two.next_grant(0);
         assert_eq!((grant.area, grant.entry.attr.size), (RightArea::All, 100));
         two.md.detach(true).unwrap();
     });
@@ -166,9 +166,10 @@ fn one_that_was_alone_gives_up_everything_before_another_gets_anything() {
     assert!(one.begun.alone, "the only one again");
 }
 
-/// What runs on a mount that was alone is not waited for: it keeps its rights, and others get everything else.
+/// A mount that was alone need not finish its running operations first: it retains their rights, and others get all
+/// else.
 #[test]
-fn who_was_alone_keeps_what_it_says_and_others_get_the_rest() {
+fn a_mount_that_was_alone_retains_rights_and_others_get_the_rest() {
     let service = service();
     let mut one = mount(&service);
     let (ino, other) = (file(&one.md, "a"), file(&one.md, "b"));
@@ -177,26 +178,26 @@ fn who_was_alone_keeps_what_it_says_and_others_get_the_rest() {
     two.queued(other, Write, line(0, 1));
     one.keep(ino, Write, RightArea::All);
     assert!(!one.begun.alone);
-    // Once more, as when no reply came in time: in between nobody gets what is kept.
+    // Once more, as if no reply had come in time: no other mount gets the retained rights in between.
     one.keep(ino, Write, RightArea::All);
-    let grant = two.hears_grant(0);
+    let grant = two.next_grant(0);
     assert_eq!((grant.entry.attr.ino, grant.area), (other, RightArea::All));
-    assert_eq!(one.hears_recall(0), (line(0, 1), None));
-    // What was kept is given like what was granted.
+    assert_eq!(one.next_recall(0), (line(0, 1), None));
+    // A retained right can be given back like a granted one.
     one.give(ino, None, line(0, 1));
-    assert_eq!(two.hears_grant(1).area, line(0, 1));
-    // Nobody keeps what another one has.
-    let kept = |mode, area| vec![RightHeld { ino, mode, area }];
-    let wrong = one.md.reset_rights(kept(Read, line(0, 5)));
+    assert_eq!(two.next_grant(1).area, line(0, 1));
+    // A mount cannot retain a right that conflicts with another mount's.
+    let held = |mode, area| vec![RightHeld { ino, mode, area }];
+    let wrong = one.md.reset_rights(held(Read, line(0, 5)));
     assert!(matches!(wrong, Err(MdError::Invalid(_))), "{wrong:?}");
     one.keep(ino, Read, line(1, 5));
     two.queued(ino, Write, line(3, 1));
-    assert_eq!(one.hears_recall(0), (line(3, 1), None));
+    assert_eq!(one.next_recall(0), (line(3, 1), None));
     two.granted(ino, Read, line(3, 1));
 }
 
 #[test]
-fn what_others_want_is_recalled_and_granted_when_it_is_given() {
+fn a_conflicting_right_is_recalled_and_granted_when_given_back() {
     let service = service();
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");
@@ -204,7 +205,7 @@ fn what_others_want_is_recalled_and_granted_when_it_is_given() {
     assert_eq!((grant.area, grant.serial.0), (RightArea::All, 1));
     two.queued(ino, Write, line(100, 50));
     two.queued(ino, Read, line(120, 1));
-    assert_eq!(one.hears_recall(0), (line(100, 50), None));
+    assert_eq!(one.next_recall(0), (line(100, 50), None));
     std::thread::scope(|scope| {
         let poll = scope.spawn(|| two.poll(0, LONG));
         one.give(ino, None, line(50, u64::MAX - 50));
@@ -219,15 +220,15 @@ fn what_others_want_is_recalled_and_granted_when_it_is_given() {
     assert_eq!((&grant.area, grant.mode), (&line(50, u64::MAX - 50), Write));
     assert_eq!(grant.serial.0, 1);
     assert_eq!(two.poll(2, NOW), []);
-    // A reader lets the writer keep what it has, to read.
+    // For a read request the writer may retain its right for reading.
     one.queued(ino, Read, line(60, 1));
-    assert_eq!(two.hears_recall(2), (line(60, 1), Some(Read)));
+    assert_eq!(two.next_recall(2), (line(60, 1), Some(Read)));
     two.give(ino, Some(Read), line(60, 1));
-    assert_eq!(one.hears_grant(1).area, line(60, 1));
+    assert_eq!(one.next_grant(1).area, line(60, 1));
 }
 
 #[test]
-fn an_ask_that_is_taken_back_makes_room_for_the_next() {
+fn a_cancelled_request_unblocks_the_next() {
     let service = service();
     let (one, two) = two(&service);
     let three = mount(&service);
@@ -240,7 +241,7 @@ fn an_ask_that_is_taken_back_makes_room_for_the_next() {
     let again = two.md.ask_right(two.begun.epoch, writer.clone());
     assert!(
         matches!(again, Err(MdError::Invalid(_))),
-        "one number twice"
+        "the same ticket twice"
     );
     three
         .md
@@ -249,12 +250,12 @@ fn an_ask_that_is_taken_back_makes_room_for_the_next() {
     two.md.cancel_right(RightsEpoch(1), writer.ticket).unwrap();
     assert_eq!(three.poll(0, NOW), [], "not its own; not its epoch");
     two.md.cancel_right(two.begun.epoch, writer.ticket).unwrap();
-    assert_eq!(three.hears_grant(0).area, RightArea::All);
+    assert_eq!(three.next_grant(0).area, RightArea::All);
     assert_eq!(two.poll(0, NOW), []);
 }
 
 #[test]
-fn asks_that_make_no_sense_are_refused() {
+fn invalid_requests_are_refused() {
     let service = service();
     let (one, two) = two(&service);
     let ino = array(&one.md, "a", &[4, 4]);
@@ -298,7 +299,7 @@ fn asks_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_request_that_comes_again_does_nothing_again() {
+fn a_resent_request_is_not_repeated() {
     let service = service();
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");
@@ -335,16 +336,16 @@ fn a_request_that_comes_again_does_nothing_again() {
         ask: ask_of(ino, Write, RightArea::All),
     };
     service.call_remote(request(102, 101, again)).unwrap();
-    // It was done, and takes nothing of what was granted since.
+    // The request was executed before; its copy does not give back a right that was granted since.
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     two.queued(ino, Read, line(0, 1));
-    // Of two to begin anew, the older one comes last.
+    // Of two requests for a new epoch, the older one arrives last.
     let older = request(103, 101, Op::ResetRights { held: Vec::new() });
-    let newer = service.call_remote(request(104, 101, Op::ResetRights { held: Vec::new() }));
-    let Ok(Reply::RightsBegun(begun)) = newer else {
-        panic!("{newer:?}");
+    let later = service.call_remote(request(104, 101, Op::ResetRights { held: Vec::new() }));
+    let Ok(Reply::RightsBegun(begun)) = later else {
+        panic!("{later:?}");
     };
-    assert_eq!(two.hears_grant(0).area, RightArea::All);
+    assert_eq!(two.next_grant(0).area, RightArea::All);
     let ask = Op::AskRight {
         epoch: begun.epoch,
         ask: ask_of(ino, Read, RightArea::All),
@@ -353,14 +354,14 @@ fn a_request_that_comes_again_does_nothing_again() {
     assert!(matches!(reply, Ok(Reply::Right(RightReply::Granted(_)))));
     assert_eq!(service.call_remote(older), Err(MdError::Stale));
     two.queued(ino, Write, line(0, 1));
-    // What was for another epoch does nothing.
+    // A request of another epoch has no effect.
     let give = request(106, 101, Op::GiveRights { epoch, gives });
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     assert_eq!(two.poll(1, NOW), []);
 }
 
 #[test]
-fn rights_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
+fn rights_of_a_dead_mount_are_free_once_data_servers_refuse_its_writes() {
     let service = service();
     beat(&service, vec![]);
     let (dead, next) = two(&service);
@@ -369,10 +370,10 @@ fn rights_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
     dead.granted(ino, Write, line(0, 1));
     next.queued(ino, Write, line(0, 1));
     dead.md.detach(false).unwrap();
-    assert_eq!(next.poll(0, NOW), [], "what it wrote may come yet");
+    assert_eq!(next.poll(0, NOW), [], "its writes may still arrive");
     assert!(!mount(&service).begun.alone);
     beat(&service, vec![]);
-    assert_eq!(next.hears_grant(0).area, RightArea::All);
+    assert_eq!(next.next_grant(0).area, RightArea::All);
     let late = dead
         .md
         .ask_right(dead.begun.epoch, ask_of(ino, Read, line(0, 1)));
@@ -380,7 +381,7 @@ fn rights_of_a_dead_mount_are_free_when_no_data_server_takes_a_write_of_it() {
 }
 
 #[test]
-fn one_that_was_alone_and_died_is_waited_for_until_it_is_closed() {
+fn a_dead_mount_that_was_alone_blocks_grants_until_it_is_closed() {
     let service = service();
     beat(&service, vec![]);
     let dead = mount(&service);
@@ -392,13 +393,13 @@ fn one_that_was_alone_and_died_is_waited_for_until_it_is_closed() {
     assert!(!next.begun.alone);
     next.queued(ino, Write, line(0, 1));
     beat(&service, vec![]);
-    assert_eq!(next.hears_grant(0).area, RightArea::All);
+    assert_eq!(next.next_grant(0).area, RightArea::All);
     next.reset();
     assert!(next.begun.alone);
 }
 
 #[test]
-fn a_dead_mount_waits_for_nothing() {
+fn requests_of_a_dead_mount_are_dropped() {
     let service = service();
     beat(&service, vec![]);
     let (one, dead) = two(&service);
@@ -410,11 +411,11 @@ fn a_dead_mount_waits_for_nothing() {
     three.queued(ino, Read, RightArea::All);
     dead.md.detach(false).unwrap();
     one.give(ino, None, RightArea::All);
-    assert_eq!(three.hears_grant(0).area, RightArea::All);
+    assert_eq!(three.next_grant(0).area, RightArea::All);
 }
 
 #[test]
-fn closing_gives_up_and_a_removed_object_is_no_more_waited_for() {
+fn closing_gives_rights_back_and_requests_for_a_removed_object_are_refused() {
     let service = service();
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");
@@ -426,8 +427,8 @@ fn closing_gives_up_and_a_removed_object_is_no_more_waited_for() {
     one.md.release(vec![ino]).unwrap();
     assert_eq!(two.poll(0, NOW), [], "still open");
     one.md.release(vec![ino]).unwrap();
-    assert_eq!(two.hears_grant(0).area, RightArea::All);
-    // A grant that was not fetched is none any more.
+    assert_eq!(two.next_grant(0).area, RightArea::All);
+    // A grant that was not fetched is withdrawn.
     two.md.release(vec![ino]).unwrap();
     assert!(matches!(
         two.poll(0, NOW)[..],
@@ -453,7 +454,7 @@ fn unflushed(size: u64, sec: i64) -> Option<Unflushed> {
     Some(Unflushed { size, mtime })
 }
 
-/// The number of the only question after `seen`.
+/// The number of the only size request after `seen`.
 fn question(mount: &Mount, seen: u64) -> u64 {
     match mount.poll(seen, LONG)[..] {
         [
@@ -467,7 +468,7 @@ fn question(mount: &Mount, seen: u64) -> u64 {
 }
 
 #[test]
-fn sizes_are_those_of_who_writes() {
+fn sizes_come_from_the_writing_mounts() {
     let service = service();
     let (one, two) = two(&service);
     let three = mount(&service);
@@ -476,7 +477,7 @@ fn sizes_are_those_of_who_writes() {
     assert_eq!(
         one.md.stat(ino, true).unwrap().attr.size,
         0,
-        "nobody to ask"
+        "no writer to ask"
     );
     one.granted(ino, Write, line(0, 10));
     assert_eq!(one.md.stat(ino, true).unwrap().attr.size, 0, "not itself");
@@ -486,15 +487,15 @@ fn sizes_are_those_of_who_writes() {
         let stat = scope.spawn(|| three.md.stat(ino, true).unwrap());
         let (of_one, of_two) = (question(&one, 1), question(&two, 1));
         assert_eq!(of_one, of_two);
-        one.md.tell_size(of_one, unflushed(10, young)).unwrap();
-        three.md.tell_size(of_two, unflushed(999, 0)).unwrap();
-        one.md.tell_size(of_one, unflushed(999, 0)).unwrap();
-        two.md.tell_size(of_two, unflushed(150, 5)).unwrap();
+        one.md.report_size(of_one, unflushed(10, young)).unwrap();
+        three.md.report_size(of_two, unflushed(999, 0)).unwrap();
+        one.md.report_size(of_one, unflushed(999, 0)).unwrap();
+        two.md.report_size(of_two, unflushed(150, 5)).unwrap();
         let entry = stat.join().unwrap();
         assert_eq!(entry.attr.size, 150);
         assert_eq!(entry.info.unwrap().dims[..], [150]);
         assert_eq!((entry.attr.mtime.sec, entry.attr.ctime.sec), (young, young));
-        // One that ends is not waited for, nor one that flushes everything.
+        // `stat` waits neither for a mount that ends nor for one that flushes everything.
         let stat = scope.spawn(|| three.md.stat(ino, true).unwrap());
         question(&one, 2);
         two.md.detach(true).unwrap();
@@ -508,7 +509,7 @@ fn sizes_are_those_of_who_writes() {
 }
 
 #[test]
-fn a_size_is_asked_again_of_who_begins_anew_and_keeps_the_object() {
+fn a_size_is_requested_again_from_a_mount_that_retains_the_object_in_a_new_epoch() {
     let service = service();
     let (mut one, two) = two(&service);
     let ino = file(&one.md, "a");
@@ -518,13 +519,13 @@ fn a_size_is_asked_again_of_who_begins_anew_and_keeps_the_object() {
         let asked = question(&one, 0);
         one.keep(ino, Write, line(0, 10));
         assert_eq!(question(&one, 0), asked);
-        one.md.tell_size(asked, unflushed(10, 0)).unwrap();
+        one.md.report_size(asked, unflushed(10, 0)).unwrap();
         assert_eq!(stat.join().unwrap().attr.size, 10);
     });
 }
 
 #[test]
-fn a_size_is_told_without_one_that_does_not_answer() {
+fn a_size_is_returned_without_a_mount_that_does_not_answer() {
     let options = crate::ServiceOptions {
         lease: Duration::from_millis(20),
         ..quiet()
@@ -536,12 +537,12 @@ fn a_size_is_told_without_one_that_does_not_answer() {
     one.granted(ino, Write, line(0, 10));
     assert_eq!(two.md.stat(ino, true).unwrap().attr.size, 0);
     one.md
-        .tell_size(question(&one, 0), unflushed(10, 0))
+        .report_size(question(&one, 0), unflushed(10, 0))
         .unwrap();
 }
 
-/// Ends the service as a crash would, and starts one over what it left.
-fn again(service: Arc<Service>, dir: &std::path::Path) -> Arc<Service> {
+/// Ends the service as a crash would, and restarts it on the same directory.
+fn restart(service: Arc<Service>, dir: &std::path::Path) -> Arc<Service> {
     service.close().unwrap();
     drop(service);
     service_in(dir)
@@ -566,7 +567,7 @@ fn heartbeat(strict: bool) -> Op {
 }
 
 #[test]
-fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
+fn a_restarted_service_grants_nothing_before_all_have_begun_an_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let (one, two) = two(&service);
@@ -576,7 +577,7 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
     let commit = commit.session();
     one.granted(ino, Write, RightArea::All);
     let (epoch, one, two) = (one.begun.epoch, one.md.session(), two.md.session());
-    let service = again(service, dir.path());
+    let service = restart(service, dir.path());
 
     let three = mount(&service);
     assert!(!three.begun.alone && three.begun.epoch > epoch);
@@ -606,7 +607,7 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
     send(&service, commit, 0, heartbeat(false)).unwrap();
     assert_eq!(three.poll(0, NOW), []);
     send(&service, two, 1000, Op::ResetRights { held: Vec::new() }).unwrap();
-    // In their order; the one is recalled for the other at once.
+    // In the order of the requests; the granted right is recalled at once for the other request.
     let events = three.poll(0, NOW);
     assert!(matches!(
         events[..],
@@ -626,51 +627,51 @@ fn a_service_that_is_started_anew_grants_nothing_before_all_have_begun_anew() {
 }
 
 #[test]
-fn sessions_of_before_that_end_or_are_not_strict_are_not_waited_for() {
+fn earlier_sessions_that_end_or_are_not_strict_do_not_block_grants() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");
     let (one, two) = (one.md.session(), two.md.session());
-    let service = again(service, dir.path());
+    let service = restart(service, dir.path());
     let three = mount(&service);
     three.queued(ino, Write, RightArea::All);
     send(&service, one, 0, Op::Detach { clean: true }).unwrap();
     assert_eq!(three.poll(0, NOW), []);
     send(&service, two, 0, heartbeat(false)).unwrap();
-    assert_eq!(three.hears_grant(0).area, RightArea::All);
+    assert_eq!(three.next_grant(0).area, RightArea::All);
 }
 
 #[test]
-fn who_attaches_before_writes_of_the_dead_are_refused_is_not_alone() {
+fn a_mount_is_not_alone_before_writes_of_dead_mounts_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     beat(&service, vec![]);
-    // It dies with the process.
+    // The session ends with the process.
     let metadata = Arc::new(crate::LocalMd(Arc::clone(&service)));
     let (md, attached) = Md::attach_as(metadata, "here", 1, false, true).unwrap();
     assert!(attached.rights.unwrap().alone);
     let ino = file(&md, "a");
     drop(md);
-    let service = again(service, dir.path());
+    let service = restart(service, dir.path());
     let mut one = mount(&service);
     assert!(!one.begun.alone);
     one.queued(ino, Write, RightArea::All);
     beat(&service, vec![]);
     service.settle_down().unwrap();
-    assert_eq!(one.hears_grant(0).area, RightArea::All);
+    assert_eq!(one.next_grant(0).area, RightArea::All);
     one.reset();
     assert!(one.begun.alone);
     one.md.detach(true).unwrap();
-    // It ended as it should: nobody has to wait for anything.
-    let service = again(service, dir.path());
+    // The session ended cleanly: no other mount has to wait.
+    let service = restart(service, dir.path());
     assert!(mount(&service).begun.alone);
 }
 
-/// The model found it: the record of a session that is over was gone before its end was closed, and a service
-/// that was started anew just then gave away what it might still write.
+/// Found by the model: the record of an ended session was removed before the data servers refused its writes, and a
+/// service restarted at that moment granted rights to areas that the session might still write.
 #[test]
-fn one_that_died_shortly_before_a_restart_is_waited_for() {
+fn a_mount_that_died_shortly_before_a_restart_blocks_grants() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     beat(&service, vec![]);
@@ -680,25 +681,25 @@ fn one_that_died_shortly_before_a_restart_is_waited_for() {
     dead.granted(ino, Write, RightArea::All);
     dead.md.detach(false).unwrap();
     let next = next.md.session();
-    // Twice: what is known of it is not used up by a start.
-    let service = again(service, dir.path());
-    let service = again(service, dir.path());
+    // Twice: a restart does not consume the record of the ended session.
+    let service = restart(service, dir.path());
+    let service = restart(service, dir.path());
     send(&service, next, 1000, Op::ResetRights { held: Vec::new() }).unwrap();
     let one = mount(&service);
     one.queued(ino, Write, RightArea::All);
-    assert_eq!(one.poll(0, NOW), [], "what it wrote may come yet");
+    assert_eq!(one.poll(0, NOW), [], "its writes may still arrive");
     beat(&service, vec![]);
     service.settle_down().unwrap();
-    assert_eq!(one.hears_grant(0).area, RightArea::All);
+    assert_eq!(one.next_grant(0).area, RightArea::All);
     one.md.detach(true).unwrap();
     send(&service, next, 1001, Op::Detach { clean: true }).unwrap();
-    // Of what is closed nothing is left.
-    let service = again(service, dir.path());
+    // No record is left of a session whose writes are refused.
+    let service = restart(service, dir.path());
     assert!(mount(&service).begun.alone);
 }
 
 #[test]
-fn a_session_in_this_process_takes_part() {
+fn a_session_in_this_process_has_rights_too() {
     let service = service();
     let metadata = Arc::new(crate::LocalMd(Arc::clone(&service)));
     let (md, attached) = Md::attach_as(metadata, "here", 1, false, true).unwrap();
@@ -709,17 +710,17 @@ fn a_session_in_this_process_takes_part() {
     assert!(local.begun.alone);
     let one = mount(&service);
     let ino = file(&one.md, "a");
-    assert!(local.hears_reset());
+    assert!(local.is_reset());
     local.reset();
     local.granted(ino, Write, RightArea::All);
     one.queued(ino, Write, line(3, 1));
-    assert_eq!(local.hears_recall(0), (line(3, 1), None));
+    assert_eq!(local.next_recall(0), (line(3, 1), None));
     local.md.detach(true).unwrap();
-    assert_eq!(one.hears_grant(0).area, RightArea::All);
+    assert_eq!(one.next_grant(0).area, RightArea::All);
 }
 
 #[test]
-fn a_service_that_is_about_to_stop_holds_nobody() {
+fn a_service_that_is_about_to_stop_blocks_no_caller() {
     let service = service();
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");

@@ -1,4 +1,4 @@
-//! Sessions: retries happen once, silence ends, openings of the dead end.
+//! Tests of sessions: resent requests are executed once, silent sessions end, and with a session its opens end.
 
 use parking_lot::Mutex;
 use slabfs_model::SessionId;
@@ -71,7 +71,7 @@ fn a_retry_happens_once() {
         ask(&service, session, 3, 1, unlink("a")),
         Err(MdError::NotFound)
     );
-    // Acknowledged numbers are forgotten.
+    // Replies of acknowledged numbers are dropped.
     ask(&service, session, 4, 3, create("b")).unwrap();
     assert_eq!(
         ask(&service, session, 1, 3, create("a")),
@@ -81,16 +81,16 @@ fn a_retry_happens_once() {
     assert!(matches!(zero, Err(MdError::Invalid(_))));
 }
 
-/// A mount that has given up a request asks for others, and they may be done before the service comes to that one.
+/// A mount abandons a request and sends others, which may be executed before the service reaches the abandoned one.
 #[test]
-fn what_was_given_up_is_not_done_after_what_came_later() {
+fn an_abandoned_request_is_not_executed_after_later_ones() {
     let service = service();
     let session = remote_session(&service, false);
     ask(&service, session, 1, 1, create("a")).unwrap();
     ask(&service, session, 3, 3, create("b")).unwrap();
     let late = |seq| ask(&service, session, seq, seq, unlink("a"));
     assert_eq!(late(2), Err(MdError::Stale));
-    // One that was refused says it, too.
+    // A refused request has the same effect.
     let refused = ask(&service, session, 5, 5, unlink("none"));
     assert_eq!(refused, Err(MdError::NotFound));
     assert_eq!(late(4), Err(MdError::Stale));
@@ -111,10 +111,10 @@ fn a_retry_happens_once_over_a_restart() {
 }
 
 #[test]
-fn at_most_so_many_replies_are_kept() {
+fn the_reply_cache_is_bounded() {
     let service = service();
     let session = remote_session(&service, false);
-    let most = crate::sessions::MAX_KEPT as u64;
+    let most = crate::sessions::MAX_REPLIES as u64;
     let nothing = || Op::Release { inos: Vec::new() };
     for seq in 1..=most + 76 {
         ask(&service, session, seq, 1, nothing()).unwrap();
@@ -127,7 +127,7 @@ fn at_most_so_many_replies_are_kept() {
 }
 
 #[test]
-fn the_same_request_at_the_same_time_happens_once() {
+fn concurrent_copies_of_a_request_are_executed_once() {
     let service = service();
     let session = remote_session(&service, false);
     for seq in 1..=50 {
@@ -160,12 +160,12 @@ fn a_read_only_session_changes_nothing() {
 }
 
 #[test]
-fn no_two_stores_number_their_sessions_alike() {
+fn session_numbers_of_two_stores_differ() {
     let firsts = [(), ()].map(|()| {
         let dir = tempfile::tempdir().unwrap();
         let first = remote_session(&service_in(dir.path()), false);
         assert!((1 << 46..1 << 47).contains(&first.0), "{first}");
-        // They count on over a restart.
+        // Numbering continues over a restart.
         let next = remote_session(&service_in(dir.path()), false);
         assert_eq!(next, SessionId(first.0 + 1));
         first
@@ -264,7 +264,7 @@ fn the_background_thread_ends_silent_sessions_and_servers() {
 }
 
 #[test]
-fn openings_outlive_a_restart_for_other_processes_only() {
+fn only_opens_of_other_processes_outlive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     let session = remote_session(&service, false);
@@ -312,23 +312,24 @@ fn openings_outlive_a_restart_for_other_processes_only() {
     assert_eq!(get(inos[0]), Err(MdError::NotFound));
 }
 
-/// What becomes of the requests of [`Way`].
+/// What happens to requests over a [`Link`].
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Answered,
-    /// The service does it, and the answer is not waited for.
+    /// The service executes the request, and the reply is lost.
     Unheard,
-    /// It reaches no service.
+    /// The request does not reach the service.
     Unsent,
 }
 
-struct Way {
+/// A connection that loses requests or replies.
+struct Link {
     service: Arc<Service>,
     fate: Mutex<Fate>,
     unanswered: AtomicU64,
 }
 
-impl Metadata for Way {
+impl Metadata for Link {
     fn call(&self, request: Request) -> Result<Reply, MdError> {
         let fate = *self.fate.lock();
         if fate == Fate::Answered {
@@ -353,27 +354,27 @@ impl Metadata for Way {
     }
 }
 
-/// A release that may have been done is not asked for again: the object may be open anew by then, and would be
-/// closed for the service while a program reads it.
+/// A release that may have been executed is not sent again: the object may be open again by then, and the service would
+/// regard it as closed while a program reads it.
 #[test]
-fn an_opening_is_not_taken_back_twice() {
+fn an_open_is_not_released_twice() {
     let service = service();
-    let way = Arc::new(Way {
+    let link = Arc::new(Link {
         service: Arc::clone(&service),
         fate: Mutex::new(Fate::Answered),
         unanswered: AtomicU64::new(0),
     });
-    let (md, _) = Md::attach(Arc::clone(&way) as Arc<dyn Metadata>, "there", 1, false).unwrap();
+    let (md, _) = Md::attach(Arc::clone(&link) as Arc<dyn Metadata>, "there", 1, false).unwrap();
     let maker = attach(&service);
     for (name, fate) in [("a", Fate::Unsent), ("b", Fate::Unheard)] {
         let ino = file(&maker, name);
         maker.release(vec![ino]).unwrap();
         md.open(ino).unwrap();
-        *way.fate.lock() = fate;
+        *link.fate.lock() = fate;
         let mut closed = vec![ino];
         let unavailable = md.release_all(&mut closed);
         assert!(matches!(unavailable, Err(MdError::Unavailable { .. })));
-        *way.fate.lock() = Fate::Answered;
+        *link.fate.lock() = Fate::Answered;
         md.open(ino).unwrap();
         assert_eq!(closed.len(), usize::from(fate == Fate::Unsent));
         md.release_all(&mut closed).unwrap();

@@ -1,4 +1,4 @@
-//! The service over a real socket, asked well and badly.
+//! Tests of the service over a real socket, with valid and invalid requests.
 
 use slabfs_model::{Coords, ServerId, SessionId};
 use slabfs_objstore::Addr;
@@ -54,7 +54,7 @@ fn report() -> ServerReport {
 }
 
 #[test]
-fn a_whole_epoch_over_a_socket() {
+fn a_session_over_a_socket() {
     let dir = tempfile::tempdir().unwrap();
     let service = service();
     let _server = serve(dir.path(), &service);
@@ -82,7 +82,7 @@ fn a_whole_epoch_over_a_socket() {
     md.detach(true).unwrap();
 }
 
-/// The service goes away and comes back: calls wait, and carry on.
+/// The service stops and restarts: calls wait, and continue.
 #[test]
 fn clients_carry_on_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn clients_carry_on_over_a_restart() {
 }
 
 #[test]
-fn nobody_there_is_said_with_the_address() {
+fn the_error_for_a_missing_service_names_the_address() {
     let dir = tempfile::tempdir().unwrap();
     let remote = Arc::new(RemoteMd::connect(
         addr(dir.path()),
@@ -121,10 +121,9 @@ fn nobody_there_is_said_with_the_address() {
     assert!(error.is_transient());
 }
 
-/// Everything a stranger may send is answered with an error, or ends his connection; the service goes
-/// on for everybody else.
+/// Any invalid request is answered with an error or ends its connection; the service continues for all other clients.
 #[test]
-fn hostile_requests_harm_nobody() {
+fn hostile_requests_do_not_affect_other_clients() {
     let dir = tempfile::tempdir().unwrap();
     let service = service();
     beat(&service, vec![]);

@@ -1,4 +1,4 @@
-//! A service to test, and short ways to ask it.
+//! Test support: a service, and shorthands for its requests.
 
 use slabfs_model::{Codec, Coords, Hyperslab, Region, ServerId};
 use slabfs_objstore::server::{Retire, ServerOrders, ServerReport};
@@ -16,7 +16,7 @@ use crate::{LocalMd, Service, ServiceOptions};
 
 pub(crate) const UUID: [u8; 16] = [7; 16];
 
-/// Options under which the background thread does nothing by itself.
+/// Options with which the background thread does nothing by itself.
 pub(crate) fn quiet() -> ServiceOptions {
     ServiceOptions {
         upkeep: Duration::from_secs(3600),
@@ -59,7 +59,7 @@ pub(crate) fn ready() -> (Arc<Service>, Md) {
     (service, md)
 }
 
-/// A report of a data server that obeys.
+/// Sends the report of a data server that applies all orders.
 pub(crate) fn beat(service: &Service, deleted: Vec<Retire>) -> ServerOrders {
     beat_of(service, UUID, deleted)
 }

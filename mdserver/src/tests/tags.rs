@@ -1,4 +1,4 @@
-//! Tags: many at once, typed, in one row or spread; and where an inode is found.
+//! Tests of tags: many at once, typed, in one row or in rows of their own; and of the recorded places of an inode.
 
 use slabfs_model::{Tag, TagKind};
 
@@ -34,18 +34,18 @@ fn many_tags_at_once_with_their_types() {
     let mut sorted = set;
     sorted.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(md.tags(ino).unwrap(), sorted);
-    // They are attributes, and setting one as an attribute takes its type away.
+    // Tags are attributes; setting one as an attribute removes its type.
     assert_eq!(md.getxattr(ino, b"user.step").unwrap(), b"3");
     md.setxattr(ino, b"user.step", b"4", XattrFlags::Replace)
         .unwrap();
     assert_eq!(md.tags(ino).unwrap()[2].1, Tag::auto("4"));
-    // The last word on a name counts, removals come first, and what is not there may be removed.
+    // The last value of a name wins, removals are applied first, and a missing name may be removed.
     let set = vec![int("step", 5), int("step", 6)];
     let remove = ["step", "note", "none"].map(str::to_owned).to_vec();
     md.tag(ino, set, remove).unwrap();
     assert_eq!(names(&md, ino), ["list", "step"]);
     assert_eq!(md.tags(ino).unwrap()[1].1, Tag::int(6));
-    // Other attributes are no tags.
+    // Other attributes are not tags.
     md.setxattr(ino, b"user.slabfs.x", b"1", XattrFlags::Either)
         .unwrap();
     md.setxattr(ino, b"trusted.x", b"1", XattrFlags::Either)
@@ -129,7 +129,7 @@ fn many_bytes_are_spread_over_rows() {
     let all = md.tags(ino).unwrap();
     assert_eq!(all.len(), 298 + 240);
     assert!(all.is_sorted_by(|a, b| a.0 < b.0));
-    // Without attributes it begins anew, and what goes takes its rows along.
+    // Without attributes the inode starts again with one row; a removed inode's rows are removed.
     md.tag(ino, vec![], names(&md, ino)).unwrap();
     assert_eq!(rows(&*kv), 0);
     md.tag(ino, vec![int("n", 1)], vec![]).unwrap();
@@ -140,7 +140,7 @@ fn many_bytes_are_spread_over_rows() {
     assert_eq!(rows(&*kv), 0);
 }
 
-/// A store that the test can look into.
+/// A store that the test can read directly.
 struct Shared(std::sync::Arc<MemoryKv>);
 
 impl MetaKv for Shared {
@@ -172,7 +172,7 @@ impl MetaKv for Shared {
     }
 }
 
-/// Each inode knows its places, and each slot's inode knows the slot.
+/// Checks that each inode records its places, and that the inode of each slot records the slot.
 fn places_hold(kv: &MemoryKv) {
     use crate::records::{Inode, Named, Slot, decode};
     let inode = |ino: Ino| -> Inode {
@@ -203,7 +203,7 @@ fn places_hold(kv: &MemoryKv) {
 }
 
 #[test]
-fn an_inode_knows_where_it_is_found() {
+fn an_inode_records_its_places() {
     let kv = std::sync::Arc::new(MemoryKv::new());
     let service = Service::over(Box::new(Shared(kv.clone())), quiet())
         .unwrap()

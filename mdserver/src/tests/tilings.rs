@@ -1,4 +1,4 @@
-//! Commits and tilings, against a painted array.
+//! Tests of commits and tilings, against a model array.
 
 use proptest::prelude::*;
 use slabfs_model::layout::tiling::Tiling;
@@ -11,7 +11,7 @@ use crate::api::{Ino, Md, MdError, ResizeHow, Stored, TilingReply, WantedPart};
 use crate::kv::MemoryKv;
 use crate::service::{Service, ServiceOptions};
 
-/// Whose chunk each cell shows, by the tiling; 0 for none.
+/// For each cell the chunk that the tiling shows there; 0 for none.
 fn shown(tiling: &Tiling<Stored>, dims: &[u64; 2]) -> Vec<u64> {
     let mut cells = Vec::new();
     for y in 0..dims[0] {
@@ -27,7 +27,7 @@ fn shown(tiling: &Tiling<Stored>, dims: &[u64; 2]) -> Vec<u64> {
     cells
 }
 
-fn whole(md: &Md, ino: Ino) -> Tiling<Stored> {
+fn full_tiling(md: &Md, ino: Ino) -> Tiling<Stored> {
     let mut tiling = Tiling::new(0);
     md.tiling(ino, Version(0))
         .unwrap()
@@ -49,7 +49,7 @@ fn a_commit_is_in_the_tiling() {
     assert_eq!((reply.first_order, reply.dropped), (1, vec![0]));
     assert_eq!(reply.attr.stored, 32);
     assert_ne!(first, second);
-    let tiling = whole(&md, ino);
+    let tiling = full_tiling(&md, ino);
     assert_eq!(tiling.len(), 1);
     assert_eq!(shown(&tiling, &[8, 8])[0], second.0);
 }
@@ -97,8 +97,8 @@ fn bad_commits_change_nothing() {
         MdError::TooBig(_)
     ));
     assert_eq!(md.getattr(ino).unwrap(), before);
-    assert!(whole(&md, ino).is_empty());
-    // The id is still good.
+    assert!(full_tiling(&md, ino).is_empty());
+    // The id is still valid.
     let mut commit = commit_of(&md, ino);
     commit.records = vec![(slab(&[0, 0], &[1, 1]), stored(&lease, 0))];
     md.commit(commit.clone()).unwrap();
@@ -116,13 +116,13 @@ fn a_commit_beyond_a_shrunk_object_is_cut() {
     assert_eq!(reply.dropped, [1]);
     md.resize(ino, Coords::from_slice(&[8, 8]), ResizeHow::SetDims)
         .unwrap();
-    let cells = shown(&whole(&md, ino), &[8, 8]);
+    let cells = shown(&full_tiling(&md, ino), &[8, 8]);
     assert_eq!(&cells[16..32], &[chunk.0; 16]);
     assert_eq!(&cells[32..], &[0; 32]);
 }
 
 #[test]
-fn writes_grow_by_whole_rows() {
+fn writes_grow_by_full_rows() {
     let (_service, md) = ready();
     let ino = file(&md, "rows");
     let change = crate::api::SpecChange {
@@ -140,11 +140,11 @@ fn writes_grow_by_whole_rows() {
 }
 
 #[test]
-fn readers_get_what_changed() {
+fn readers_get_the_changes() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[8, 8]);
     put(&md, ino, &[0, 0], &[2, 8]).unwrap();
-    let mut tiling = whole(&md, ino);
+    let mut tiling = full_tiling(&md, ino);
     let known = md.tiling(ino, Version(0)).unwrap().version();
     assert_eq!(
         md.tiling(ino, known).unwrap(),
@@ -164,13 +164,16 @@ fn readers_get_what_changed() {
     assert_eq!(dropped, &[0]);
     let known = reply.version();
     reply.apply(&mut tiling).unwrap();
-    assert_eq!(shown(&tiling, &[8, 8]), shown(&whole(&md, ino), &[8, 8]));
-    // A clip is not a change one can tell; all of it comes again.
+    assert_eq!(
+        shown(&tiling, &[8, 8]),
+        shown(&full_tiling(&md, ino), &[8, 8])
+    );
+    // A clip cannot be sent as a change, so the entire tiling is sent again.
     md.resize(ino, Coords::from_slice(&[5, 8]), ResizeHow::SetDims)
         .unwrap();
     assert!(matches!(
         md.tiling(ino, known).unwrap(),
-        TilingReply::Whole { .. }
+        TilingReply::All { .. }
     ));
 }
 
@@ -185,12 +188,12 @@ fn long_tilings_come_in_pages() {
         .map(|i| (slab(&[i, 0], &[1, 1]), stored(&lease, i)))
         .collect();
     let reply = md.commit(commit).unwrap();
-    assert_eq!(whole(&md, ino).len(), count as usize);
+    assert_eq!(full_tiling(&md, ino).len(), count as usize);
     assert_eq!(md.tiling(ino, Version(0)).unwrap().version(), reply.version);
 }
 
 #[test]
-fn holes_hide_and_are_not_kept_for_nothing() {
+fn holes_hide_data_and_are_stored_only_if_needed() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[8, 8]);
     let punch = |offset: &[u64], shape: &[u64]| {
@@ -202,12 +205,12 @@ fn holes_hide_and_are_not_kept_for_nothing() {
     assert_eq!(punch(&[0, 0], &[8, 8]).dropped, [0]);
     put(&md, ino, &[0, 0], &[4, 8]).unwrap();
     punch(&[1, 0], &[1, 8]);
-    let cells = shown(&whole(&md, ino), &[8, 8]);
+    let cells = shown(&full_tiling(&md, ino), &[8, 8]);
     assert!(cells[..8].iter().all(|&c| c != 0) && cells[8..16].iter().all(|&c| c == 0));
     let reply = punch(&[0, 0], &[8, 8]);
     assert_eq!(reply.dropped, [1, 2, 3]);
     assert_eq!(reply.attr.stored, 0);
-    assert!(whole(&md, ino).is_empty());
+    assert!(full_tiling(&md, ino).is_empty());
 }
 
 #[derive(Debug, Clone)]
@@ -255,7 +258,7 @@ proptest! {
         let ino = array(&md, "a", &DIMS);
         let mut cells: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut dims = DIMS;
-        let mut followed = whole(&md, ino);
+        let mut followed = full_tiling(&md, ino);
         let mut known = md.tiling(ino, Version(0)).unwrap().version();
         for step in steps {
             let written = match &step {
@@ -308,7 +311,7 @@ proptest! {
             known = news.version();
             news.apply(&mut followed).unwrap();
             prop_assert_eq!(&shown(&followed, &DIMS), &expected);
-            prop_assert_eq!(&shown(&whole(&md, ino), &DIMS), &expected);
+            prop_assert_eq!(&shown(&full_tiling(&md, ino), &DIMS), &expected);
         }
     }
 }
@@ -335,15 +338,15 @@ fn a_hole_across_a_lattice_of_many_axes_costs_nothing() {
         md.commit(commit).unwrap()
     };
     commit(lattice(0, 3, 2, 2), stored(&lease, 0));
-    // Over nothing at all it leaves no record.
+    // A hole over no data leaves no record.
     commit(lattice(2, 3, 1, 1), Stored::Fill);
-    assert_eq!(whole(&md, ino).len(), 1);
-    // A plan of this one would have a million parts of twenty axes.
+    assert_eq!(full_tiling(&md, ino).len(), 1);
+    // A plan of this tiling would have a million parts of twenty axes.
     commit(lattice(1, 3, 1, 3), Stored::Fill);
-    assert_eq!(whole(&md, ino).len(), 2);
+    assert_eq!(full_tiling(&md, ino).len(), 2);
 }
 
-/// As [`ready`], of a service that keeps no tiling in memory.
+/// As [`ready`], with a service that caches no tiling in memory.
 fn forgetful() -> (Arc<Service>, Md) {
     let options = ServiceOptions {
         cached_records: 0,
@@ -355,7 +358,8 @@ fn forgetful() -> (Arc<Service>, Md) {
     (service, md)
 }
 
-/// Of a tiling with many records a reader gets what lies around the cells it reads, in pages; and all of one with few.
+/// Of a tiling with many records a reader gets the records around the cells it reads, in pages; of a small one it gets
+/// all records.
 #[test]
 fn a_reader_gets_the_part_that_it_reads() {
     let (_service, md) = ready();
@@ -364,9 +368,10 @@ fn a_reader_gets_the_part_that_it_reads() {
     parts_of_a_tiling(&md, true);
 }
 
-/// What is read in parts after a start is in memory after a round of the background thread, and reads the same.
+/// A tiling that is read in parts after a start is in memory after a round of the background thread, with the same
+/// contents.
 #[test]
-fn what_is_read_in_parts_is_read_as_a_whole_in_the_background() {
+fn a_tiling_read_in_parts_is_loaded_completely_in_the_background() {
     let dir = tempfile::tempdir().unwrap();
     let service = service_in(dir.path());
     beat(&service, vec![]);
@@ -405,7 +410,7 @@ fn what_is_read_in_parts_is_read_as_a_whole_in_the_background() {
     };
     assert!(!records.is_empty());
     put(&md, ino, &[700, 0], &[1, 8]).unwrap();
-    assert_eq!(whole(&md, ino).len(), 2000);
+    assert_eq!(full_tiling(&md, ino).len(), 2000);
 }
 
 fn parts_of_a_tiling(md: &Md, forgets: bool) {
@@ -422,11 +427,11 @@ fn parts_of_a_tiling(md: &Md, forgets: bool) {
             .collect();
         md.commit(commit).unwrap();
     }
-    // More commits than are remembered.
+    // More commits than the change log holds.
     for row in 0..70 {
         put(md, ino, &[row, 0], &[1, 8]).unwrap();
     }
-    let all = whole(md, ino);
+    let all = full_tiling(md, ino);
     let version = md.tiling(ino, Version(0)).unwrap().version();
     for (row, rows, most) in [(700, 1, 100), (0, 60, 8), (1990, 10, 0), (5000, 1, 64)] {
         let reply = md
@@ -448,13 +453,13 @@ fn parts_of_a_tiling(md: &Md, forgets: bool) {
         TilingReply::Unchanged { version }
     );
     if forgets {
-        // Nobody knows how many there are.
+        // The number of records is not known.
         let reply = md.tiling_part(ino, Version(0), wanted(0, 1500, 8)).unwrap();
         assert!(matches!(reply, TilingReply::Part { records, .. } if records.len() == 1500));
         return;
     }
     let most_of_it = md.tiling_part(ino, Version(0), wanted(0, 1500, 8)).unwrap();
-    assert!(matches!(most_of_it, TilingReply::Whole { records, .. } if records.len() == 2000));
+    assert!(matches!(most_of_it, TilingReply::All { records, .. } if records.len() == 2000));
     let few = array(md, "few", &[8, 8]);
     put(md, few, &[0, 0], &[1, 8]).unwrap();
     put(md, few, &[7, 0], &[1, 8]).unwrap();

@@ -1,14 +1,14 @@
-//! Where the records of a tiling lie, on disk: a part of a large tiling is read without the rest of it.
+//! Bounding boxes of the records of a tiling, on disk, so that a part of a large tiling can be read without the rest.
 //!
-//! Orders are counted in blocks: of 128 on the first level, of 128 of those on the second. For each block with records there
-//! is one box around all of them. A reader of a region looks at the boxes of the second level, under those that meet the
-//! region at the boxes of the first, and under those at the records. Programs write what lies together in turn, so these
-//! are few.
+//! Orders are grouped in blocks: 128 orders on the first level, 128 of those blocks on the second. Each block with
+//! records has one box around all of them. A reader of a region examines the boxes of the second level, under those
+//! that overlap the region the boxes of the first level, and under those the records. Programs mostly write adjacent
+//! regions one after the other, so these are few.
 //!
-//! What holds: where the mark of a generation is there, each record lies within the box of its block on each level. A box may
-//! be larger than it has to be, because records go and are clipped; the box of a block without records goes with the last
-//! of them. A generation has the mark from the first commit on after which it has had more than [`FEW`] records; without it all
-//! are read.
+//! Invariant: if a generation has the mark, each record lies within the box of its block on each level. A box may be
+//! larger than necessary, because records are removed and clipped; the box of a block is removed with its last
+//! record. A generation gets the mark with the first commit after which it has had more than [`FEW`] records; without
+//! it all records are read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,13 +22,13 @@ use crate::kv::MetaKv;
 use crate::records::{Tile, decode, encode};
 use crate::txn::Txn;
 
-/// Bits of an order, or of the number of a block, that say where it is in its block.
+/// Bits of an order, or of a block number, that give the position in its block.
 const BITS: u32 = 7;
-/// A generation of which at most so many orders were given has no boxes: all its records are read at once.
+/// A generation in which at most this many orders were assigned has no boxes: all its records are read at once.
 pub(super) const FEW: u64 = 512;
 /// Levels of boxes.
 const LEVELS: u8 = 2;
-/// Blocks of records that one request reads for the cells that it wants; of one that needs more all are read.
+/// Most blocks of records that one request reads for its cells; if it needs more, all records are read.
 const BLOCKS: usize = 64;
 
 /// Whether the records of a generation have boxes.
@@ -41,7 +41,7 @@ fn block(level: u8, order: u64) -> u64 {
     order >> (BITS * u32::from(level))
 }
 
-/// A box around the cells of a record that may show.
+/// A box around the cells of a record that may be visible.
 fn around(record: &Record<Stored>) -> Option<Region> {
     let bounds = record.slab.bounds()?;
     match &record.clip {
@@ -50,7 +50,7 @@ fn around(record: &Record<Stored>) -> Option<Region> {
     }
 }
 
-/// What changes in the boxes of a generation: new ones, and those that go.
+/// Changes of the boxes of a generation: new boxes, and removed ones.
 #[derive(Default)]
 pub(super) struct Changes {
     /// The mark is written with them.
@@ -59,8 +59,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Of a commit that `added` and `dropped` these records; `tiling` is as it is after it, and `next_order` above all
-    /// orders.
+    /// Changes for a commit that `added` and `dropped` these records; `tiling` is the state after it, and
+    /// `next_order` is above all orders.
     pub(super) fn of<'a>(
         core: &Core,
         (ino, generation, next_order): (Ino, u32, u64),
@@ -93,7 +93,7 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Of a generation without boxes that has these records.
+    /// Boxes for a generation that has these records and no boxes yet.
     fn fresh(tiling: &Tiling<Stored>) -> Result<Changes, MdError> {
         let mut changes = Changes {
             mark: true,
@@ -105,7 +105,7 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Takes a record into the boxes of its blocks; `before` is asked for what they were.
+    /// Extends the boxes of its blocks by a record; `before` returns the previous boxes.
     fn add(
         &mut self,
         record: &Record<Stored>,
@@ -131,7 +131,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Puts them into a transaction.
+    /// Adds the changes to a transaction.
     pub(super) fn write(self, txn: &mut Txn<'_>, ino: Ino, generation: u32) -> Result<(), MdError> {
         if self.mark {
             txn.batch
@@ -153,8 +153,8 @@ fn read(core: &Core, key: &[u8]) -> Result<Option<Region>, MdError> {
     value.map(|value| decode(key, &value)).transpose()
 }
 
-/// The level on which a record lies outside the box of its block, where the generation has boxes. For a check of a store:
-/// what cannot be read is told of elsewhere.
+/// The level on which a record lies outside the box of its block, if the generation has boxes. For a check of a
+/// store: unreadable rows are reported elsewhere.
 pub(crate) fn unboxed(
     kv: &dyn MetaKv,
     (ino, generation): (Ino, u32),
@@ -174,22 +174,22 @@ pub(crate) fn unboxed(
     })
 }
 
-/// Records of a generation that were read because of where they lie. They are those of one version of the tiling.
+/// Records of a generation that were found by their boxes, all of one version of the tiling.
 #[derive(Debug)]
 pub(super) struct Found {
     of: (Ino, u32),
     /// The boxes of the second level.
     upper: Vec<(u64, Region)>,
-    /// The boxes of the first level under those that were looked under.
+    /// The boxes of the first level under those second-level boxes that were examined.
     lower: HashMap<u64, Vec<(u64, Region)>>,
     read: HashSet<u64>,
-    /// Those of all blocks that were read, and of no others.
+    /// The records of all blocks that were read, and no others.
     pub(super) tiling: Tiling<Stored>,
 }
 
 impl Found {
-    /// None yet of a generation; nothing where it has no boxes. `next_order` is above all orders, and `rank` the number
-    /// of axes.
+    /// Starts without records; `None` if the generation has no boxes. `next_order` is above all orders, and `rank`
+    /// the number of axes.
     pub(super) fn begin(
         core: &Core,
         of: (Ino, u32),
@@ -207,18 +207,18 @@ impl Found {
         }))
     }
 
-    /// Of which object and generation they are.
+    /// The object and generation.
     pub(super) fn of(&self) -> (Ino, u32) {
         self.of
     }
 
-    /// Reads the records that lie in a box; false where they are so many that all are better read.
+    /// Reads the records in a box; false if there are so many that reading all records is better.
     pub(super) fn has_read(&mut self, core: &Core, region: &Region) -> Result<bool, MdError> {
         let most = self.read.len() + BLOCKS;
         self.reach(core, region, most)
     }
 
-    /// The same; false where more than `most` blocks would have been read altogether.
+    /// As [`Self::has_read`]; false if more than `most` blocks would have been read in total.
     fn reach(&mut self, core: &Core, region: &Region, most: usize) -> Result<bool, MdError> {
         for at in 0..self.upper.len() {
             let (upper, bounds) = &self.upper[at];
@@ -262,7 +262,7 @@ impl Found {
         Ok(())
     }
 
-    /// As [`Tiling::window`] of the whole tiling, but that it does not grow where that is much to read.
+    /// As [`Tiling::window`] of the complete tiling, except that it does not grow where that requires much reading.
     pub(super) fn window(
         &mut self,
         core: &Core,
@@ -335,18 +335,18 @@ mod tests {
         }
     }
 
-    fn whole(md: &Md, ino: Ino) -> Tiling<Stored> {
+    fn all_records(md: &Md, ino: Ino) -> Tiling<Stored> {
         let mut tiling = Tiling::new(0);
         let reply = md.tiling(ino, Version(0)).expect("a tiling");
         reply.apply(&mut tiling).expect("applied");
         tiling
     }
 
-    /// What is found by boxes is what there is.
+    /// What is found by boxes equals the complete tiling.
     fn compare(service: &Service, md: &Md, ino: Ino, random: &mut Random, dims: &[u64; 2]) {
         let core = service.core();
         let (all, generation) = (
-            whole(md, ino),
+            all_records(md, ino),
             info(md.getattr(ino).expect("attributes")).generation,
         );
         let next = all.newest().map_or(0, |order| order + 1);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_by_boxes_is_what_there_is() {
+    fn records_found_by_boxes_are_complete() {
         for seed in 0..6 {
             let (service, md) = ready();
             let mut random = Random(seed);
@@ -425,7 +425,7 @@ mod tests {
                     1 if step > 300 => drop(md.clear(ino).expect("cleared")),
                     _ => {}
                 }
-                if step % 25 == 24 && !whole(&md, ino).is_empty() {
+                if step % 25 == 24 && !all_records(&md, ino).is_empty() {
                     compare(&service, &md, ino, &mut random, &dims);
                 }
             }

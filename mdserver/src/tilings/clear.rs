@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::api::{Ino, MdError, Reply};
 use crate::core::{Core, Ctx};
 
-/// Empties an object: all fill; fixed dims stay, an unlimited slowest axis gets length 0. What it held
-/// belongs to an older generation then, and is taken apart in the background.
+/// Empties an object: all fill; fixed dims stay, an unlimited slowest axis gets length 0. Its previous data then
+/// belongs to an older generation, and is purged in the background.
 pub(crate) fn clear(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
     core.tilings.with(ino, |loaded| {
         let mut txn = core.begin(ctx)?;

@@ -1,10 +1,10 @@
-//! Reservations of sessions that have closed the object, and that stand in its record all the same.
+//! Reservations that have no effect any more, because their session closed the object, but that are still in its
+//! record.
 //!
-//! Whoever made an object has a reservation in its record, and nearly everybody closes what he made and
-//! never looks at it again: taking the reservation out at the close would write each new record twice. So
-//! it is taken out when the record is written anyway, or at leisure, many in one batch. Until then it
-//! counts for nothing ([`super::reserve`]). What is forgotten here, by a restart, costs the next one
-//! who grows the object a look for a tail that is not there.
+//! The creator of an object has a reservation in its record, and nearly always closes the object and does not open it
+//! again: removing the reservation at the close would write each new record twice. So it is removed when the record
+//! is written anyway, or later in the background, many in one batch. Until then it is ignored ([`super::reserve`]).
+//! If a restart loses this list, the next client that grows the object has to check for a tail that is not there.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use crate::api::{Ino, MdError};
 use crate::core::{Core, Ctx};
 use crate::records::Object;
 
-/// How long a record may wait for being written for another reason.
+/// How long a record may wait to be written for another reason.
 const LEISURE: Duration = Duration::from_secs(3);
-/// Most objects that wait; beyond that a close takes its reservation out at once.
+/// Most waiting objects; beyond that a close removes its reservation at once.
 const MOST: usize = 1 << 17;
 /// Records written in one batch, for which the state is locked.
 const BATCH: usize = 32;
-/// Batches of one round of the background's work.
+/// Batches per round of the background thread.
 const BATCHES: usize = 128;
 
-/// See the module's head.
+/// The list; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Closed {
     by_ino: HashMap<Ino, SmallVec<[SessionId; 1]>>,
-    /// In the order in which they were closed; some are gone by now.
+    /// In the order of closing; some entries are stale.
     order: VecDeque<(Instant, Ino)>,
 }
 
@@ -42,7 +42,7 @@ impl Closed {
         }
     }
 
-    /// Notes that the reservation of `session` counts no more; false if it has to be taken out at once.
+    /// Records that the reservation of `session` has no effect any more; false if it has to be removed at once.
     pub(crate) fn note(&mut self, ino: Ino, session: SessionId) -> bool {
         if self.order.len() >= MOST {
             return false;
@@ -57,14 +57,14 @@ impl Closed {
         true
     }
 
-    /// The session reserves anew.
+    /// The session makes a new reservation.
     pub(crate) fn reopen(&mut self, ino: Ino, session: SessionId) {
         if let Some(sessions) = self.by_ino.get_mut(&ino) {
             sessions.retain(|closed| *closed != session);
         }
     }
 
-    /// Whether the reservation of `session` counts no more.
+    /// Whether the reservation of `session` has no effect any more.
     pub(crate) fn is(&self, ino: Ino, session: SessionId) -> bool {
         !self.by_ino.is_empty()
             && self
@@ -73,7 +73,7 @@ impl Closed {
                 .is_some_and(|sessions| sessions.contains(&session))
     }
 
-    /// Whether there is anything to take out of the record of `object`.
+    /// Whether the record of `object` has any reservation to remove.
     pub(crate) fn any(&self, ino: Ino, object: &Object) -> bool {
         object
             .reserves
@@ -81,14 +81,14 @@ impl Closed {
             .any(|(session, _)| self.is(ino, *session))
     }
 
-    /// Takes out of `object`, whose record is written now, what counts no more.
+    /// Removes such reservations from `object`, whose record is about to be written.
     pub(crate) fn strip(&self, ino: Ino, object: &mut Object) {
         object
             .reserves
             .retain(|(session, _)| !self.is(ino, *session));
     }
 
-    /// The record was written without, or is gone.
+    /// The record was written without them, or is gone.
     pub(crate) fn forget(&mut self, ino: Ino) {
         if !self.by_ino.is_empty() {
             self.by_ino.remove(&ino);
@@ -113,7 +113,7 @@ impl Closed {
     }
 }
 
-/// Writes records that wait, as many as one round of the background's work should.
+/// Writes waiting records, as many as one round of the background thread should.
 pub(crate) fn tidy(core: &Core, now: Instant) -> Result<(), MdError> {
     for _ in 0..BATCHES {
         let mut txn = core.begin(&Ctx::SERVICE)?;

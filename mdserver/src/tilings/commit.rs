@@ -1,8 +1,8 @@
 //! Commits: stored data becomes part of an object.
 //!
-//! The records of a commit get the next orders, so they lie over all that was there. What they hide
-//! wholly is taken out in the same batch; its chunks wait for a settle (the new data may be in
-//! memory only) before they are retired.
+//! The records of a commit get the next orders, so they overlay all existing records. Records that they hide
+//! completely are removed in the same batch; the chunks of these wait for a settle (the new data may be in memory
+//! only) before they are retired.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
 use slabfs_model::{ServerId, SessionId, Version};
@@ -21,7 +21,7 @@ use crate::records::{Inode, Tile, encode};
 use crate::sessions::session_of;
 use crate::txn::Txn;
 
-/// Does a commit.
+/// Executes a commit.
 pub(crate) fn commit(core: &Core, ctx: &Ctx, commit: Commit) -> Result<Reply, MdError> {
     if let Some(time) = commit.mtime {
         check_time(time)?;
@@ -69,8 +69,8 @@ fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Reply, MdError> {
     let object = changed.object_mut()?;
     let stored = object.stored.saturating_add_signed(commit.stored);
     object.info.holds |= commit.wrote;
-    // Bytes that were written again are counted again, and those that are freed to whole blocks. What holds data never
-    // seems to take no room: `tar -S` takes such a file for a hole.
+    // Rewritten bytes are counted again, and freed bytes only in complete blocks. An object that holds data never
+    // reports zero stored bytes: `tar -S` takes such a file for a hole.
     object.stored = stored
         .max(u64::from(object.info.holds))
         .min(object.info.size()?);
@@ -128,17 +128,17 @@ fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Reply, MdError> {
     reply(txn, commit.ino, version, version, next, Vec::new())
 }
 
-/// What the records did to the tiling in memory.
+/// The effect of the records on the tiling in memory.
 struct Inserted {
     chunks: Vec<slabfs_model::ChunkId>,
     count: u64,
     /// Records that stay.
     added: Vec<Record<Stored>>,
-    /// Records that are gone, older ones and new ones.
+    /// Records that are removed, older ones and new ones.
     dropped: Vec<Record<Stored>>,
 }
 
-/// Puts the records into the tiling in memory and takes out what they hide.
+/// Inserts the records into the tiling in memory and removes the records that they hide.
 fn insert(tiling: &mut Tiling<Stored>, checked: Checked, first: u64) -> Result<Inserted, MdError> {
     let count = checked.records.len() as u64;
     let mut added: BTreeMap<u64, Record<Stored>> = BTreeMap::new();
@@ -167,7 +167,7 @@ fn insert(tiling: &mut Tiling<Stored>, checked: Checked, first: u64) -> Result<I
     })
 }
 
-/// Whether a record would be there for nothing: all of it was cut off, or it is a hole over a hole.
+/// Whether a record has no effect: all of it was cut off, or it is a hole over a hole.
 fn shows_nothing(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
     if record
         .clip
@@ -179,7 +179,7 @@ fn shows_nothing(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
     record.value == Stored::Fill && !tiling.shows(&record.slab)
 }
 
-/// Writes what [`insert`] did.
+/// Writes the result of [`insert`].
 fn write(
     txn: Txn<'_>,
     commit: &Commit,
@@ -257,7 +257,7 @@ fn write(
     Ok((reply, dropped))
 }
 
-/// Bytes a record stands for in a data server.
+/// Bytes that a record occupies on a data server.
 pub(super) fn weight(record: &Record<Stored>) -> u64 {
     match record.value {
         Stored::Chunk(_) => record.slab.volume(),
@@ -265,7 +265,7 @@ pub(super) fn weight(record: &Record<Stored>) -> u64 {
     }
 }
 
-/// Grows the object as the commit says, unless a dead session's tail is in the way.
+/// Grows the object as the commit requests, unless it would grow over a dead session's tail.
 fn grow(inode: &mut Inode, commit: &Commit, txn: &Txn<'_>) -> Result<(), MdError> {
     let object = inode.object_mut()?;
     let size = object.info.size()?;
@@ -292,7 +292,7 @@ fn grow_info(info: &mut ArrayInfo, commit: &Commit) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Stores what was committed. What was written at a time that is told changed the object then, and not now.
+/// Stores the committed object. If the commit gives the time of the write, the object changed at that time, not now.
 fn put(txn: &mut Txn<'_>, inode: Arc<Inode>, commit: &Commit) {
     match commit.mtime {
         Some(at) => txn.put_written(inode, at),

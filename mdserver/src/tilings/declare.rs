@@ -14,7 +14,7 @@ use crate::records::{Inode, Object, Tile, encode};
 use crate::sessions::session_of;
 use crate::txn::Txn;
 
-/// Sets what an object is as an array.
+/// Sets the array declaration of an object.
 pub(crate) fn declare(
     core: &Core,
     ctx: &Ctx,
@@ -26,7 +26,7 @@ pub(crate) fn declare(
         let mut txn = core.begin(ctx)?;
         let mut inode = txn.inode(ino)?;
         let (resolved, waits) = resolve(core, inode.object()?, change)?;
-        // A grid with data keeps its servers, and would find out when it is emptied.
+        // A grid with data keeps its servers, and would fail only when it is emptied.
         if let Placement::Server(id) = resolved.info.placement
             && inode.object()?.info.placement != resolved.info.placement
         {
@@ -64,7 +64,7 @@ pub(crate) fn declare(
     })
 }
 
-/// What a change makes of an object, and which defaults of its container wait on.
+/// The result of a change on an object, and which defaults of its container remain pending.
 fn resolve(
     core: &Core,
     object: &Object,
@@ -85,8 +85,8 @@ fn resolve(
     }
 }
 
-/// Nothing has to be stored anew. An empty object whose cells or chunks become others gets a new
-/// generation, so that writes under way for the old ones are refused.
+/// Declares without rewriting data. An empty object whose cells or chunks change gets a new generation, so that
+/// writes under way for the old one are refused.
 fn in_place(
     txn: &mut Txn<'_>,
     ino: Ino,
@@ -100,11 +100,11 @@ fn in_place(
         && old.layout == info.layout
         && old.fill == info.fill;
     let other_place = old.placement != info.placement;
-    // Chunks of a grid that has data stay where they are until it is emptied.
+    // Chunks of a grid with data stay where they are until it is emptied.
     let empty = old.is_empty();
     let keeps_place = same_cells && (!other_place || old.is_grid() && !empty);
     if !same_cells || other_place && old.is_grid() && empty {
-        // Still the old layout: its chunks, if any are under way, are garbage.
+        // The old layout is still set: its chunks, if any are under way, are garbage.
         txn.next_generation(ino, object)?;
     }
     take_info(object, info);
@@ -114,7 +114,7 @@ fn in_place(
     Ok(())
 }
 
-/// Puts the new declaration in, keeping what is not part of it.
+/// Sets the new declaration, except for the fields that are not part of it.
 fn take_info(object: &mut Object, mut info: crate::api::ArrayInfo) {
     info.generation = object.info.generation;
     info.tiling = Version(object.info.tiling.0 + 1);
@@ -125,7 +125,7 @@ fn take_info(object: &mut Object, mut info: crate::api::ArrayInfo) {
 
 type Parts = std::collections::BTreeMap<u64, crate::records::LeaseRecord>;
 
-/// The same bytes, stored anew: the old chunks are garbage.
+/// The same bytes, rewritten: the old chunks are garbage.
 fn rewritten(
     txn: &mut Txn<'_>,
     ino: Ino,
@@ -171,7 +171,7 @@ fn rewritten(
     }
     let first = object.next_order;
     object.next_order += checked.records.len() as u64;
-    // The geometry of all of them together is refused here rather than at the next load.
+    // If the geometry of all of them together is invalid, it is refused here rather than at the next load.
     let records = checked.records.into_iter().map(|mut record| {
         record.order += first;
         record
@@ -187,7 +187,7 @@ fn rewritten(
     Ok(leases)
 }
 
-/// Sets a generation and servers apart for grid chunks that are written before a [`Rewrite`].
+/// Reserves a generation and servers for grid chunks that are written before a [`Rewrite`].
 pub(crate) fn spare_generation(
     core: &Core,
     ctx: &Ctx,

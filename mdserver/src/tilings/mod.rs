@@ -1,13 +1,13 @@
 //! Tilings and everything else that changes what an object holds.
 //!
-//! A tiling is stored as one record a chunk, under object, generation and order; in memory it is
-//! built when it is needed and forgotten, least recently used first, when all tilings in memory have
-//! too many records. Whoever changes an object's tiling, dims or declaration holds the lock of its
-//! [`Loaded`], does the geometry under that alone, and then makes the change in one transaction.
+//! A tiling is stored as one record per chunk, under object, generation and order. In memory it is built when needed
+//! and evicted, least recently used first, when all tilings in memory have too many records. An operation that
+//! changes an object's tiling, dims or declaration holds the lock of its [`Loaded`], does the geometry under that
+//! lock alone, and then makes the change in one transaction.
 //!
-//! What holds: `info.tiling` of the inode is the version of the records in the store, and of a
-//! [`Loaded`] whose lock is not held and that has records. A record is in the store exactly if its
-//! order is in the tiling. A chunk id is in one record of one object at most.
+//! Invariants: `info.tiling` of the inode is the version of the records in the store, and of a [`Loaded`] whose lock
+//! is not held and that has records. A record is in the store exactly if its order is in the tiling. A chunk id is in
+//! at most one record of one object.
 
 mod bounds;
 mod clear;
@@ -48,9 +48,9 @@ use crate::core::Core;
 use crate::keys;
 use crate::records::{Object, Tile, decode};
 
-/// Commits remembered for readers that are a little behind.
+/// Commits remembered for readers that are slightly out of date.
 const LOG: usize = 64;
-/// What a tiling in memory weighs beside its records, in records.
+/// Weight of a tiling in memory in addition to its records, in records.
 const ENTRY: usize = 16;
 /// Records read from the store at a time.
 const PAGE: usize = 4096;
@@ -60,7 +60,7 @@ const PAGE: usize = 4096;
 pub(crate) struct Tilings {
     slots: Mutex<Slots>,
     limit: usize,
-    /// The object that parts were read of last because its tiling is not in memory.
+    /// The object of which parts were read last because its tiling is not in memory.
     wanted: Mutex<Option<Ino>>,
 }
 
@@ -76,7 +76,7 @@ struct Slots {
 struct Slot {
     loaded: Arc<Mutex<Loaded>>,
     used: u64,
-    /// Records when it was last given back, and [`ENTRY`]; 0 when it was never given back.
+    /// Its records when it was last unlocked, plus [`ENTRY`]; 0 if it was never unlocked.
     weight: usize,
 }
 
@@ -86,13 +86,13 @@ pub(crate) struct Loaded {
     pub(crate) generation: u32,
     pub(crate) version: Version,
     pub(crate) tiling: Option<Tiling<Stored>>,
-    /// Parts of it at a version, where it was not read as a whole.
+    /// Parts of it at a version, if it was not read completely.
     found: Option<(Version, bounds::Found)>,
-    /// What the last commits did, oldest first, without a gap.
+    /// The last commits, oldest first, without a gap.
     pub(crate) log: VecDeque<Step>,
 }
 
-/// What one commit did to a tiling.
+/// The effect of one commit on a tiling.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) before: Version,
@@ -101,10 +101,9 @@ pub(crate) struct Step {
 }
 
 impl Loaded {
-    /// Takes the tiling of the object out, as it is in the store; it is read if it is not in memory.
-    /// The caller holds this lock, has read `object` under it, and puts the tiling back with
-    /// [`Loaded::put`] once the store has what was done to it. Who fails in between leaves nothing
-    /// behind that is not in the store.
+    /// Removes and returns the tiling of the object, as it is in the store; reads it if it is not in memory. The
+    /// caller holds this lock, has read `object` under it, and puts the tiling back with [`Loaded::put`] once the
+    /// store has the changes. If the caller fails in between, nothing remains in memory that is not in the store.
     pub(crate) fn take(
         &mut self,
         core: &Core,
@@ -141,14 +140,14 @@ impl Loaded {
         self.version = version;
     }
 
-    /// Forgets the records and what is known of older versions.
+    /// Drops the records and the log of older versions.
     pub(crate) fn forget(&mut self) {
         self.tiling = None;
         self.found = None;
         self.log.clear();
     }
 
-    /// Notes a commit.
+    /// Records a commit.
     pub(crate) fn note(&mut self, step: Step) {
         if self.log.len() == LOG {
             self.log.pop_front();
@@ -181,7 +180,7 @@ fn records(core: &Core, ino: Ino, generation: u32) -> Result<Vec<Record<Stored>>
 }
 
 impl Tilings {
-    /// No tilings yet; at most about `limit` records are kept.
+    /// No tilings yet; at most about `limit` records are cached.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             slots: Mutex::default(),
@@ -190,7 +189,7 @@ impl Tilings {
         }
     }
 
-    /// Does something under the lock of one object's tiling.
+    /// Calls `work` under the lock of one object's tiling.
     pub(crate) fn with<T>(&self, ino: Ino, work: impl FnOnce(&mut Loaded) -> T) -> T {
         let loaded = self.take(ino);
         let mut guard = loaded.lock();
@@ -219,7 +218,7 @@ impl Tilings {
     fn give_back(&self, ino: Ino, records: usize) {
         let mut slots = self.slots.lock();
         let Slots { by_ino, total, .. } = &mut *slots;
-        // Somebody who waits for the lock holds the Arc; nobody can get it but under this lock.
+        // A thread that waits for the lock holds the Arc; it can be cloned only under this lock.
         let idle = |slot: &Slot| Arc::strong_count(&slot.loaded) == 1;
         let Some(slot) = by_ino.get_mut(&ino) else {
             return;
@@ -253,7 +252,7 @@ mod tests {
 
     fn with_records(tilings: &Tilings, ino: u64, records: u64) {
         tilings.with(ObjectId(ino), |loaded| {
-            let slab = slabfs_model::Hyperslab::whole(&[1]);
+            let slab = slabfs_model::Hyperslab::all(&[1]);
             let record = |order| Record {
                 slab: slab.clone(),
                 clip: None,
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_is_forgotten() {
+    fn the_least_recently_used_is_evicted() {
         let tilings = Tilings::new((ENTRY + 10) * 3);
         for ino in 1..=3 {
             with_records(&tilings, ino, 10);
@@ -273,14 +272,14 @@ mod tests {
         tilings.with(ObjectId(1), |_| ());
         with_records(&tilings, 4, 10);
         let slots = tilings.slots.lock();
-        let mut kept: Vec<_> = slots.by_ino.keys().map(|ino| ino.0).collect();
-        kept.sort_unstable();
-        assert_eq!(kept, [1, 3, 4]);
+        let mut left: Vec<_> = slots.by_ino.keys().map(|ino| ino.0).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 3, 4]);
         assert_eq!(slots.total, (ENTRY + 10) * 3);
     }
 
     #[test]
-    fn without_records_nothing_is_kept() {
+    fn without_records_nothing_is_cached() {
         let tilings = Tilings::new(100);
         with_records(&tilings, 1, 0);
         assert!(tilings.slots.lock().by_ino.is_empty());

@@ -1,5 +1,5 @@
-//! Taking apart what belongs to older generations, and to objects that are gone: records of tilings
-//! and waiting chunks become orders to delete, a batch at a time, in the background.
+//! Purges older generations and removed objects: records of tilings and waiting chunks become orders to delete, a
+//! batch at a time, in the background.
 
 use slabfs_model::{ChunkId, ServerId, Version};
 
@@ -12,7 +12,7 @@ use crate::records::{Tile, decode};
 /// Records in one batch.
 const BATCH: usize = 1000;
 
-/// Does one batch; false when nothing is left to do.
+/// Does one batch; false if nothing is left to do.
 pub(crate) fn purge_some(core: &Core) -> Result<bool, MdError> {
     let mut txn = core.begin(&Ctx::SERVICE)?;
     let Some((&ino, &below)) = txn.state.purges.first_key_value() else {

@@ -1,4 +1,5 @@
-//! The tiling for a reader: nothing, what changed, or all of it in pages; of a large one the part that is read.
+//! Returns the tiling to a reader: nothing, the changes, or all of it in pages; of a large one, the part that is
+//! read.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
 use slabfs_model::{Coords, MAX_RANK, Region, Version};
@@ -11,13 +12,13 @@ use crate::records::Object;
 
 /// Bytes of records in one page, far enough below the limit of a frame's control part.
 const PAGE_BYTES: usize = 8 << 20;
-/// A tiling of so many records is sent whole, wherever it is wanted.
+/// A tiling of at most this many records is sent completely, whatever part is wanted.
 const FEW: usize = bounds::FEW as usize;
-/// The most records that come along with those that were asked for.
+/// The most additional records sent with those that were requested.
 const MOST_ALONG: u32 = 16 << 10;
 
-/// The tiling of an object since `known`; from the record after order `after` if that is given. Of one that is not known
-/// and has many records the part that is `wanted`.
+/// The tiling of an object since `known`; from the record after order `after` if that is given. Of an unknown tiling
+/// with many records, the part that is `wanted`.
 pub(crate) fn tiling(
     core: &Core,
     ino: Ino,
@@ -54,7 +55,7 @@ pub(crate) fn tiling(
                 let cells = object.info.cells()?;
                 match wanted.filter(|wanted| is_part(&tiling, &cells, wanted, after)) {
                     Some(wanted) => part(object, &tiling, cells, wanted, after),
-                    None => whole(object, &tiling, cells, after),
+                    None => complete(object, &tiling, cells, after),
                 }
             }
         };
@@ -74,12 +75,12 @@ fn check(region: &Region) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Records in one page. One has in postcard at most 4 numbers an axis of the slab and 2 of the clip.
+/// Records in one page. In postcard a record has at most 4 numbers per axis of the slab and 2 of the clip.
 fn page(rank: usize) -> usize {
     (PAGE_BYTES / (64 + 60 * rank)).max(1)
 }
 
-/// Whether a part is sent and not all: not of a tiling of few records, nor where most of them are wanted.
+/// Whether to send a part instead of all: not for a tiling of few records, nor if most of them are wanted.
 fn is_part(
     tiling: &Tiling<Stored>,
     cells: &[u64],
@@ -90,7 +91,7 @@ fn is_part(
     wanted.region.rank() == cells.len() && (after.is_some() || few())
 }
 
-fn whole(
+fn complete(
     object: &Object,
     tiling: &Tiling<Stored>,
     cells: Coords,
@@ -103,7 +104,7 @@ fn whole(
     };
     let more = records.len() > page;
     records.truncate(page);
-    TilingReply::Whole {
+    TilingReply::All {
         version: object.info.tiling,
         generation: object.info.generation,
         cells,
@@ -112,7 +113,7 @@ fn whole(
     }
 }
 
-/// The part of a tiling that is not in memory, read by its boxes; nothing where all of it is to be read.
+/// The part of a tiling that is not in memory, read by its boxes; `None` if all of it is to be read.
 fn part_on_disk(
     core: &Core,
     loaded: &mut Loaded,
@@ -147,7 +148,7 @@ fn part_on_disk(
     Ok(Some(reply))
 }
 
-/// What lies in a box, which is grown while few records are in it. A later page is of the box of the first.
+/// The records in a box, which is enlarged while few records are in it. A later page uses the box of the first.
 fn part(
     object: &Object,
     tiling: &Tiling<Stored>,
@@ -165,7 +166,7 @@ fn part(
     within(object, tiling, cells, region, after)
 }
 
-/// The records that lie in a box, after the order `after`.
+/// The records in a box, after the order `after`.
 fn within(
     object: &Object,
     tiling: &Tiling<Stored>,
@@ -192,7 +193,7 @@ fn within(
     }
 }
 
-/// What happened since `known`, if that is remembered.
+/// The changes since `known`, if they are remembered.
 fn changes(
     loaded: &Loaded,
     tiling: &Tiling<Stored>,

@@ -1,4 +1,4 @@
-//! Records whose chunks lie elsewhere now: a data server is being emptied.
+//! Updates records whose chunks were moved because a data server is being drained.
 
 use slabfs_model::{ChunkId, Version};
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use crate::placement::RetireKey;
 use crate::records::{Tile, decode, encode};
 use crate::sessions::session_of;
 
-/// Puts copies of chunks in the place of the chunks, where the records are still the same. The copies are
-/// on their servers' disks. Servers of the object's stripe that get no chunks any more are replaced.
-/// The reply names the copies that are of no use.
+/// Replaces chunks by copies, where the records are still the same. The copies are on their servers' disks. Servers
+/// of the object's stripe that get no chunks any more are replaced. The reply names the copies that are useless.
 pub(crate) fn relocate(
     core: &Core,
     ctx: &Ctx,
@@ -82,7 +81,7 @@ pub(crate) fn relocate(
                 session.leases.set(leases);
             }
         })?;
-        // Read anew when it is needed: orders stay, and readers a little behind get all of it.
+        // Read again when needed: orders stay, and readers that are out of date get all of it.
         loaded.forget();
         Ok(reply)
     })

@@ -1,14 +1,13 @@
-//! Reservations: how far data of a grid object may lie beyond its recorded size.
+//! Reservations: how far data of a grid object may extend beyond its recorded size.
 //!
-//! Grid chunks are written before the size is committed. If the writer dies in between, bytes beyond
-//! the size stay on the data servers, and an object that grew over them would show them. So whoever
-//! writes beyond the size says beforehand how far; what a dead session had reserved beyond everything
-//! that is recorded or reserved by the living is cleared before the object grows over it. The caller
-//! clears, and asks again; meanwhile others are told to wait, and so is the caller while bytes of the
-//! dead session may still be on their way to a data server.
+//! Grid chunks are written before the size is committed. If the writer dies in between, bytes beyond the size stay on
+//! the data servers, and would become visible if the object grew over them. So a writer announces how far it writes
+//! beyond the size. What a dead session had reserved beyond everything that is recorded or reserved by live sessions
+//! is cleared before the object grows over it. The caller clears it, and asks again; meanwhile other sessions have to
+//! wait, and so does the caller while writes of the dead session may still be in flight to a data server.
 //!
-//! One thing is given up: two sessions that write beyond the end of one object at the same time, and
-//! one of them dies: its bytes below the other's reservation are not told apart and stay.
+//! One case is not covered: two sessions write beyond the end of one object at the same time, and one of them dies.
+//! Its bytes below the other's reservation cannot be distinguished, and stay.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::records::Object;
 use crate::sessions::session_of;
 use slabfs_model::MAX_BYTES;
 
-/// How far the reservations of the living and the dead go.
+/// How far the reservations of live and dead sessions extend.
 fn reach(ino: Ino, object: &Object, state: &State) -> (u64, u64) {
     let (mut live, mut dead) = (0, 0);
     for &(session, upto) in &object.reserves {
@@ -55,7 +54,7 @@ pub(super) fn refuse_tail(
     }
 }
 
-/// Reserves up to `upto` bytes for the caller, or says what to clear first.
+/// Reserves up to `upto` bytes for the caller, or returns what has to be cleared first.
 pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Reply, MdError> {
     if upto > MAX_BYTES {
         return Err(MdError::TooBig(
@@ -105,7 +104,7 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
             Some((_, present)) => *present = granted.max(*present),
             None => changed.reserves.push((me, granted)),
         }
-        // What the dead reserved below what is reserved or recorded now does not matter any more.
+        // What dead sessions reserved below what is reserved or recorded now is irrelevant.
         if dead <= safe {
             changed.reserves.retain(|(session, _)| alive(session));
         }

@@ -1,7 +1,7 @@
-//! New dims for an object that stays an array of its rank.
+//! New dims for an object that remains an array of the same rank.
 //!
-//! A shrink of an `aligned` object takes records out that lie outside and clips others. It is one
-//! batch, so an object with several hundred thousand chunks outside has to be shrunk in steps.
+//! A shrink of an `aligned` object removes the records that lie outside and clips others. It is one batch, so an
+//! object with several hundred thousand chunks outside has to be shrunk in steps.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
 use slabfs_model::{Coords, Version};
@@ -30,7 +30,7 @@ pub(crate) fn resize(
     })
 }
 
-/// What a shrink takes off a tiling.
+/// The effect of a shrink on a tiling.
 #[derive(Default)]
 struct Cut {
     removed: Vec<Record<Stored>>,
@@ -159,7 +159,7 @@ impl Txn<'_> {
         self.set_generation(ino, object, generation)
     }
 
-    /// Gives an object a generation that was set apart for it.
+    /// Gives an object a generation that was reserved for it.
     pub(super) fn set_generation(
         &mut self,
         ino: Ino,
@@ -177,7 +177,7 @@ impl Txn<'_> {
         if object.next_order > 0 {
             self.purge(ino, generation)?;
         }
-        // No data of this generation exists yet, so the dead left no tail in it.
+        // No data of this generation exists yet, so dead sessions left no tail in it.
         let live = &self.state.sessions.live;
         object
             .reserves

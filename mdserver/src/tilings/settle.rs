@@ -1,8 +1,8 @@
-//! Settling: what commits replaced may go, because what replaced it is on disk.
+//! Settling: data replaced by commits may be deleted, because the data that replaced it is on disk.
 //!
-//! A session speaks only for what it stored itself: what another session's commit replaced waits until
-//! that one has synced. What a session that is gone replaced goes with the next settle of any other:
-//! nobody else will ever speak for it.
+//! A session settles only what it stored itself: what another session's commit replaced waits until that session has
+//! synced. What a session that is gone replaced is deleted with the next settle by any other session, since its own
+//! will never come.
 
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 
@@ -27,7 +27,7 @@ pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Resu
         let to = keys::waiting(ino, u32::MAX, Version(u64::MAX), ChunkId(u64::MAX));
         let all = core.kv.scan(&from, &to, BATCH)?;
         let complete = all.len() < BATCH;
-        let (mut done, mut kept) = (0, 0);
+        let (mut done, mut waiting) = (0, 0);
         for (key, value) in all {
             let Some([_, _, at, chunk]) = keys::numbers(&key, [8, 4, 8, 8]) else {
                 continue;
@@ -35,7 +35,7 @@ pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Resu
             let (server, by): (ServerId, SessionId) = decode(&key, &value)?;
             let own = Some(by) == caller || !txn.state.sessions.live.contains_key(&by);
             if at > version.0 || !own {
-                kept += 1;
+                waiting += 1;
                 continue;
             }
             txn.batch.delete(key);
@@ -44,12 +44,12 @@ pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Resu
         }
         if complete || done == 0 {
             return txn.commit_then(Reply::Done, |state| {
-                if complete && kept == 0 {
+                if complete && waiting == 0 {
                     state.waiting.remove(&ino);
                 }
             });
         }
-        // More to come: the number of the request belongs to the last batch.
+        // More batches follow: the sequence number of the request belongs to the last one.
         txn.ctx = Ctx {
             session: txn.ctx.session,
             ..Ctx::SERVICE

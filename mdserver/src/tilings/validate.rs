@@ -1,4 +1,4 @@
-//! Records that come from outside: are they what they claim?
+//! Validation of records that come from clients.
 
 use slabfs_model::layout::tiling::Record;
 use slabfs_model::{ChunkId, Coords, Hyperslab, MAX_BYTES, Region};
@@ -6,16 +6,15 @@ use slabfs_model::{ChunkId, Coords, Hyperslab, MAX_BYTES, Region};
 use crate::api::{MAX_COMMIT_RECORDS, MdError, Stored};
 use crate::core::State;
 
-/// Records as they will stand in the tiling, before they have orders of their own.
+/// Records as they will be in the tiling, before they get their orders.
 pub(super) struct Checked {
-    /// In the order they came; orders count from 0.
+    /// In order of arrival; orders count from 0.
     pub(super) records: Vec<Record<Stored>>,
     /// The chunks among them.
     pub(super) chunks: Vec<ChunkId>,
 }
 
-/// Checks records against the object's cells. What lies beyond them (somebody shrank the object
-/// meanwhile) is cut off.
+/// Checks records against the object's cells. Parts beyond them (the object was shrunk meanwhile) are cut off.
 pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result<Checked, MdError> {
     if records.len() > MAX_COMMIT_RECORDS {
         return Err(MdError::Invalid(format!(
@@ -23,7 +22,7 @@ pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result
         )));
     }
     let limits = Coords::from_elem(MAX_BYTES, cells.len());
-    let whole = Region::whole(cells);
+    let all = Region::all(cells);
     let mut chunks = Vec::new();
     let mut out = Vec::with_capacity(records.len());
     for (order, (slab, value)) in records.into_iter().enumerate() {
@@ -44,17 +43,17 @@ pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result
             }
             chunks.push(chunk.chunk);
         }
-        let clip = if whole.contains(&bounds) {
+        let clip = if all.contains(&bounds) {
             None
         } else {
-            // Nothing left of it: an empty clip, which shows nothing.
+            // Nothing is left of it: an empty clip, which shows nothing.
             let nothing = || {
                 Region::new(
                     &Coords::from_elem(0, cells.len()),
                     &Coords::from_elem(0, cells.len()),
                 )
             };
-            Some(bounds.intersect(&whole).unwrap_or_else(nothing))
+            Some(bounds.intersect(&all).unwrap_or_else(nothing))
         };
         out.push(Record {
             slab,
@@ -69,7 +68,7 @@ pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result
     })
 }
 
-/// Refuses chunks on servers nobody knows.
+/// Refuses chunks on unknown servers.
 pub(super) fn check_servers(state: &State, records: &[Record<Stored>]) -> Result<(), MdError> {
     for record in records {
         if let Stored::Chunk(chunk) = &record.value

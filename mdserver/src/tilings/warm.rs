@@ -1,8 +1,8 @@
-//! Reading a tiling in the background that is read in parts.
+//! Loads a tiling in the background if it is being read in parts.
 //!
-//! After a start of the service, and where tilings were forgotten, readers get parts that are read from disk by their boxes
-//! (`bounds`). That is quick once, and slower than from memory each time: so the tiling that parts were read of last is
-//! read as a whole in the background, without holding anybody up, and is in memory from then on.
+//! After a start of the service, and after evictions, readers get parts that are read from disk by their boxes
+//! (`bounds`). That is quick once, but slower than memory each time. So the tiling of which parts were read last is
+//! read completely in the background, without blocking any request, and is in memory from then on.
 
 use slabfs_model::layout::tiling::Tiling;
 
@@ -10,10 +10,10 @@ use super::records;
 use crate::api::{Ino, MdError};
 use crate::core::Core;
 
-/// Of what was written over very often many orders are gone: so many times the records that may be kept are looked through.
+/// Frequently overwritten tilings have many unused orders: at most this many times the cacheable records are scanned.
 const SPARSE: u64 = 4;
 
-/// Reads the tiling that parts were read of last, if it may be kept.
+/// Reads the tiling of which parts were read last, if it may be cached.
 pub(crate) fn warm(core: &Core) -> Result<(), MdError> {
     let Some(ino) = core.tilings.wanted.lock().take() else {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn warm(core: &Core) -> Result<(), MdError> {
     if before.next_order > most.saturating_mul(SPARSE) {
         return Ok(());
     }
-    // Without the lock: of one version they are if that is still the newest afterwards.
+    // Read without the lock: all are of one version if that is still the latest afterwards.
     let records = records(core, ino, before.generation)?;
     if records.len() as u64 > most {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn warm(core: &Core) -> Result<(), MdError> {
     })
 }
 
-/// What a tiling is that is to be read.
+/// The tiling to be read.
 struct Wanted {
     generation: u32,
     version: slabfs_model::Version,
@@ -57,7 +57,7 @@ struct Wanted {
     rank: usize,
 }
 
-/// What it is now; nothing where it is in memory, or gone.
+/// Its current version; `None` if it is in memory, or gone.
 fn look(core: &Core, ino: Ino) -> Result<Option<Wanted>, MdError> {
     core.tilings.with(ino, |loaded| {
         let inode = match core.inode(ino) {

@@ -1,7 +1,7 @@
-//! Packing and unpacking beside `memcpy`, and what walks cost.
+//! Benchmarks of packing and unpacking compared with `memcpy`, and of walks.
 //!
-//! `pack` and `unpack` move 4 MiB in pieces of a size, every second place of that size; `memcpy` moves 4 MiB in one
-//! piece. `walk` goes through the runs of nested patterns, `parts` through the rows of a chunk.
+//! `pack` and `unpack` move 4 MiB in pieces of one size, at every second position of that size; `memcpy` moves 4 MiB
+//! in one piece. `walk` visits the runs of nested patterns, `parts` the rows of a chunk.
 
 use std::hint::black_box;
 
@@ -49,7 +49,7 @@ fn copies(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// `outer` times `inner` pieces of 8 bytes, every second place.
+/// `outer` times `inner` pieces of 8 bytes, at every second position.
 fn nested(outer: u64, inner: u64) -> Plan {
     let row = Batch::repeated(
         Place::after(0).every(16),
@@ -79,8 +79,8 @@ fn walks(criterion: &mut Criterion) {
         let cells = [end.div_ceil(4096), 4096];
         let column = Hyperslab::from_region(&slabfs_model::Region::new(&[0, 0], &[cells[0], 2048]));
         let shape = [cells[0], 2048];
-        let whole = Hyperslab::whole(&shape);
-        let rows = Rows::new(&cells, &column, &shape, &whole).expect("slabs of one form");
+        let full = Hyperslab::all(&shape);
+        let rows = Rows::new(&cells, &column, &shape, &full).expect("slabs of one form");
         group.throughput(Throughput::Elements(rows.count()));
         group.bench_with_input(BenchmarkId::new("parts", inner), &plan, |bencher, plan| {
             bencher.iter(|| {

@@ -1,9 +1,9 @@
-//! How the layouts' costs grow, from 10^2 to 10^6 records or runs.
+//! Benchmarks of the growth of the layouts' costs, from 10^2 to 10^6 records or runs.
 //!
-//! `architecture.md` asks for O(n log n) of coalescing, O(log n + hits) of a plan; so, from one size to
-//! the next, inserting or coalescing one more must cost little more each, and a plan with few hits the
-//! same. `cargo bench -p slabfs-model` measures; before that it prints that growth as one table, from
-//! few repetitions (`-- --table` stops after it).
+//! `architecture.md` requires O(n log n) for coalescing and O(log n + hits) for a plan. So, from one size to the
+//! next, inserting or coalescing one more must cost only little more each, and so must a plan with few hits.
+//! `cargo bench -p slabfs-model` measures; before that it prints the growth as one table, from few repetitions
+//! (`-- --table` stops after it).
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use slabfs_model::layout::{Record, Run, Tiling, coalesce};
@@ -16,7 +16,7 @@ const SIZES: [u64; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
 /// Width and height of a tile, in cells.
 const TILE: u64 = 64;
 
-/// Numbers that look random and are the same in each run (splitmix64).
+/// Pseudo-random numbers, the same in each run (splitmix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -29,8 +29,8 @@ impl Numbers {
     }
 }
 
-/// `n` disjoint tiles of an array, `side` to a row, each second row of them half a tile aside, in the
-/// order of a program that writes at random.
+/// `n` disjoint tiles of an array, `side` to a row, each second row of them shifted by half a tile, in the order of a
+/// program that writes at random.
 fn tiles(n: u64) -> Vec<Record<u64>> {
     let side = n.isqrt().max(1);
     let mut numbers = Numbers(n);
@@ -54,7 +54,7 @@ fn tiles(n: u64) -> Vec<Record<u64>> {
     records
 }
 
-/// `n` boxes of about a tile, anywhere on the area of `n` tiles: each overlaps a few others.
+/// `n` boxes of about a tile, anywhere in the area of `n` tiles: each overlaps a few others.
 fn overlapping(n: u64) -> Vec<Record<u64>> {
     let extent = n.isqrt().max(1) * TILE;
     let mut numbers = Numbers(n);
@@ -72,7 +72,7 @@ fn overlapping(n: u64) -> Vec<Record<u64>> {
     (0..n).map(&mut one).collect()
 }
 
-/// 256 places, each of about four tiles.
+/// 256 windows, each of about four tiles.
 fn windows(n: u64) -> Vec<Hyperslab> {
     let extent = n.isqrt().max(1) * TILE;
     let mut numbers = Numbers(7);
@@ -95,7 +95,7 @@ fn insert_all(records: Vec<Record<u64>>) -> Tiling<u64> {
     tiling
 }
 
-/// Plans each of `wants`; gives how many parts and holes that made.
+/// Plans each of `wants`; returns the number of parts and holes.
 fn plan_all(tiling: &Tiling<u64>, wants: &[Hyperslab]) -> usize {
     let (mut parts, mut holes, mut made) = (Vec::new(), Vec::new(), 0);
     for want in wants {
@@ -107,9 +107,9 @@ fn plan_all(tiling: &Tiling<u64>, wants: &[Hyperslab]) -> usize {
     made
 }
 
-fn whole(n: u64) -> Vec<Hyperslab> {
+fn full_area(n: u64) -> Vec<Hyperslab> {
     let extent = (n.isqrt().max(1) + 3) * TILE;
-    vec![Hyperslab::from_region(&Region::whole(&[extent, extent]))]
+    vec![Hyperslab::from_region(&Region::all(&[extent, extent]))]
 }
 
 /// The cells of an object in which `n` runs fill about a sixteenth, and rows are 4 KiB.
@@ -128,7 +128,7 @@ fn scattered(n: u64) -> Vec<Run> {
     (0..n).map(|_| one()).collect()
 }
 
-/// The rows of boxes of 64 rows of 40 bytes, sixteen side by side: `n` rows.
+/// The rows of boxes of 64 rows of 40 bytes, sixteen adjacent boxes: `n` rows.
 fn rows(n: u64) -> Vec<Run> {
     (0..n)
         .map(|at| Run {
@@ -140,7 +140,7 @@ fn rows(n: u64) -> Vec<Run> {
 
 type Job = (&'static str, fn(u64) -> Box<dyn Fn() -> usize>);
 
-/// Each job is prepared for a size; it then does that many records or runs, or 256 small plans.
+/// Each job is prepared for a size; it then handles that many records or runs, or 256 small plans.
 const JOBS: [Job; 9] = [
     ("coalesce, scattered cells", |n| {
         let (cells, runs) = (cells(n), scattered(n));
@@ -171,21 +171,21 @@ const JOBS: [Job; 9] = [
         Box::new(move || plan_all(&tiling, &wants))
     }),
     ("plan of all, tiles", |n| {
-        let (tiling, wants) = (build(tiles(n)), whole(n));
+        let (tiling, wants) = (build(tiles(n)), full_area(n));
         Box::new(move || plan_all(&tiling, &wants))
     }),
     ("plan of all, overlapping", |n| {
-        let (tiling, wants) = (build(overlapping(n)), whole(n));
+        let (tiling, wants) = (build(overlapping(n)), full_area(n));
         Box::new(move || plan_all(&tiling, &wants))
     }),
 ];
 
-/// What one step of the job is, for the time a step takes.
+/// The number of steps of the job, for the time of a step.
 fn steps(job: &str, n: u64) -> u64 {
     if job.starts_with("256 plans") { 256 } else { n }
 }
 
-/// Prints the nanoseconds a step takes at each size, the best of three.
+/// Prints the nanoseconds of a step at each size, the best of three.
 fn print_growth() {
     print!("\n{:<28}", "ns a record, run or plan");
     SIZES.iter().for_each(|size| print!("{size:>11}"));
@@ -226,7 +226,7 @@ fn measure(criterion: &mut Criterion) {
 
 fn main() {
     let asked = |name: &str| std::env::args().any(|argument| argument == name);
-    // `cargo test --benches` comes without `--bench`: it only wants to see each job run.
+    // `cargo test --benches` runs without `--bench`: run each job once.
     if asked("--bench") {
         print_growth();
     }

@@ -7,10 +7,10 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How the bytes of a chunk are encoded where they are stored.
+/// The encoding of a chunk's bytes in storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Codec {
-    /// As they are.
+    /// Unencoded.
     None,
     /// LZ4 blocks.
     Lz4,
@@ -26,7 +26,7 @@ pub enum Codec {
     ShuffleLz4,
 }
 
-/// What is wrong with a text of a codec.
+/// The errors of a codec's text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -38,14 +38,14 @@ pub enum CodecError {
         /// The text as it was written.
         text: String,
     },
-    /// A level that the codec has not got.
-    #[error("level \"{level}\" of codec {codec} is not possible; write a whole number {range}")]
+    /// A level that the codec does not have.
+    #[error("level \"{level}\" of codec {codec} is not possible; write an integer {range}")]
     Level {
         /// The codec's name.
         codec: &'static str,
         /// The level as it was written.
         level: String,
-        /// The levels there are.
+        /// The levels it has.
         range: &'static str,
     },
 }
@@ -54,7 +54,7 @@ const DEFAULT_DEFLATE: u32 = 6;
 const DEFAULT_ZSTD: i32 = 3;
 
 impl Codec {
-    /// Whether chunks are stored as they are, so that parts of them can be read where they lie.
+    /// Whether chunks are stored unencoded, so that parts of them can be read in place.
     pub fn is_none(self) -> bool {
         self == Codec::None
     }
@@ -67,7 +67,7 @@ impl Codec {
         )
     }
 
-    /// Whether its level is one that [`Codec::from_str`] would take; for values off the wire.
+    /// Whether its level is one that [`Codec::from_str`] accepts; for values from the wire.
     pub fn is_valid(self) -> bool {
         match self {
             Codec::None | Codec::Lz4 | Codec::ShuffleLz4 => true,

@@ -1,22 +1,22 @@
-//! Bytes between a dense buffer and the packed bytes of a hyperslab of it.
+//! Copies between a dense buffer and the packed bytes of a hyperslab of it.
 //!
-//! All of it is one walk ([`walk`]): trailing axes that are taken whole melt into one run, so that a
-//! box of whole rows is one `memcpy`; what remains is visited as rows of equal runs at equal
-//! distances. Nothing is allocated.
+//! Everything is one walk ([`walk`]): trailing axes that are covered in full are merged into one run, so that a box
+//! of complete rows is one `memcpy`; the rest is visited as rows of equal runs at equal distances. Nothing is
+//! allocated.
 //!
-//! A slab must lie inside the shape, and buffers must have exactly the bytes of shape and slab; a
-//! caller that took a slab off a wire has passed it through [`Hyperslab::validate`]. The functions
-//! panic where this is broken, before they touch anything out of bounds.
+//! A slab must lie inside the shape, and buffers must have exactly the bytes of shape and slab; a slab from the wire
+//! must have been checked by [`Hyperslab::validate`]. Otherwise the functions panic before they touch anything out of
+//! bounds.
 
 mod walk;
 
 use crate::{Fill, Hyperslab, region};
 use walk::{Merge, Row, walk};
 
-/// Collects the cells of `slab` from the dense array `src` of shape `src_shape` into `packed`.
+/// Copies the cells of `slab` from the dense array `src` of shape `src_shape` into `packed`.
 ///
 /// # Panics
-/// When the buffers' lengths are not those of the shape and of the slab, or the slab leaves the shape.
+/// If the buffers' lengths are not those of the shape and of the slab, or the slab is not inside the shape.
 pub fn gather(src: &[u8], src_shape: &[u64], slab: &Hyperslab, packed: &mut [u8]) {
     check(src.len(), src_shape, slab);
     assert_eq!(
@@ -43,10 +43,10 @@ pub fn gather(src: &[u8], src_shape: &[u64], slab: &Hyperslab, packed: &mut [u8]
     });
 }
 
-/// Puts the packed cells of `slab` to their places in the dense array `dst` of shape `dst_shape`.
+/// Copies the packed cells of `slab` to their positions in the dense array `dst` of shape `dst_shape`.
 ///
 /// # Panics
-/// When the buffers' lengths are not those of the shape and of the slab, or the slab leaves the shape.
+/// If the buffers' lengths are not those of the shape and of the slab, or the slab is not inside the shape.
 pub fn scatter(packed: &[u8], slab: &Hyperslab, dst: &mut [u8], dst_shape: &[u64]) {
     check(dst.len(), dst_shape, slab);
     assert_eq!(
@@ -73,11 +73,11 @@ pub fn scatter(packed: &[u8], slab: &Hyperslab, dst: &mut [u8], dst_shape: &[u64
     });
 }
 
-/// Calls `f` with offset and length of each contiguous run of `slab` in a dense array of this shape,
-/// in packed order. Runs that touch across axes taken whole are one.
+/// Calls `f` with offset and length of each contiguous run of `slab` in a dense array of this shape, in packed order.
+/// Runs that touch across axes covered in full are one.
 ///
 /// # Panics
-/// When the slab leaves the shape.
+/// If the slab is not inside the shape.
 pub fn for_each_run(shape: &[u64], slab: &Hyperslab, f: &mut dyn FnMut(usize, usize)) {
     check_shape(shape, slab);
     walk(shape, slab, Merge::All, |row| {
@@ -87,10 +87,10 @@ pub fn for_each_run(shape: &[u64], slab: &Hyperslab, f: &mut dyn FnMut(usize, us
     });
 }
 
-/// Fills the cells of `slab` in the dense array `dst`, whose last axis begins with a whole element.
+/// Fills the cells of `slab` in the dense array `dst`, whose last axis begins at the start of an element.
 ///
 /// # Panics
-/// When the buffer's length is not that of the shape, or the slab leaves the shape.
+/// If the buffer's length is not that of the shape, or the slab is not inside the shape.
 pub fn fill_slab(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill) {
     fill_slab_at(dst, shape, slab, fill, 0);
 }
@@ -98,7 +98,7 @@ pub fn fill_slab(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill) {
 /// Like [`fill_slab`], for a dense array whose last axis begins at cell `first` of the object's.
 ///
 /// # Panics
-/// When the buffer's length is not that of the shape, or the slab leaves the shape.
+/// If the buffer's length is not that of the shape, or the slab is not inside the shape.
 pub fn fill_slab_at(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill, first: u64) {
     check(dst.len(), shape, slab);
     if let Some(byte) = fill.uniform_byte() {
@@ -111,7 +111,7 @@ pub fn fill_slab_at(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill
     }
     let elem = fill.bytes().len() as u64;
     let width = shape.last().copied().unwrap_or(1);
-    // Elements run on from row to row only where rows are whole elements.
+    // Elements continue from row to row only if rows consist of complete elements.
     let merge = if width.is_multiple_of(elem) {
         Merge::All
     } else {

@@ -1,4 +1,4 @@
-//! The text of dims and max dims: `16,16`, `unlimited,16`, `scalar`.
+//! The text form of dims and max dims: `16,16`, `unlimited,16`, `scalar`.
 
 use crate::{Coords, MAX_RANK};
 use serde::{Deserialize, Serialize};
@@ -6,13 +6,13 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// What is wrong with a text of dims.
+/// The errors of a text of dims.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DimsError {
     /// An item that is not a number.
     #[error(
-        "\"{item}\" is not the length of an axis; write whole numbers with commas between, e.g. 16,16 (or \"scalar\")"
+        "\"{item}\" is not the length of an axis; write integers with commas between, e.g. 16,16 (or \"scalar\")"
     )]
     NotANumber {
         /// The item as it was written.
@@ -20,7 +20,7 @@ pub enum DimsError {
     },
     /// An item that is neither a number nor `unlimited`.
     #[error(
-        "\"{item}\" is not a largest length of an axis; write a whole number or \"unlimited\" an axis, e.g. unlimited,16"
+        "\"{item}\" is not a largest length of an axis; write an integer or \"unlimited\" an axis, e.g. unlimited,16"
     )]
     NotALimit {
         /// The item as it was written.
@@ -29,17 +29,17 @@ pub enum DimsError {
     /// More than [`MAX_RANK`] items.
     #[error("{rank} axes are too many: an object has at most {MAX_RANK}")]
     TooMany {
-        /// The items that were given.
+        /// The number of items given.
         rank: usize,
     },
 }
 
-/// How far an axis may grow.
+/// The limit to which an axis may grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MaxDim {
-    /// To this many elements.
+    /// At most this many elements.
     Fixed(u64),
-    /// Without a limit of its own.
+    /// Unlimited.
     Unlimited,
 }
 
@@ -78,7 +78,7 @@ impl FromStr for MaxDim {
     }
 }
 
-/// Reads dims such as `16,16`; the empty text and `scalar` have no axes.
+/// Parses dims such as `16,16`; the empty text and `scalar` have no axes.
 pub fn parse_dims(text: &str) -> Result<Coords, DimsError> {
     items(text)?
         .into_iter()
@@ -90,17 +90,17 @@ pub fn parse_dims(text: &str) -> Result<Coords, DimsError> {
         .collect()
 }
 
-/// Reads max dims such as `unlimited,16`; the empty text and `scalar` have no axes.
+/// Parses max dims such as `unlimited,16`; the empty text and `scalar` have no axes.
 pub fn parse_max_dims(text: &str) -> Result<Vec<MaxDim>, DimsError> {
     items(text)?.into_iter().map(str::parse).collect()
 }
 
-/// Writes dims as [`parse_dims`] reads them; no axes are `scalar`.
+/// Formats dims so that [`parse_dims`] reads them; no axes are `scalar`.
 pub fn format_dims(dims: &[u64]) -> String {
     joined(dims)
 }
 
-/// Writes max dims as [`parse_max_dims`] reads them; no axes are `scalar`.
+/// Formats max dims so that [`parse_max_dims`] reads them; no axes are `scalar`.
 pub fn format_max_dims(max_dims: &[MaxDim]) -> String {
     joined(max_dims)
 }
@@ -124,7 +124,7 @@ fn items(text: &str) -> Result<Vec<&str>, DimsError> {
     Ok(text.split(',').map(str::trim).collect())
 }
 
-/// Digits only: `u64::from_str` would take `+5`.
+/// Digits only: `u64::from_str` would accept `+5`.
 pub(crate) fn number(item: &str) -> Option<u64> {
     if item.bytes().all(|b| b.is_ascii_digit()) {
         item.parse().ok()

@@ -1,7 +1,7 @@
 //! Element types, in NumPy's letters: `f4`, `i8`, `u1`, `c16`, `b1`, `S12`, `U3`, `V12`.
 //!
-//! The number is bytes (for `U`: characters of four bytes). Canonical bytes are little-endian unless
-//! the type says `>`; the types are words about bytes, nothing here computes with elements.
+//! The number is bytes (for `U`: characters of four bytes). Canonical bytes are little-endian unless the type has
+//! `>`. The types only describe bytes; this crate does not compute with elements.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// The largest element, in bytes.
 pub(crate) const MAX_ELEMENT: u32 = 65536;
 
-/// What an element is.
+/// The kind of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DTypeKind {
     /// Signed integer, `i`.
@@ -24,24 +24,24 @@ pub enum DTypeKind {
     Complex,
     /// Truth value, `b`.
     Bool,
-    /// Bytes of text, filled up with zeros, `S`.
+    /// Bytes of text, padded with zeros, `S`.
     Bytes,
-    /// Characters of four bytes, filled up with zeros, `U`.
+    /// Characters of four bytes, padded with zeros, `U`.
     Unicode,
-    /// Anything, `V`.
+    /// Opaque bytes, `V`.
     Void,
 }
 
 /// The order of the bytes of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ByteOrder {
-    /// Least significant byte first; also of types to which order means nothing.
+    /// Least significant byte first; also for types without a byte order.
     Little,
     /// Most significant byte first.
     Big,
 }
 
-/// The type of an object's elements. It travels as its text, so what arrives is a type there is.
+/// The type of an object's elements. It is serialized as its text, so a received value is always a valid type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DType {
@@ -50,7 +50,7 @@ pub struct DType {
     size: u32,
 }
 
-/// What is wrong with a text of a dtype.
+/// The errors of a dtype's text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DTypeError {
@@ -70,7 +70,7 @@ pub enum DTypeError {
         /// The same type as it is written here.
         instead: &'static str,
     },
-    /// A letter with a size it has not got.
+    /// A letter with a size it does not support.
     #[error(
         "\"{text}\" is not a dtype: the number after {letter} is the bytes of an element, one of {sizes}"
     )]
@@ -79,7 +79,7 @@ pub enum DTypeError {
         text: String,
         /// The letter.
         letter: char,
-        /// The sizes there are.
+        /// The supported sizes.
         sizes: &'static str,
     },
     /// Elements of no bytes, or of more than 65536.
@@ -105,7 +105,7 @@ impl DType {
         u64::from(self.size)
     }
 
-    /// What an element is.
+    /// The kind of an element.
     pub fn kind(&self) -> DTypeKind {
         self.kind
     }
@@ -115,7 +115,7 @@ impl DType {
         self.order
     }
 
-    /// The name with the order always written, as NumPy's `dtype.str` has it: `<f4`, `|u1`.
+    /// The name with an explicit order, like NumPy's `dtype.str`: `<f4`, `|u1`.
     pub fn numpy_name(&self) -> String {
         let order = match (self.has_order(), self.order) {
             (false, _) => '|',
@@ -192,7 +192,7 @@ impl FromStr for DType {
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(unknown());
         }
-        // Digits that do not fit a u64 are a length, only far too large a one.
+        // Digits that do not fit a u64 are a length that is too large.
         let number: u64 = digits.parse().unwrap_or(u64::MAX);
         let size = if sizes.is_empty() {
             let unit = if kind == DTypeKind::Unicode { 4 } else { 1 };
@@ -221,7 +221,7 @@ impl FromStr for DType {
             return Err(length());
         }
         let dtype = DType { kind, order, size };
-        // One value a type: order is kept only where it means something.
+        // One value for each type: the order is stored only where it matters.
         Ok(if dtype.has_order() {
             dtype
         } else {
@@ -258,7 +258,7 @@ impl From<DType> for String {
     }
 }
 
-/// What people write who think of C, NumPy's long names or bits.
+/// The type for a name from C, NumPy's long names or bits.
 fn other_name(text: &str) -> Option<&'static str> {
     Some(match text {
         "int8" | "char" => "i1",

@@ -1,7 +1,7 @@
-//! The fill value: what elements read as that nobody wrote.
+//! The fill value: what elements that were never written read as.
 //!
-//! It is kept as the bytes of one element, and as no bytes where they would all be zero: zero is the
-//! same for every type, and by far the most common.
+//! It is stored as the bytes of one element, or as no bytes if they are all zero: zero is the same for every type,
+//! and by far the most common.
 
 mod number;
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-/// The bytes of one element that is not there; empty for zero.
+/// The bytes of one element; empty for zero.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Fill(SmallVec<[u8; 16]>);
 
-/// What is wrong with a text of a fill value.
+/// The errors of a fill value's text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FillError {
@@ -60,7 +60,7 @@ pub enum FillError {
         text: String,
         /// The type of the elements.
         dtype: DType,
-        /// The digits behind `0x`.
+        /// The digits after `0x`.
         digits: usize,
     },
 }
@@ -80,7 +80,7 @@ impl Fill {
         }
     }
 
-    /// Whether all its bytes are zero, so that holes can be holes.
+    /// Whether all its bytes are zero, so that holes can be sparse.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|&b| b == 0)
     }
@@ -95,21 +95,21 @@ impl Fill {
         self.0.is_empty() || self.0.len() as u64 == elem
     }
 
-    /// The byte that repeats, where the value is one byte over and over.
+    /// The repeated byte, if all bytes of the value are equal.
     pub fn uniform_byte(&self) -> Option<u8> {
         let first = self.0.first().copied().unwrap_or(0);
         self.0.iter().all(|&b| b == first).then_some(first)
     }
 
-    /// The bytes of `elem` neighbouring cells, the first of which is byte `cell` of its axis.
+    /// The bytes of `elem` consecutive cells, the first of which is byte `cell` of its axis.
     pub fn cell_pattern(&self, elem: u64, cell: u64) -> SmallVec<[u8; 16]> {
         let mut pattern = SmallVec::from_elem(0, elem as usize);
         self.paint(&mut pattern, cell);
         pattern
     }
 
-    /// Fills neighbouring cells of the last axis, the first of which is byte `cell` of that axis: an
-    /// element begins where the cell is a multiple of its size.
+    /// Fills consecutive cells of the last axis, the first of which is byte `cell` of that axis: an element begins
+    /// where the cell is a multiple of its size.
     pub fn paint(&self, out: &mut [u8], cell: u64) {
         if let Some(byte) = self.uniform_byte() {
             out.fill(byte);
@@ -121,7 +121,7 @@ impl Fill {
         for (at, byte) in out[..painted].iter_mut().enumerate() {
             *byte = self.0[(phase + at) % size];
         }
-        // What is painted is whole periods: copying it behind itself doubles it.
+        // The painted part consists of complete periods: copying it to its end doubles it.
         while painted < out.len() {
             let more = painted.min(out.len() - painted);
             out.copy_within(..more, painted);
@@ -129,8 +129,8 @@ impl Fill {
         }
     }
 
-    /// Reads a value of this type: `0`, `1.5`, `-3`, `nan`, `1+2j`, `true`, text for `S` and `U`, or
-    /// `0x` and the bytes of an element as they lie in the file. `0` and nothing are zero in any type.
+    /// Parses a value of this type: `0`, `1.5`, `-3`, `nan`, `1+2j`, `true`, text for `S` and `U`, or `0x` and the
+    /// bytes of an element as stored in the file. `0` and the empty text are zero in any type.
     pub fn parse(text: &str, dtype: &DType) -> Result<Fill, FillError> {
         let trimmed = text.trim();
         if trimmed.is_empty() || trimmed == "0" {
@@ -153,10 +153,10 @@ impl Fill {
         Ok(Fill::from_bytes(&bytes))
     }
 
-    /// Writes the value as [`Fill::parse`] reads it.
+    /// Formats the value so that [`Fill::parse`] reads it.
     pub fn show(&self, dtype: &DType) -> String {
         if self.is_zero() || !self.fits(dtype.size()) {
-            // A fill of another size never passes `fits`; it shows as the bytes it is.
+            // A fill of another size is refused by `fits`; it is shown as its bytes.
             return if self.is_zero() {
                 "0".to_owned()
             } else {
@@ -171,7 +171,7 @@ impl Fill {
             DTypeKind::Void => None,
             _ => number::show(&self.0, dtype),
         };
-        // Whatever would not be read back as the same value is shown in hex.
+        // A value that would not be parsed back as the same value is shown in hex.
         shown
             .filter(|text| !text.contains(char::is_control))
             .filter(|text| Fill::parse(text, dtype).as_ref() == Ok(self))
@@ -255,7 +255,7 @@ fn unicode_text(bytes: &[u8], order: ByteOrder) -> Option<String> {
         .collect()
 }
 
-/// Without the zeros at the end, in whole units.
+/// Removes trailing zeros, in complete units.
 fn trim_zeros(bytes: &[u8], unit: usize) -> &[u8] {
     let used = bytes.len() - bytes.iter().rev().take_while(|&&b| b == 0).count();
     &bytes[..used.next_multiple_of(unit)]

@@ -1,4 +1,4 @@
-//! Ids as newtypes, so that an object is never taken for a chunk.
+//! Ids as newtypes, so that the ids of objects and chunks cannot be confused.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,7 +11,7 @@ macro_rules! id {
         )]
         #[serde(transparent)]
         pub struct $name(
-            /// The bare number, for formats and messages.
+            /// The plain number, for formats and messages.
             pub $inner,
         );
 
@@ -24,11 +24,11 @@ macro_rules! id {
 }
 
 id! {
-    /// An object, a container or another inode; never used again after its end.
+    /// An object, a container or another inode; never reused.
     ObjectId(u64)
 }
 id! {
-    /// An immutable chunk of an aligned object; never used again after its end.
+    /// An immutable chunk of an aligned object; never reused.
     ChunkId(u64)
 }
 id! {
@@ -36,10 +36,10 @@ id! {
     SessionId(u64)
 }
 id! {
-    /// A number that grows with every change of a tiling.
+    /// A number that increases with every change of a tiling.
     Version(u64)
 }
 id! {
-    /// A data server, as the metadata service numbered it.
+    /// A data server, as numbered by the metadata service.
     ServerId(u32)
 }

@@ -1,6 +1,6 @@
 //! The text of an object's layout: `aligned`, `canonical`, `grid:8,8`.
 //!
-//! What the layouts do is in [`crate::layout`].
+//! The layouts themselves are in [`crate::layout`].
 
 use crate::{Coords, DimsError, format_dims, parse_dims};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// How an object is cut into chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layout {
-    /// A chunk for each region that was written, of its shape.
+    /// A chunk for each region that was written, with its shape.
     Aligned,
     /// One chunk in canonical order.
     Canonical,
@@ -31,7 +31,7 @@ pub enum LayoutError {
         /// The text as it was written.
         text: String,
     },
-    /// The shape behind `grid:` is not one.
+    /// The text after `grid:` is not a shape.
     #[error("the chunk shape of layout grid: {0}")]
     Shape(#[from] DimsError),
     /// A chunk without elements.

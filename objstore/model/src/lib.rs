@@ -1,11 +1,11 @@
-//! The geometry and the words of slabfs: what an array is, which part of it is meant, how it is cut.
+//! The data model of slabfs, pure: the shape and type of an array, selections of it, and how it is cut into chunks.
 //!
-//! Everything here is a plain value or a plain function: no I/O, no threads, no clock, no `unsafe`.
-//! Text that people write (`dtype`, `dims`, `fill`, `layout`, `codec`, selections, tags) is parsed here and
-//! nowhere else, and the errors say what was wrong and what to write instead.
+//! Everything here is a plain value or a plain function: no I/O, no threads, no clock, no `unsafe`. Text that users
+//! write (`dtype`, `dims`, `fill`, `layout`, `codec`, selections, tags) is parsed only here, and the errors state
+//! what was wrong and what to write instead.
 //!
-//! Coordinates above `fs/view` are elements; below it everything is counted in **cells**: the dims of
-//! the object with the last axis counted in bytes ([`Space::cells`]). Order is row-major throughout.
+//! Coordinates above `fs/view` are elements; below it everything is counted in **cells**: the dims of the object with
+//! the last axis counted in bytes ([`Space::cells`]). Order is row-major throughout.
 //!
 //! Deliberately elsewhere: stored bytes (`slabfs-objstore`), metadata (`slabfs-mdserver`).
 
@@ -14,6 +14,7 @@
 // Offsets into buffers are u64 everywhere; the casts to usize in `copy` lose nothing on 64 bits.
 const _: () = assert!(usize::BITS == 64, "slabfs needs a 64-bit machine");
 
+mod box_set;
 mod codec;
 mod copy;
 mod dims;
@@ -32,6 +33,7 @@ mod tag;
 pub mod batch;
 pub mod layout;
 
+pub use box_set::{BoxSet, Unfit};
 pub use codec::{Codec, CodecError};
 pub use copy::{fill_slab, fill_slab_at, for_each_run, gather, scatter};
 pub use dims::{DimsError, MaxDim, format_dims, format_max_dims, parse_dims, parse_max_dims};
@@ -49,5 +51,5 @@ pub use tag::{
     check_tag_key,
 };
 
-/// One number an axis: dims, an offset, a shape. Four axes fit without a heap allocation.
+/// One number for each axis: dims, an offset, a shape. Four axes fit without a heap allocation.
 pub type Coords = smallvec::SmallVec<[u64; 4]>;

@@ -1,6 +1,6 @@
-//! For tests: geometry by listing every cell, and the strategies that make small geometry.
+//! For tests: geometry by listing every cell, and the strategies that generate small geometry.
 //!
-//! Slow and plain on purpose; what the crate does axis by axis is compared with this.
+//! Slow and plain on purpose: the crate's computations axis by axis are compared with it.
 
 use crate::{Axis, Coords, Hyperslab, MAX_RANK, Region};
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ pub(crate) fn offset(shape: &[u64], point: &[u64]) -> usize {
     axes.fold(0, |offset, (&len, &at)| offset * len + at) as usize
 }
 
-/// Dims of rank 0 to 4, axes of length 0 to 7; now and then spread over 32 axes, the others 1.
+/// Dims of rank 0 to 4, axes of length 0 to 7; sometimes spread over 32 axes, the others 1.
 pub(crate) fn dims() -> impl Strategy<Value = Coords> {
     let length = prop_oneof![1 => Just(0u64), 12 => 1..8u64];
     let low = prop::collection::vec(length, 0..=4);
@@ -94,7 +94,7 @@ pub(crate) fn slab(dims: &[u64]) -> impl Strategy<Value = Hyperslab> + use<> {
     let axes: Vec<_> = dims
         .iter()
         .map(|&limit| {
-            // Whole axes come often enough to meet the fast paths.
+            // Full axes come often enough to test the fast paths.
             prop_oneof![1 => Just(Axis::span(0, limit)), 3 => axis(limit)]
         })
         .collect();

@@ -1,7 +1,7 @@
 //! A box in an array: offset and shape.
 //!
-//! Functions of two regions expect equal ranks. Ends saturate, so a region off the wire cannot make
-//! anything wrap; [`Region::validate`] tells whether it lies where it should.
+//! Functions of two regions expect equal ranks. Ends saturate, so that a region from the wire cannot overflow;
+//! [`Region::validate`] checks that it lies within limits.
 
 use crate::{Coords, GeometryError, MAX_RANK};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Region {
     /// The first index on each axis.
     pub offset: Coords,
-    /// The length of each axis; the box is empty where one is 0.
+    /// The length of each axis; the box is empty if one is 0.
     pub shape: Coords,
 }
 
@@ -25,8 +25,8 @@ impl Region {
         }
     }
 
-    /// The box of all of an array of these dims.
-    pub fn whole(dims: &[u64]) -> Region {
+    /// The box that covers an array of these dims.
+    pub fn all(dims: &[u64]) -> Region {
         Region {
             offset: Coords::from_elem(0, dims.len()),
             shape: Coords::from_slice(dims),
@@ -38,7 +38,7 @@ impl Region {
         self.shape.len()
     }
 
-    /// How many cells it holds; `u64::MAX` where that is more than a u64 can say.
+    /// The number of cells, at most `u64::MAX`.
     pub fn volume(&self) -> u64 {
         volume(&self.shape)
     }
@@ -53,7 +53,7 @@ impl Region {
         self.offset[axis].saturating_add(self.shape[axis])
     }
 
-    /// What both hold, or nothing.
+    /// The intersection, or `None`.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
         debug_assert_eq!(self.rank(), other.rank(), "ranks");
         let mut out = Region {
@@ -98,9 +98,9 @@ impl Region {
             .all(|(axis, &at)| self.offset[axis] <= at && at < self.end(axis))
     }
 
-    /// Appends what is left of this one without `cut`: disjoint boxes, at most two an axis.
+    /// Appends this region without `cut`: disjoint boxes, at most two an axis.
     ///
-    /// The slowest axes are cut first, so that what is left keeps whole rows.
+    /// The slowest axes are cut first, so that the rest consists of complete rows.
     pub fn subtract(&self, cut: &Region, out: &mut Vec<Region>) {
         if self.is_empty() {
             return;
@@ -146,7 +146,7 @@ impl Region {
         out
     }
 
-    /// Whether it has the rank of `limits` and ends within them on each axis.
+    /// Checks that it has the rank of `limits` and ends within them on each axis.
     pub fn validate(&self, limits: &[u64]) -> Result<(), GeometryError> {
         if limits.len() > MAX_RANK {
             return Err(GeometryError::RankTooHigh { rank: limits.len() });
@@ -170,7 +170,7 @@ impl Region {
     }
 }
 
-/// The product of a shape; `u64::MAX` where that is more than a u64 can say, 0 where an axis is empty.
+/// The product of a shape, at most `u64::MAX`; 0 if an axis is empty.
 pub(crate) fn volume(shape: &[u64]) -> u64 {
     if shape.contains(&0) {
         return 0;

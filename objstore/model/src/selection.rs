@@ -1,12 +1,12 @@
-//! The text of a selection, as it stands behind the `@` of a path: `[0:10,3,::2,...]`.
+//! The text of a selection, which follows the `@` of a path: `[0:10,3,::2,...]`.
 //!
-//! Items are Python's: `start:stop:step` with open ends and negative indices, a plain index, `...` for
-//! all axes in between; axes that are not named are whole. Two things differ, on purpose: a plain
-//! index keeps its axis with length 1, so that the rank stays; and a bound outside of the array is an
-//! error, where Python would quietly give less.
+//! Items are Python's: `start:stop:step` with open ends and negative indices, a plain index, `...` for all axes in
+//! between; axes that are not named are selected in full. Two things differ, on purpose: a plain index retains its
+//! axis with length 1, so that the rank stays the same; and a bound outside the array is an error, where Python
+//! silently returns less.
 //!
-//! [`Selection`]'s `Display` is canonical: the same for texts that differ in spaces, leading zeros,
-//! defaults or trailing `...`, and it reads back as the same selection. It serves as a key.
+//! [`Selection`]'s `Display` is canonical: the same for texts that differ in spaces, leading zeros, defaults or
+//! trailing `...`, and it reads back as the same selection. It serves as a key.
 
 mod text;
 
@@ -27,7 +27,7 @@ enum Item {
     Ellipsis,
 }
 
-/// What somebody asks for of an array whose dims are not known yet. It travels as its text.
+/// A selection of an array whose dims are not known yet. It is serialized as its text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Selection {
@@ -35,7 +35,7 @@ pub struct Selection {
     items: SmallVec<[Item; 4]>,
 }
 
-/// What is wrong with a selection, or with a selection of certain dims.
+/// The errors of a selection, by itself or for certain dims.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SelectionError {
@@ -70,7 +70,7 @@ pub enum SelectionError {
         item: String,
     },
     /// More than one `...`.
-    #[error("\"...\" stands more than once; leave one, the others' axes cannot be told")]
+    #[error("\"...\" stands more than once; leave one: the axes of the others are ambiguous")]
     TwoEllipses,
     /// More than [`MAX_RANK`] items.
     #[error("{items} items are too many: an object has at most {MAX_RANK} axes")]
@@ -135,7 +135,7 @@ impl Selection {
 
     /// The selected elements of an array of these dims, one axis for each of them.
     ///
-    /// An index or an explicit bound outside of the dims is an error; `start` at or behind `stop`
+    /// An index or an explicit bound outside of the dims is an error; `start` at or after `stop`
     /// selects nothing.
     pub fn resolve(&self, dims: &[u64]) -> Result<Hyperslab, SelectionError> {
         let named = self.named();
@@ -163,7 +163,7 @@ impl Selection {
         Ok(Hyperslab { axes })
     }
 
-    /// The items that stand for one axis each.
+    /// The number of items that select one axis each.
     fn named(&self) -> usize {
         self.items
             .iter()
@@ -210,7 +210,7 @@ fn resolve_item(item: Item, axis: usize, len: u64) -> Result<Axis, SelectionErro
     }
 }
 
-/// An index from the beginning; nothing where it would lie before it.
+/// An index from the end, converted to one from the start; `None` if it lies before the start.
 fn from_end(index: i64, len: u64) -> Option<u64> {
     if index < 0 {
         len.checked_sub(index.unsigned_abs())

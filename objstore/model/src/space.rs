@@ -1,7 +1,7 @@
-//! How large an object is: dims and element size, and the cells and bytes they make.
+//! The extent of an object: dims and element size, and the cells and bytes they make.
 //!
-//! Arithmetic is checked here once, so that offsets inside a valid space can be added and multiplied
-//! without care afterwards: every cell index and every byte offset is below 2^63.
+//! Arithmetic is checked here once, so that offsets inside a valid space can be added and multiplied without further
+//! checks: every cell index and every byte offset is below 2^63.
 
 use crate::{Coords, format_dims};
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use thiserror::Error;
 /// The most axes an object may have.
 pub const MAX_RANK: usize = 32;
 
-/// The most bytes an object may have: offsets of files are signed.
+/// The most bytes an object may have: file offsets are signed.
 pub const MAX_BYTES: u64 = i64::MAX as u64;
 
-/// What is wrong with a space, a region or a hyperslab.
+/// The errors of a space, a region or a hyperslab.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -23,7 +23,7 @@ pub enum GeometryError {
         /// The axes that were given.
         rank: usize,
     },
-    /// Two things that belong together have different numbers of axes.
+    /// Two arguments that belong together have different numbers of axes.
     #[error("{got} axes were given where {want} are needed")]
     RankMismatch {
         /// The axes that were given.
@@ -49,7 +49,7 @@ pub enum GeometryError {
     Outside {
         /// The axis, counted from 0.
         axis: usize,
-        /// One past the last index that was asked for (2^64-1 when it is larger still).
+        /// One past the last index requested (2^64-1 if it is larger still).
         end: u64,
         /// The length of the axis.
         limit: u64,
@@ -78,7 +78,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// A space of these dims and this element size; [`Space::bytes`] tells whether it is a valid one.
+    /// A space of these dims and this element size; [`Space::bytes`] checks whether it is valid.
     pub fn new(dims: &[u64], elem: u64) -> Space {
         Space {
             dims: Coords::from_slice(dims),
@@ -88,22 +88,22 @@ impl Space {
 
     /// The dims with the last axis counted in bytes; `[elem]` for a scalar.
     ///
-    /// Fails where the object would exceed [`MAX_RANK`] or [`MAX_BYTES`].
+    /// Fails if the object would exceed [`MAX_RANK`] or [`MAX_BYTES`].
     pub fn cells(&self) -> Result<Coords, GeometryError> {
         self.bytes()?;
         let mut cells = self.dims.clone();
         match cells.last_mut() {
-            // `bytes` passed: no axis times the element size overflows.
+            // `bytes` succeeded: no axis times the element size overflows.
             Some(last) => *last *= self.elem,
             None => cells.push(self.elem),
         }
         Ok(cells)
     }
 
-    /// The bytes of the whole object in canonical order; 0 when an axis has length 0.
+    /// The bytes of the entire object in canonical order; 0 if an axis has length 0.
     ///
-    /// Fails where the object would exceed [`MAX_RANK`] or [`MAX_BYTES`], or where it would with every
-    /// empty axis one element long.
+    /// Fails if the object would exceed [`MAX_RANK`] or [`MAX_BYTES`], or would do so with every empty axis one
+    /// element long.
     pub fn bytes(&self) -> Result<u64, GeometryError> {
         if self.dims.len() > MAX_RANK {
             return Err(GeometryError::RankTooHigh {
@@ -125,7 +125,7 @@ impl Space {
             {
                 return Err(too_large());
             }
-            // An empty axis may grow: what the others make of a row has to be a size as well.
+            // An empty axis may grow: the other axes must make a valid size as well.
             total = total.and_then(|t| t.checked_mul(dim.max(1)));
         }
         let total = total.filter(|&t| t <= MAX_BYTES).ok_or_else(too_large)?;

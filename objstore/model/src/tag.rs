@@ -1,13 +1,13 @@
-//! Tags: what people say about an object or a container, typed so that it can be searched.
+//! Tags: typed keys and values that users attach to an object or a container, and can search for.
 //!
-//! A [`Tag`] is a kind and the bytes that the extended attribute `user.KEY` reads as: of an integer
-//! its digits, of a list its JSON. Every kind but [`TagKind::Auto`] has one canonical text a value, so
-//! equal values have equal bytes. `Auto` is what `setfattr` sets: bytes as they came, which are text
-//! if they are UTF-8, and are found as a number too if they read as one.
+//! A [`Tag`] is a kind and the bytes that the extended attribute `user.KEY` reads as: the digits of an integer, the
+//! JSON of a list. Every kind but [`TagKind::Auto`] has one canonical text for each value, so equal values have equal
+//! bytes. `Auto` is what `setfattr` sets: the unchanged bytes, which are text if they are UTF-8, and are also found
+//! as a number if they read as one.
 //!
-//! What is compared and indexed are the tag's [`Value`]s: [`Tag::values`]. The text of the command
-//! line (`k=v`, `k:float=1`) is in `assignment`, lists and JSON in `json`, the order of numbers in
-//! `num`. Where tags are kept is not here (`slabfs-mdserver`).
+//! The tag's [`Value`]s are compared and indexed: [`Tag::values`]. The text of the command line (`k=v`, `k:float=1`)
+//! is in `assignment`, lists and JSON in `json`, the order of numbers in `num`. Storage of tags is elsewhere
+//! (`slabfs-mdserver`).
 
 mod assignment;
 mod json;
@@ -25,19 +25,19 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Most bytes of a tag's value.
+/// The most bytes of a tag's value.
 pub const MAX_TAG_VALUE: usize = 65536;
-/// Most bytes of a tag's key: what an attribute's name may have, without `user.`.
+/// The most bytes of a tag's key: the limit of an attribute's name, without `user.`.
 pub const MAX_TAG_KEY: usize = 250;
-/// Most members of a list.
+/// The most members of a list.
 pub const MAX_TAG_LIST: usize = 1024;
 
 /// The type of a tag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TagKind {
-    /// Nobody said: text if it is UTF-8, and a number too if it reads as one.
+    /// No type given: text if it is UTF-8, and also a number if it reads as one.
     Auto,
-    /// A whole number of 64 bits.
+    /// An integer of 64 bits.
     Int,
     /// A floating-point number of 64 bits, not NaN.
     Float,
@@ -52,13 +52,13 @@ pub enum TagKind {
 /// A typed value of a tag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tag {
-    /// Its type.
+    /// The type.
     pub kind: TagKind,
-    /// What the attribute reads as; canonical unless the kind is [`TagKind::Auto`].
+    /// The bytes of the attribute; canonical unless the kind is [`TagKind::Auto`].
     pub bytes: Vec<u8>,
 }
 
-/// A value to be compared: of a list each member is one.
+/// A value for comparison; each member of a list is one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
     /// A number.
@@ -69,7 +69,7 @@ pub enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
 }
 
-/// What is wrong with a tag.
+/// The errors of tags.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TagError {
@@ -81,15 +81,15 @@ pub enum TagError {
     Key {
         /// The key as it was written.
         key: String,
-        /// What is wrong with it, and what to do.
+        /// What is wrong with it, and the remedy.
         why: &'static str,
     },
     /// Not a kind.
     #[error("\"{0}\" is not a type of tag; write auto, int, float, text, bytes or list")]
     Kind(String),
-    /// Not a whole number.
+    /// Not an integer.
     #[error(
-        "\"{0}\" is not a whole number from -9223372036854775808 to 9223372036854775807; write one, or use float or text"
+        "\"{0}\" is not an integer from -9223372036854775808 to 9223372036854775807; write one, or use float or text"
     )]
     Int(String),
     /// Not a number.
@@ -132,7 +132,7 @@ pub enum TagError {
 }
 
 impl TagKind {
-    /// The name of it that people write.
+    /// The name that users write.
     pub fn name(self) -> &'static str {
         match self {
             TagKind::Auto => "auto",
@@ -164,14 +164,14 @@ impl FromStr for TagKind {
 }
 
 impl Tag {
-    /// What an attribute set to `bytes` is: [`TagKind::Auto`].
+    /// The tag of an attribute set to `bytes`: [`TagKind::Auto`].
     pub fn auto(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         let kind = TagKind::Auto;
         Self { kind, bytes }
     }
 
-    /// A whole number.
+    /// An integer.
     pub fn int(value: i64) -> Self {
         let bytes = value.to_string().into_bytes();
         let kind = TagKind::Int;
@@ -203,7 +203,7 @@ impl Tag {
         Self { kind, bytes }
     }
 
-    /// The value of this kind that people write as `text`: digits, text, hexadecimal digits, JSON.
+    /// The value of this kind that a user writes as `text`: digits, text, hexadecimal digits, JSON.
     ///
     /// # Errors
     /// The text is not one of this kind, or too long.
@@ -242,10 +242,10 @@ impl Tag {
         Ok(tag)
     }
 
-    /// Checks what came from outside: the limits, and that the bytes are canonical for the kind.
+    /// Checks a tag from outside: the limits, and that the bytes are canonical for the kind.
     ///
     /// # Errors
-    /// They are not.
+    /// If one is violated.
     pub fn check(&self) -> Result<(), TagError> {
         let canonical = Self::from_attribute(self.kind, &self.bytes)?;
         if canonical.bytes == self.bytes {
@@ -259,8 +259,8 @@ impl Tag {
         })
     }
 
-    /// The values to compare and to index: one, or two if it is `Auto` and reads as a number too, or
-    /// the members of a list. Bytes that are not those of the kind count as `Auto`.
+    /// The values to compare and to index: one, or two for an `Auto` that also reads as a number, or the members of a
+    /// list. Bytes that do not match the kind count as `Auto`.
     pub fn values(&self) -> SmallVec<[Value<'_>; 2]> {
         let text = std::str::from_utf8(&self.bytes).ok();
         let typed = match (self.kind, text) {

@@ -1,5 +1,5 @@
-//! Taking packed bytes apart as they come, into the caller's buffer: what lies there in one piece is received where
-//! it belongs, the rest through a buffer that stays in the cache.
+//! Unpacks packed bytes into the caller's buffer as they arrive. Long contiguous pieces are received directly into that
+//! buffer, the others through a small buffer that fits the CPU cache.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use slabfs_model::batch::{Cursor, Plan, Steps};
 
 use super::{Memory, Share};
 
-/// Pieces of this length in the caller's buffer are received where they belong: shorter ones cost more calls than
-/// their bytes are worth.
+/// The minimum length of a contiguous piece that is received directly into the caller's buffer. For shorter ones the
+/// additional system calls cost more than a copy.
 const STRAIGHT: u64 = 32 << 10;
 
-/// Where the bytes of some shares go, one behind the other.
+/// The destinations of the packed bytes of several shares, in order.
 #[derive(Debug)]
 pub(crate) struct Feed<'a, S> {
     plan: &'a Plan,
     packed: Range<u64>,
-    /// Those that have not begun.
+    /// The shares that have not been started.
     shares: S,
     cursor: Option<Cursor<'a>>,
 }
@@ -31,7 +31,7 @@ impl<'a, 'b: 'a, S: Iterator<Item = &'a Share<'b>>> Feed<'a, S> {
         }
     }
 
-    /// Takes bytes apart; false if these are more than the shares have.
+    /// Unpacks `bytes`; returns false if they are more than the shares have left.
     pub(crate) fn give(&mut self, mut bytes: &[u8], memory: &Memory<'_>) -> bool {
         while !bytes.is_empty() {
             let Some(part) = self.take(bytes.len() as u64) else {
@@ -48,16 +48,16 @@ impl<'a, 'b: 'a, S: Iterator<Item = &'a Share<'b>>> Feed<'a, S> {
         true
     }
 
-    /// The place in memory of the next bytes, at most `most`, if they are many that lie there one behind the other:
-    /// then they are taken.
+    /// If the next bytes, at most `most`, are contiguous in memory and at least [`STRAIGHT`], takes them and returns
+    /// their range in memory; otherwise takes nothing.
     pub(crate) fn straight(&mut self, most: u64) -> Option<Range<u64>> {
         if most < STRAIGHT {
             return None;
         }
         let part = self.take(most)?;
         let (run, len) = (part.run, part.bytes());
-        let together = run.count == 1 || run.memory_stride == run.bytes as i64;
-        if together && len >= STRAIGHT {
+        let contiguous = run.count == 1 || run.memory_stride == run.bytes as i64;
+        if contiguous && len >= STRAIGHT {
             return Some(run.memory..run.memory + len);
         }
         if let Some(cursor) = &mut self.cursor {
@@ -66,7 +66,7 @@ impl<'a, 'b: 'a, S: Iterator<Item = &'a Share<'b>>> Feed<'a, S> {
         None
     }
 
-    /// Whether the shares have no more bytes.
+    /// Whether the shares have no bytes left. If they have some, this takes one byte.
     pub(crate) fn is_done(&mut self) -> bool {
         self.take(1).is_none()
     }

@@ -1,9 +1,9 @@
-//! The caller's buffer, into which the bytes of several servers come at the same time, each anywhere in it.
+//! The caller's buffer, which receives bytes from several servers at the same time, at any position.
 //!
-//! It is cut into stripes with a lock each, so that who copies into one place keeps nobody from another. A lock is held
-//! for the pieces that lie in its stripe, never for two stripes, and not while bytes are waited for. Pieces that one
-//! share names are copied in their turn; of two servers' bytes for one place either may be the last, but each is
-//! whole within a stripe.
+//! The buffer is divided into stripes, each with its own lock, so that copies to different stripes do not block each
+//! other. A thread locks one stripe at a time, for the pieces in it, and holds no lock while it waits for bytes. The
+//! pieces of one share are copied in order. If two servers' bytes have the same destination, either may be the last;
+//! [`Memory::put`] does not mix them within a stripe, but [`Memory::receive`] releases the lock between partial reads.
 
 use std::ops::Range;
 
@@ -13,23 +13,23 @@ use smallvec::SmallVec;
 
 use crate::wire::{Incoming, WireResult};
 
-/// Stripes are of this length at least: a part of a chunk is taken apart into few of them.
-const SHORTEST: usize = if cfg!(test) { 2 << 10 } else { 256 << 10 };
-/// Stripes, at most, whatever the length of the buffer.
-const MOST: usize = 1024;
+/// The minimum length of a stripe, so that a part of a chunk is unpacked into few stripes.
+const MIN_STRIPE: usize = if cfg!(test) { 2 << 10 } else { 256 << 10 };
+/// The maximum number of stripes, whatever the length of the buffer.
+const MAX_STRIPES: usize = 1024;
 
-/// A buffer, and where it begins in the memory that a plan names.
+/// A buffer, and its start (`base`) in the memory offsets of a plan.
 #[derive(Debug)]
 pub(crate) struct Memory<'a> {
     stripes: SmallVec<[Mutex<&'a mut [u8]>; 1]>,
-    /// Of each stripe but the last.
+    /// The length of each stripe but the last.
     len: usize,
     base: u64,
 }
 
 impl<'a> Memory<'a> {
     pub(crate) fn new(bytes: &'a mut [u8], base: u64) -> Memory<'a> {
-        let len = bytes.len().div_ceil(MOST).max(SHORTEST);
+        let len = bytes.len().div_ceil(MAX_STRIPES).max(MIN_STRIPE);
         Memory {
             stripes: bytes.chunks_mut(len).map(Mutex::new).collect(),
             len,
@@ -37,7 +37,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Receives bytes where they belong.
+    /// Receives the bytes of the memory range `place` directly into the buffer.
     pub(crate) fn receive(&self, place: Range<u64>, incoming: &mut Incoming<'_>) -> WireResult<()> {
         let mut at = (place.start - self.base) as usize;
         let end = (place.end - self.base) as usize;
@@ -54,10 +54,10 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Copies the pieces of a run out of `from`, where they lie by `source`.
+    /// Copies the pieces of a run from `from`, at the positions `source`, into the buffer.
     ///
     /// # Panics
-    /// Where a piece lies outside `from` or the buffer.
+    /// If a piece lies outside `from` or the buffer.
     pub(crate) fn put(&self, from: &[u8], source: Steps, run: &Run) {
         let (bytes, mut left) = (run.bytes as usize, run.count as usize);
         let mut out = source.at;
@@ -84,7 +84,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Copies one piece that lies in several stripes.
+    /// Copies one piece that spans several stripes.
     fn put_piece(&self, mut from: &[u8], mut at: usize) {
         while !from.is_empty() {
             let (stripe, within) = (at / self.len, at % self.len);
@@ -95,8 +95,8 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Of pieces of `bytes`, the first `within` a stripe of `len` and the next each by `stride` behind it, how many lie in
-/// the stripe with all of their bytes before one does not.
+/// The number of leading pieces that lie completely in a stripe of `len`. Each piece has `bytes` bytes; the first
+/// begins at `within`, and each of the others `stride` after the previous one.
 fn fitting(len: usize, within: usize, bytes: usize, stride: isize) -> usize {
     let Some(last) = len.checked_sub(bytes).filter(|last| within <= *last) else {
         return 0;
@@ -116,10 +116,10 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against copying byte by byte.
+        /// Compares `put` with a copy of each piece into one plain buffer.
         #[test]
-        fn pieces_come_to_lie_where_they_belong(
-            bytes in prop_oneof![1usize..80, 1usize..3 * SHORTEST],
+        fn put_copies_each_piece_to_its_destination(
+            bytes in prop_oneof![1usize..80, 1usize..3 * MIN_STRIPE],
             count in 1usize..60,
             strides in (-5000isize..5000, -5000isize..5000),
             dense in (any::<bool>(), any::<bool>()),
@@ -128,7 +128,7 @@ mod tests {
         ) {
             let stride = |stride, dense| if dense { bytes as isize } else { stride };
             let strides = [stride(strides.0, dense.0), stride(strides.1, dense.1)];
-            // All pieces of both sides lie within so much, the first at an end of it.
+            // For each side: the position of the first piece, and the length of a buffer that holds all pieces.
             let [(first, from_len), (at, len)] = strides.map(|stride| {
                 let far = stride.unsigned_abs() * (count - 1);
                 (if stride < 0 { far } else { 0 }, far + bytes)
@@ -157,9 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_has_so_many_stripes_at_most() {
-        let mut large = vec![0; MOST * SHORTEST + 1];
-        assert!(Memory::new(&mut large, 0).stripes.len() <= MOST);
+    fn the_number_of_stripes_is_limited() {
+        let mut large = vec![0; MAX_STRIPES * MIN_STRIPE + 1];
+        assert!(Memory::new(&mut large, 0).stripes.len() <= MAX_STRIPES);
         assert_eq!(Memory::new(&mut [], 0).stripes.len(), 0);
     }
 }

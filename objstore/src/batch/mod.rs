@@ -1,9 +1,9 @@
-//! What of a batch lies in the parts of chunks that a message names: checked, counted, packed and taken apart.
+//! Checks, counts, packs and unpacks the pieces of a batch that lie in the parts of chunks named by a message.
 //!
-//! Client and server make the same [`Share`] from a message and go through it in the same order, so that a message
-//! carries no list of pieces. Bytes move in [`PART`]s that stay in the cache: `window` packs pieces out of a
-//! chunk, `patching` puts them into one, `feed` takes them apart into the caller's buffer, which is `memory`. Where chunk
-//! and buffer are in one process, `window` copies from one to the other.
+//! Client and server build the same [`Share`] from a message and walk it in the same order, so a message carries no
+//! list of pieces. Bytes move in [`PART`]s that fit the CPU cache: `window` packs pieces of a chunk, `patching` writes
+//! packed bytes into a chunk, and `feed` unpacks them into the caller's buffer (`memory`). If chunk and buffer are in
+//! one process, `window` copies from one to the other.
 //!
 //! Deliberately elsewhere: the order itself (`model::batch`), messages (`wire`), sockets (`server`, `client`).
 
@@ -25,16 +25,16 @@ pub(crate) use window::{Window, carry_window, is_there, read_window};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
-/// Bytes that are packed before they are sent, and received before they are taken apart.
+/// The number of bytes packed before they are sent, and received before they are unpacked.
 pub(crate) const PART: usize = 256 << 10;
-/// The most bytes of a chunk that one window reaches over.
+/// The maximum span of a window in the chunk, in bytes.
 pub(crate) const SPAN: u64 = 1 << 20;
-/// Pieces further apart than this are looked at one by one: stores check blocks of 64 KiB.
+/// Pieces further apart than this are read one by one: stores verify blocks of 64 KiB.
 const GAP: u64 = 128 << 10;
-/// Steps of a walk between two looks at the clock.
-const LOOK: u64 = 1 << 16;
+/// Steps of a walk between two checks of the time limit.
+const CHECK_STEPS: u64 = 1 << 16;
 
-/// A part of a chunk, and how it is gone through.
+/// A part of a chunk, and the order in which it is walked.
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     pub(crate) name: &'a ChunkName,
@@ -44,17 +44,21 @@ pub(crate) struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// What of the packed bytes lies in it.
+    /// The parts of the packed bytes that lie in this share.
     pub(crate) fn parts<'b>(&'b self, plan: &'b Plan, packed: &Range<u64>) -> Parts<'b> {
         Parts::new(plan, packed.clone(), &self.rows, self.by_pieces)
     }
 
-    /// The same, to be taken in bites.
+    /// As [`Share::parts`], to be taken in pieces of bounded size.
     pub(crate) fn cursor<'b>(&'b self, plan: &'b Plan, packed: &Range<u64>) -> Cursor<'b> {
         Cursor::new(self.parts(plan, packed))
     }
 
-    /// Bytes of it that the batch names, and behind the last of them in the chunk; by runs, not by pieces.
+    /// The number of bytes that the batch selects in this share, and the end of the last one in the chunk. Counted by
+    /// runs, not by pieces.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] if the time limit is exceeded.
     pub(crate) fn measure(
         &self,
         plan: &Plan,
@@ -65,7 +69,7 @@ impl Share<'_> {
         let (mut bytes, mut end) = (0u64, 0);
         loop {
             patience.check()?;
-            parts.pause_after(LOOK);
+            parts.pause_after(CHECK_STEPS);
             for part in parts.by_ref() {
                 bytes = bytes.saturating_add(part.bytes());
                 end = end.max(part.chunk_span().end);
@@ -78,7 +82,7 @@ impl Share<'_> {
     }
 }
 
-/// How long a batch may take a server: so long that who asked has given up by then.
+/// The time limit of a batch on a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     pub(crate) until: Instant,
@@ -89,7 +93,7 @@ impl Patience {
         match Instant::now() < self.until {
             true => Ok(()),
             false => Err(StoreError::Invalid(
-                "this part of a batch takes a server too long; ask for fewer pieces, or larger ones, at once".into(),
+                "this part of a batch exceeds a server's time limit; request fewer or larger pieces at once".into(),
             )),
         }
     }
@@ -102,9 +106,9 @@ mod tests {
 
     use super::*;
 
-    /// What costs more than a server gives is given up in the middle.
+    /// A walk that exceeds the time limit is aborted.
     #[test]
-    fn patience_ends() {
+    fn a_walk_stops_at_the_time_limit() {
         let batch = Batch::repeated(
             Place::at(0).every(2),
             Place::default(),
@@ -112,7 +116,7 @@ mod tests {
             Pattern::Data(1),
         );
         let plan = Plan::packed(&[batch], 1).unwrap();
-        // A row for each piece.
+        // One row per piece.
         let cells = [1u64 << 30, 2];
         let want = Hyperslab::from_region(&slabfs_model::Region::new(&[0, 0], &[1 << 30, 1]));
         let shape = [1u64 << 30, 1];
@@ -125,13 +129,13 @@ mod tests {
         let share = Share {
             name: &ChunkName::Free(ChunkId(1)),
             form: &form,
-            rows: Rows::new(&cells, &want, &shape, &Hyperslab::whole(&shape)).unwrap(),
+            rows: Rows::new(&cells, &want, &shape, &Hyperslab::all(&shape)).unwrap(),
             by_pieces: false,
         };
-        let over = Patience {
+        let expired = Patience {
             until: Instant::now(),
         };
-        let given_up = share.measure(&plan, &(0..plan.bytes()), &over);
-        assert!(matches!(given_up, Err(StoreError::Invalid(_))));
+        let result = share.measure(&plan, &(0..plan.bytes()), &expired);
+        assert!(matches!(result, Err(StoreError::Invalid(_))));
     }
 }

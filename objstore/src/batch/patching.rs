@@ -1,4 +1,4 @@
-//! Packed bytes on their way into a chunk: the changes that a batch makes to it.
+//! The changes that a batch makes to a chunk, made from packed bytes.
 
 use slabfs_model::batch::Cursor;
 
@@ -11,15 +11,15 @@ use crate::store::{Patch, Patches};
 pub(crate) struct Patching<'a> {
     cursor: Cursor<'a>,
     window: Window,
-    /// Packed bytes that are not in the chunk yet.
+    /// The packed bytes that have not been applied.
     packed: &'a [u8],
     patience: Option<Patience>,
-    /// What ended them before all were made.
-    given_up: Result<()>,
+    /// The error if the time limit ended the changes early.
+    result: Result<()>,
 }
 
 impl<'a> Patching<'a> {
-    /// `packed` has the bytes of all parts.
+    /// The changes of the share that `cursor` walks. `packed` holds the bytes of all its parts.
     pub(crate) fn new(
         cursor: Cursor<'a>,
         packed: &'a [u8],
@@ -30,21 +30,21 @@ impl<'a> Patching<'a> {
             window: Window::default(),
             packed,
             patience,
-            given_up: Ok(()),
+            result: Ok(()),
         }
     }
 
-    /// Whether all were made, once the store has them.
+    /// Returns the error that ended the changes early, if any. Called after the store has applied them.
     pub(crate) fn end(self) -> Result<()> {
-        self.given_up
+        self.result
     }
 }
 
 impl Patches for Patching<'_> {
     fn next(&mut self) -> Option<Patch> {
         if let Some(patience) = &self.patience {
-            self.given_up = patience.check();
-            if self.given_up.is_err() {
+            self.result = patience.check();
+            if self.result.is_err() {
                 return None;
             }
         }

@@ -1,5 +1,5 @@
-//! A window: pieces that lie close together in a chunk are packed or copied from one look at it, or put into it by one
-//! change.
+//! A window is a group of pieces close together in a chunk, which are packed or copied with one read of the chunk, or
+//! written with one change to it.
 
 use slabfs_model::batch::{Cursor, Part, Steps, pack, unpack};
 use slabfs_model::layout::boxes_of_run;
@@ -11,45 +11,45 @@ use crate::fill::paint_slab;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkSource, Patch};
 
-/// Parts of a window, at most.
-const MOST_PARTS: usize = 1024;
+/// The maximum number of parts of a window.
+const MAX_PARTS: usize = 1024;
 
-/// Parts that are taken together, and what of the chunk they reach over.
+/// Parts that are processed together, and their span in the chunk: `from..to`.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     parts: Vec<Part>,
     from: u64,
     to: u64,
     bytes: u64,
-    /// The pieces lie one behind the other.
+    /// The pieces are contiguous and in order, so they fill the span.
     is_dense: bool,
 }
 
 impl Window {
-    /// Takes the next parts that lie close together, at most `room` bytes; false at the end.
+    /// Takes the next parts that are close together, at most `room` bytes; returns false if none is left.
     pub(crate) fn take(&mut self, cursor: &mut Cursor<'_>, room: usize) -> bool {
         let room = (room as u64).min(SPAN);
         self.parts.clear();
         self.bytes = 0;
-        while self.parts.len() < MOST_PARTS && self.bytes < room {
+        while self.parts.len() < MAX_PARTS && self.bytes < room {
             let Some(part) = cursor.take(room - self.bytes, SPAN, GAP) else {
                 break;
             };
             let span = part.chunk_span();
             let run = part.run;
-            let together = run.count == 1 || run.file_stride == run.bytes as i64;
+            let contiguous = run.count == 1 || run.file_stride == run.bytes as i64;
             if self.parts.is_empty() {
                 (self.from, self.to) = (span.start, span.end);
-                self.is_dense = together;
+                self.is_dense = contiguous;
             } else {
-                let near = span.start <= self.to.saturating_add(GAP)
+                let close = span.start <= self.to.saturating_add(GAP)
                     && self.from <= span.end.saturating_add(GAP);
                 let (from, to) = (self.from.min(span.start), self.to.max(span.end));
-                if !near || to - from > SPAN {
+                if !close || to - from > SPAN {
                     cursor.put_back(part);
                     break;
                 }
-                self.is_dense &= together && span.start == self.to;
+                self.is_dense &= contiguous && span.start == self.to;
                 (self.from, self.to) = (from, to);
             }
             self.bytes += part.bytes();
@@ -58,21 +58,21 @@ impl Window {
         !self.parts.is_empty()
     }
 
-    /// Bytes of its pieces.
+    /// The number of bytes of its pieces.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
-    /// The place of the chunk that it reaches over.
+    /// Its span, as a change to the chunk.
     pub(crate) fn patch(&self) -> Patch {
         Patch {
             from: self.from,
             to: self.to,
-            is_whole: self.is_dense,
+            is_complete: self.is_dense,
         }
     }
 
-    /// Puts packed pieces into the bytes of the chunk that the window reaches over.
+    /// Unpacks the pieces into `chunk`, the bytes of the window's span.
     pub(crate) fn unpack(&self, mut packed: &[u8], chunk: &mut [u8]) {
         for part in &self.parts {
             let (pieces, rest) = packed.split_at(part.bytes() as usize);
@@ -88,7 +88,7 @@ impl Window {
         }
     }
 
-    /// Packs the pieces out of the bytes of the chunk that the window reaches over.
+    /// Packs the pieces from `chunk`, the bytes of the window's span, into `out`.
     fn pack(&self, chunk: &[u8], mut out: &mut [u8]) {
         for part in &self.parts {
             let (packed, rest) = out.split_at_mut(part.bytes() as usize);
@@ -104,7 +104,7 @@ impl Window {
         }
     }
 
-    /// Copies the pieces out of the bytes of the chunk that the window reaches over.
+    /// Copies the pieces from `chunk`, the bytes of the window's span, to the caller's buffer.
     fn carry(&self, chunk: &[u8], memory: &Memory<'_>) {
         for part in &self.parts {
             let source = Steps {
@@ -116,15 +116,15 @@ impl Window {
     }
 }
 
-/// The boxes of a chunk of this shape that are, one behind the other, its bytes `from..to`.
+/// Appends the boxes that make up, in order, the bytes `from..to` of a chunk of this shape.
 fn boxes(shape: &[u64], from: u64, to: u64, boxes: &mut Vec<Region>) -> Result<()> {
-    let invalid = || StoreError::Invalid("a chunk beyond 2^63 bytes".into());
+    let invalid = || StoreError::Invalid("a chunk larger than 2^63 bytes".into());
     let mut shape = Coords::from_slice(shape);
     let pitch = shape[1..]
         .iter()
         .try_fold(1u64, |pitch, &len| pitch.checked_mul(len))
         .ok_or_else(invalid)?;
-    // It may be without bound along the first axis.
+    // The first axis may be unlimited; only the rows up to `to` matter.
     if let Some(first) = shape.first_mut() {
         *first = to.div_ceil(pitch.max(1));
     }
@@ -132,7 +132,8 @@ fn boxes(shape: &[u64], from: u64, to: u64, boxes: &mut Vec<Region>) -> Result<(
     Ok(())
 }
 
-/// Packs a window of a chunk into `out`, which has exactly its bytes. `scratch` is room for what does not lie together.
+/// Packs a window of a chunk into `out`, which has exactly the length of its pieces. `scratch` holds the span if the
+/// store cannot show it in place.
 pub(crate) fn read_window(
     store: &(impl ChunkSource + ?Sized),
     share: &Share<'_>,
@@ -140,12 +141,12 @@ pub(crate) fn read_window(
     scratch: &mut Vec<u8>,
     out: &mut [u8],
 ) -> Result<()> {
-    look_at(store, share, window, scratch, &mut |bytes| {
+    with_span(store, share, window, scratch, &mut |bytes| {
         window.pack(bytes, out);
     })
 }
 
-/// Copies a window of a chunk to where its pieces belong.
+/// Copies the pieces of a window of a chunk to the caller's buffer.
 pub(crate) fn carry_window(
     store: &(impl ChunkSource + ?Sized),
     share: &Share<'_>,
@@ -153,13 +154,13 @@ pub(crate) fn carry_window(
     scratch: &mut Vec<u8>,
     memory: &Memory<'_>,
 ) -> Result<()> {
-    look_at(store, share, window, scratch, &mut |bytes| {
+    with_span(store, share, window, scratch, &mut |bytes| {
         window.carry(bytes, memory);
     })
 }
 
-/// Gives `f` what a window reaches over: where it lies, or read into `scratch`.
-fn look_at(
+/// Calls `f` with the bytes of a window's span: in place if the store can show them, else read into `scratch`.
+fn with_span(
     store: &(impl ChunkSource + ?Sized),
     share: &Share<'_>,
     window: &Window,
@@ -187,7 +188,7 @@ fn look_at(
         let out = &mut scratch[at..at + len];
         match store.read(share.name, share.form, &slab, out) {
             Ok(()) => {}
-            // It was there a moment ago; where there is no chunk of a grid there is fill.
+            // The chunk was there before and is gone now. A missing grid chunk reads as fill.
             Err(StoreError::Missing(ChunkName::Grid { .. })) => {
                 paint_slab(share.form, &slab, out);
             }
@@ -199,18 +200,18 @@ fn look_at(
     Ok(())
 }
 
-/// Whether a chunk is there: a read of nothing says it.
+/// Whether a chunk exists, tested by an empty read.
 pub(crate) fn is_there(
     store: &(impl ChunkSource + ?Sized),
     name: &ChunkName,
     form: &ChunkForm,
 ) -> Result<bool> {
     let zeros = || form.shape.iter().map(|_| 0).collect();
-    let nothing = Hyperslab::from_region(&Region {
+    let empty = Hyperslab::from_region(&Region {
         offset: zeros(),
         shape: zeros(),
     });
-    match store.read(name, form, &nothing, &mut []) {
+    match store.read(name, form, &empty, &mut []) {
         Ok(()) => Ok(true),
         Err(StoreError::Missing(_)) => Ok(false),
         Err(e) => Err(e),

@@ -1,4 +1,4 @@
-//! Which bytes of chunks take room.
+//! Which bytes of chunks occupy disk space.
 
 use slabfs_model::ServerId;
 use smallvec::SmallVec;
@@ -12,7 +12,8 @@ use crate::wire::messages::{AllocatedItem, Answer, kind};
 use crate::wire::{Incoming, WireResult};
 
 impl Servers {
-    /// Which bytes of chunks take room, of each from a byte of it on; see [`ChunkStore::allocated`]. One message a server.
+    /// Which bytes of chunks occupy disk space, for each chunk from a given byte on; see [`ChunkStore::allocated`].
+    /// One message a server.
     pub fn allocated(&self, chunks: &[(ServerId, ChunkName, u64)]) -> Result<Vec<Allocated>> {
         let mut sorter = Sorter::<Ask<'_>>::new();
         for (number, (server, name, from)) in chunks.iter().enumerate() {

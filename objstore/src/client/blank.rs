@@ -1,8 +1,8 @@
-//! Large new chunks that are written to files of a data server on the same machine.
+//! Large new chunks, written to files of a data server on the same host.
 //!
-//! The server lends an empty file for each chunk and hands it over the socket; the bytes are written there from where they
-//! lie, and the server makes chunks of the files. What goes wrong with that is nobody's error: the chunks are then sent
-//! as all others are, which says what is wrong.
+//! The server opens an empty file for each chunk and sends the descriptor over the socket. The client writes the
+//! bytes there directly from the caller's memory, and the server makes chunks of the files. An error on this path
+//! is not reported: the chunks are then sent like all others, and that request reports what is wrong.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -17,26 +17,26 @@ use crate::store::{Place, SUMMED, part, write_part};
 use crate::wire::messages::{Answer, BlankItem, Blanks, FilledItem, Outcome, kind};
 use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 
-/// Smaller chunks are sent: two requests in place of one cost more than the copies.
+/// Smaller chunks are sent: two requests instead of one cost more than the copies.
 pub(super) const FROM: u64 = 1 << 20;
 
-/// The bytes of a chunk are written up to each multiple of this in the file, and then summed: one call for a huge page of
-/// memory, and they are still in the processor's cache the second time. Written first, since reading them from memory costs
-/// nothing while the file's pages are written to memory.
+/// The bytes of a chunk are written up to each multiple of this in the file, and then summed: one call per huge page
+/// of memory, and the bytes are still in the processor's cache for the sums. The write comes first, since reading the
+/// source from memory costs nothing while the file's pages are written to memory.
 const AT_ONCE: u64 = 2 << 20;
 
-/// A whole chunk, and where its bytes lie.
+/// A complete chunk, and where its bytes are in memory.
 pub(super) struct Filling<'a> {
     pub(super) name: &'a ChunkName,
     pub(super) form: &'a ChunkForm,
     pub(super) data: SmallVec<[IoSlice<'a>; 8]>,
 }
 
-/// Puts chunks by files; `false` if they are to be sent.
+/// Puts chunks through files; `false` if they have to be sent.
 ///
-/// `steady`: nobody changes the bytes meanwhile, so that they can be summed here: of what is read later everything between
-/// this memory and that of the reader has been looked at, and the server looks at nothing now. Elsewhere a byte that changes
-/// between sum and file would make the chunk damaged, so the server sums what has come.
+/// `steady`: the bytes do not change meanwhile, so they can be summed here. The sums then cover the entire path from
+/// this memory to the reader's, and the server need not read the bytes. Otherwise a byte that changes between sum and
+/// file would make the chunk appear damaged, so the server computes the sums from what it received.
 pub(super) fn put(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> bool {
     if chunks.is_empty() || chunks.len() > MAX_FILES || is_limited() {
         return false;
@@ -44,13 +44,14 @@ pub(super) fn put(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Unti
     match exchange(pool, chunks, steady, until) {
         Ok(done) => done,
         Err(error) => {
-            tracing::debug!(addr = %pool.addr(), "chunks are sent and not written to files: {error}");
+            tracing::debug!(addr = %pool.addr(), "sending chunks instead of writing them to files: {error}");
             false
         }
     }
 }
 
-/// A limit of the size of files is this program's own: it says nothing of the server's, and ends the program.
+/// Whether this process has a file size limit. The limit does not bind the server, and SIGXFSZ would kill this
+/// process.
 fn is_limited() -> bool {
     !matches!(getrlimit(Resource::RLIMIT_FSIZE), Ok((RLIM_INFINITY, _)))
 }
@@ -74,7 +75,7 @@ fn exchange(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> 
                     let files = files.into_iter().map(File::from).collect();
                     fill(chunks, &places, files, steady)
                 });
-            // Without any the files are given back at once, since they take room.
+            // An empty list returns the files at once, since they occupy disk space.
             let filled: Vec<FilledItem<&ChunkName>> = filled.unwrap_or_default();
             Ok((kind::FILLED, encode(&filled)?))
         },
@@ -82,7 +83,7 @@ fn exchange(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> 
             let outcome: Outcome = decode(control, incoming)?;
             done = outcome.failed.is_none() && outcome.done == chunks.len() as u64;
             if let Some(error) = outcome.failed {
-                tracing::debug!("files were not taken: {error}");
+                tracing::debug!("the data server refused the files: {error}");
             }
             Ok(())
         },
@@ -90,7 +91,7 @@ fn exchange(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> 
     Ok(done)
 }
 
-/// Writes all chunks to their files, which are closed then.
+/// Writes all chunks to their files, and closes the files.
 fn fill<'a>(
     chunks: &[Filling<'a>],
     places: &[Vec<Place>],
@@ -115,7 +116,7 @@ fn fill<'a>(
     written.ok()
 }
 
-/// Writes a chunk to its file, and gives the sums of its blocks, or none if its bytes may change meanwhile.
+/// Writes a chunk to its file. Returns the sums of its blocks, or none if its bytes may change meanwhile.
 fn write(chunk: &Filling<'_>, places: &[Place], file: &File, steady: bool) -> io::Result<Vec<u32>> {
     let total: u64 = chunk.data.iter().map(|slice| slice.len() as u64).sum();
     let room = places
@@ -130,24 +131,24 @@ fn write(chunk: &Filling<'_>, places: &[Place], file: &File, steady: bool) -> io
     }
     let (mut begin, mut done, mut summed) = (0, 0, 0);
     for place in places {
-        let end = begin + place.len;
-        while done < end {
+        let place_end = begin + place.len;
+        while done < place_end {
             let at = place.at + (done - begin);
-            let len = (end - done).min(AT_ONCE - at % AT_ONCE);
+            let len = (place_end - done).min(AT_ONCE - at % AT_ONCE);
             write_part(file, at, &chunk.data, done, len)?;
             done += len;
-            let whole = if done == total {
+            let end = if done == total {
                 done
             } else {
                 done / SUMMED * SUMMED
             };
-            if steady && summed < whole {
-                let blocks = part(&chunk.data, summed, whole - summed);
+            if steady && summed < end {
+                let blocks = part(&chunk.data, summed, end - summed);
                 sums.extend(sums_of_blocks(&blocks, SUMMED));
-                summed = whole;
+                summed = end;
             }
         }
-        begin = end;
+        begin = place_end;
     }
     Ok(sums)
 }
@@ -162,7 +163,7 @@ mod tests {
     use crate::checksum::crc32c;
     use crate::store::conformance::{form, free};
 
-    /// Places that end within what is written at once, and gaps between them.
+    /// Places that end inside the blocks of one write, with gaps between them.
     #[test]
     fn bytes_go_to_their_places_with_the_sums_of_their_blocks() {
         let total = 2 * AT_ONCE + 12345;

@@ -1,4 +1,4 @@
-//! How much was asked of data servers: the numbers by which layouts are compared.
+//! Counters of requests to data servers: the numbers by which layouts are compared.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::ChunkForm;
 
-/// A chunk's volume above this is not a size but a grid chunk without bound; see [`touched`].
+/// A volume above this is not a chunk's size but that of an unbounded grid chunk; see [`touched`].
 const UNBOUNDED: u64 = 1 << 48;
 
-/// Counters of a mount, reads and writes apart. They only grow.
+/// Counters of a mount, separate for reads and writes. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Reads.
     pub read: Side,
     /// Writes.
     pub write: Side,
-    /// Messages to servers of other processes; one that is sent again counts once.
+    /// Messages to servers of other processes; a resent message counts once.
     pub messages: AtomicU64,
 }
 
@@ -27,13 +27,13 @@ pub struct Side {
     pub transfers: AtomicU64,
     /// Bytes those transfers selected. Counted by the client library.
     pub bytes_selected: AtomicU64,
-    /// Pieces of chunks asked for.
+    /// Pieces of chunks requested.
     pub server_ops: AtomicU64,
-    /// Messages to other processes in which they were asked for.
+    /// Messages to other processes that carried those pieces.
     pub messages: AtomicU64,
     /// Bytes of those pieces.
     pub bytes_sent: AtomicU64,
-    /// Bytes of the whole chunks those pieces are of: what a store without partial reads would move.
+    /// Bytes of the complete chunks of those pieces: what a store without partial reads would move.
     pub bytes_touched: AtomicU64,
 }
 
@@ -49,18 +49,18 @@ impl Counters {
 }
 
 impl Side {
-    /// Notes one transfer of a program.
+    /// Counts one transfer of a program.
     pub fn transfer(&self, bytes_selected: u64) {
         self.transfers.fetch_add(1, Relaxed);
         self.bytes_selected.fetch_add(bytes_selected, Relaxed);
     }
 
-    /// Notes messages that were answered.
+    /// Counts messages that were answered.
     pub(super) fn answered(&self, messages: u64) {
         self.messages.fetch_add(messages, Relaxed);
     }
 
-    /// Notes one piece.
+    /// Counts one piece.
     pub(super) fn piece(&self, sent: u64, touched: u64) {
         self.server_ops.fetch_add(1, Relaxed);
         self.bytes_sent.fetch_add(sent, Relaxed);
@@ -107,8 +107,8 @@ pub struct SideSnapshot {
     pub bytes_touched: u64,
 }
 
-/// The bytes a piece of `sent` bytes touches: its whole chunk, or just itself where the chunk is a
-/// file in canonical order without bound.
+/// The bytes a piece of `sent` bytes touches: its entire chunk, or only the piece itself where the chunk is an
+/// unbounded file in canonical order.
 pub(super) fn touched(form: &ChunkForm, sent: u64) -> u64 {
     form.volume().filter(|&v| v < UNBOUNDED).unwrap_or(sent)
 }

@@ -1,9 +1,8 @@
-//! Messages to many servers, at the same time.
+//! Sends messages to many servers concurrently.
 //!
-//! Little to move: all remote requests are sent, then local stores are called, then the replies are
-//! taken; this thread does it all, and the servers overlap. Much to move, or slow by nature (syncs):
-//! each server's messages are a job of their own for the worker threads. The messages of one server
-//! keep their order.
+//! Small transfers: this thread sends all remote requests, then calls the local stores, then takes the replies, so
+//! the servers overlap. Large transfers and slow operations (syncs): each server's messages are one job for the
+//! worker threads. The messages of one server keep their order.
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +26,7 @@ use crate::{
 /// Above this many bytes, jobs for several servers go to the worker threads.
 pub(super) const MUCH: u64 = 256 << 10;
 
-/// What is slow by nature may take so many deadlines longer on a server that is there.
+/// How many extra deadlines a slow operation may take on a server that is reachable.
 const SLOW: u32 = 9;
 
 /// Which of the caller's pieces failed, and why.
@@ -38,7 +37,7 @@ pub(super) struct Request<'a> {
     pub(super) kind: u16,
     pub(super) control: Vec<u8>,
     pub(super) payload: SmallVec<[IoSlice<'a>; 8]>,
-    /// More payload behind that, made for this request.
+    /// More payload after that, built for this request.
     pub(super) made: Vec<u8>,
 }
 
@@ -53,7 +52,7 @@ impl Request<'_> {
     }
 }
 
-/// For whom a request is made, and in which epoch of the pool it is sent by.
+/// The session a request is made for, and the connection epoch it is sent in.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker {
     pub(super) session: SessionId,
@@ -77,27 +76,26 @@ pub(super) trait Message<'a>: Send {
     fn bytes(&self) -> u64;
     /// What is sent to a remote server.
     fn request(&self, asker: Asker) -> WireResult<Request<'a>>;
-    /// The same as whole chunks that may be written to files of the server; nothing if they are to be sent.
+    /// The same as complete chunks that may be written to files of the server; empty if they are to be sent.
     fn fillings(&self) -> Vec<Filling<'a>> {
         Vec::new()
     }
-    /// The chunks whose cells it reads, if files will do in place of bytes; nothing where it is to be sent.
+    /// The chunks it reads, if files may replace the transfer of bytes; empty where the bytes have to be sent.
     fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
         Vec::new()
     }
-    /// Reads them from files that the server lends. What goes wrong is asked of the server.
+    /// Reads them from same-host files. After an error the server is asked for the bytes.
     fn read_same_host(&mut self, _chunks: &SameHostChunks) -> Result<(), Failure> {
         Err((
             self.first(),
             StoreError::Invalid("nothing to be read".into()),
         ))
     }
-    /// Takes the reply; runs again when the request is sent again. What the server says of single
-    /// pieces is kept for `verdict`.
+    /// Takes the reply; called again when the request is resent. Errors of single pieces are stored for `verdict`.
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()>;
-    /// What the reply said.
+    /// The outcome that the reply reported.
     fn verdict(&mut self) -> Result<(), Failure>;
-    /// Does it in this process.
+    /// Performs it on a store in this process.
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure>;
 }
 
@@ -115,8 +113,8 @@ pub(super) fn remote_messages<M>(jobs: &[Job<M>]) -> u64 {
 }
 
 impl Servers {
-    /// Runs all jobs; the failure of the caller's first piece that has one. After a failure later
-    /// messages of the same server are not sent; those of others are.
+    /// Runs all jobs; returns the failure of the caller's first failed piece. After a failure later messages of the
+    /// same server are not sent; those of others are.
     pub(super) fn fan_out<'a, M: Message<'a>>(
         &self,
         table: &Table,
@@ -176,7 +174,7 @@ fn note(first: &mut Option<Failure>, failure: Failure) {
     }
 }
 
-/// Sends a remote job's first request ahead; what goes wrong is met again, and handled, in `run`.
+/// Sends a remote job's first request early. An error here is ignored: `run` meets and handles it.
 fn depart<'a, M: Message<'a>>(
     table: &Table,
     job: &Job<M>,
@@ -201,7 +199,7 @@ fn depart<'a, M: Message<'a>>(
 }
 
 impl Servers {
-    /// Whether a job's first message is read from files that are here.
+    /// Whether a job's first message is read from same-host files that are open here.
     fn is_same_host_job<'a, M: Message<'a>>(&self, job: &Job<M>) -> bool {
         let chunks = |message: &M| {
             let chunks = message.chunks();
@@ -213,7 +211,7 @@ impl Servers {
         self.same_host.are_any() && job.messages.first().is_some_and(chunks)
     }
 
-    /// Reads a message from files that the server lends, or has lent; false if it is to be sent.
+    /// Reads a message from same-host files, requesting missing ones; false if it is to be sent.
     fn read_same_host_chunks<'a, M: Message<'a>>(
         &self,
         server: ServerId,
@@ -238,9 +236,9 @@ impl Servers {
         match message.read_same_host(&chunks_here) {
             Ok(()) => true,
             Err((_, error)) => {
-                // Whichever of them it is.
+                // It is unknown which of them failed, so all are dropped.
                 for (name, _) in &chunks {
-                    self.same_host.doubt(server, name, &error);
+                    self.same_host.discard_damaged(server, name, &error);
                 }
                 false
             }
@@ -256,7 +254,7 @@ impl Servers {
         until: Until,
     ) -> Result<(), Failure> {
         let server = job.server;
-        let mut pause = super::AGAIN;
+        let mut pause = super::RETRY_DELAY;
         for message in &mut job.messages {
             if let Some(Target::Remote(pool)) = table.get(&server) {
                 if flight.is_none()
@@ -270,11 +268,11 @@ impl Servers {
             match target(table, server).map_err(|e| (message.first(), e))? {
                 Target::Local(store) => loop {
                     match message.local(store.as_ref()) {
-                        // It has no descriptors left for a moment.
+                        // The store is out of descriptors for the moment.
                         Err((_, StoreError::Unavailable { .. }))
                             if self.pause(session, pause, until.tries) =>
                         {
-                            pause = (pause * 2).min(super::AGAIN_AT_MOST);
+                            pause = (pause * 2).min(super::RETRY_DELAY_MOST);
                         }
                         done => break done?,
                     }
@@ -290,7 +288,7 @@ impl Servers {
                     )
                     .map_err(|e| (message.first(), store_error(server, pool, e)))?;
                     match message.verdict() {
-                        // It has not heard from the metadata service for a while, and will.
+                        // The server lost contact with the metadata service for a while, and will regain it.
                         Err((at, StoreError::Unavailable { detail, .. })) => {
                             if !self.pause(session, pause, until.tries) {
                                 let addr = pool.addr().to_string();
@@ -301,9 +299,9 @@ impl Servers {
                                 };
                                 return Err((at, error));
                             }
-                            pause = (pause * 2).min(super::AGAIN_AT_MOST);
+                            pause = (pause * 2).min(super::RETRY_DELAY_MOST);
                         }
-                        // Another request was given up meanwhile: this one is still waited for, and is of this epoch now.
+                        // Another request ended the connection epoch by giving up; resend this one in the new epoch.
                         Err((_, StoreError::Superseded)) if Instant::now() < until.tries => {}
                         verdict => break verdict?,
                     }
@@ -343,7 +341,7 @@ fn remote<'a, M: Message<'a>>(
     )
 }
 
-/// What a failed call is to the callers of chunk stores; always names server and address.
+/// Maps a failed call to the error of chunk stores; always names server and address.
 pub(super) fn store_error(server: ServerId, pool: &Pool, error: WireError) -> StoreError {
     let addr = pool.addr().to_string();
     match error {
@@ -383,7 +381,7 @@ pub(super) fn decode<T: serde::de::DeserializeOwned>(
 ) -> WireResult<T> {
     match postcard::take_from_bytes(control) {
         Ok((value, [])) => Ok(value),
-        Ok(_) => Err(incoming.protocol("bytes behind the reply")),
+        Ok(_) => Err(incoming.protocol("bytes after the reply")),
         Err(e) => Err(incoming.protocol(format!("the reply cannot be read: {e}"))),
     }
 }
@@ -391,11 +389,11 @@ pub(super) fn decode<T: serde::de::DeserializeOwned>(
 /// Collects pieces into jobs and messages: one message a server as long as the limits allow.
 pub(super) struct Sorter<M> {
     jobs: Vec<Job<M>>,
-    /// Of each job's last message: bytes of payload and, about, of the control part.
+    /// For each job's last message: payload bytes, and estimated bytes of the control part.
     room: Vec<(u64, u64)>,
 }
 
-/// A control part is full at this estimate; the estimate is on the high side, the limit twice this.
+/// A control part is full at this estimate. The estimate is on the high side; the limit is twice this.
 pub(super) const FULL: u64 = 8 << 20;
 
 impl<M> Sorter<M> {
@@ -406,7 +404,7 @@ impl<M> Sorter<M> {
         }
     }
 
-    /// The message that a piece of so many payload and control bytes belongs to; `fresh` makes one.
+    /// The message that a piece of this many payload and control bytes belongs to; `fresh` makes a new one.
     pub(super) fn message(
         &mut self,
         server: ServerId,
@@ -414,7 +412,7 @@ impl<M> Sorter<M> {
         control: u64,
         fresh: impl FnOnce() -> M,
     ) -> &mut M {
-        // Few servers, and mostly the same one again and again: from the last one back.
+        // Few servers, and mostly the same one again: search from the end.
         let at = match self.jobs.iter().rposition(|job| job.server == server) {
             Some(at) => at,
             None => {
@@ -443,7 +441,7 @@ impl<M> Sorter<M> {
     }
 }
 
-/// About how many bytes a piece takes in a control part, and not fewer: varints have up to ten.
+/// An upper estimate of the bytes a piece takes in a control part: varints have up to ten.
 pub(super) fn weight(
     name: &crate::ChunkName,
     form: Option<&crate::ChunkForm>,

@@ -1,4 +1,4 @@
-//! Everything that is neither read nor write: sealing, clipping, punching, deleting, syncing, looking.
+//! Operations that are neither read nor write: seal, clip, punch, delete, sync, wipe, verify, space, list.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use slabfs_model::{Hyperslab, ObjectId, ServerId};
 use smallvec::SmallVec;
 
 use super::{
-    AGAIN, AGAIN_AT_MOST, ClipPiece, PunchPiece, SealPiece, Servers, Target,
+    ClipPiece, PunchPiece, RETRY_DELAY, RETRY_DELAY_MOST, SealPiece, Servers, Target,
     fanout::{Asker, Failure, Job, Message, Request, Sorter, decode, encode, store_error, weight},
     target,
     write::failure,
@@ -43,7 +43,7 @@ impl Servers {
         })
     }
 
-    /// Makes cells of grid chunks at or beyond a bound fill.
+    /// Sets cells of grid chunks at or beyond a bound to fill.
     pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<()> {
         type Item<'a> = ClipItem<&'a ChunkName, &'a ChunkForm, &'a [u64]>;
         let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
@@ -63,7 +63,7 @@ impl Servers {
         })
     }
 
-    /// Makes cells of grid chunks fill.
+    /// Sets cells of grid chunks to fill.
     pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<()> {
         type Item<'a> = PunchItem<&'a ChunkName, &'a ChunkForm, &'a Hyperslab>;
         let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
@@ -83,7 +83,7 @@ impl Servers {
         })
     }
 
-    /// Deletes chunks; those that do not exist are no error.
+    /// Deletes chunks; a chunk that does not exist is not an error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         self.same_host.forget_all(names);
         let local =
@@ -93,7 +93,7 @@ impl Servers {
         })
     }
 
-    /// Returns when these chunks, as they are now, survive the loss of power.
+    /// Returns when these chunks, as they are now, are durable.
     pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         let local =
             |store: &dyn ChunkStore, names: &[ChunkName]| store.sync(names).map_err(|e| (0, e));
@@ -102,7 +102,7 @@ impl Servers {
         })
     }
 
-    /// Returns when everything on these servers, deletions included, survives the loss of power.
+    /// Returns when everything on these servers, deletions included, is durable.
     pub fn sync_all(&self, servers: &[ServerId]) -> Result<()> {
         let local = |store: &dyn ChunkStore, _: &[ChunkName]| store.sync(&[]).map_err(|e| (0, e));
         let jobs = servers.iter().enumerate().map(|(i, &server)| Job {
@@ -157,7 +157,7 @@ impl Servers {
         self.act(kind::WIPE, local, servers, |&server| (server, 32, wipe))
     }
 
-    /// Reads all of a chunk on its server, and checks it.
+    /// Reads and checks an entire chunk on its server.
     pub fn verify(&self, server: ServerId, name: &ChunkName) -> Result<()> {
         let local = |store: &dyn ChunkStore, names: &[ChunkName]| each(names, |n| store.verify(n));
         self.act(kind::VERIFY, local, std::slice::from_ref(name), |name| {
@@ -165,13 +165,13 @@ impl Servers {
         })
     }
 
-    /// The room of a server.
+    /// The disk space of a server.
     pub fn space(&self, server: ServerId) -> Result<Space> {
         self.ask(server, kind::SPACE, &(), |store| store.space())
     }
 
-    /// Up to `limit` chunks of a server after `after`, in the order of names, with the bytes each
-    /// takes. There may be more after fewer than `limit`; none means the end.
+    /// Up to `limit` chunks of a server after `after`, in the order of names, with the bytes each occupies. A result
+    /// shorter than `limit` may have successors; an empty one is the end.
     pub fn list(&self, server: ServerId, after: Option<ChunkName>, limit: u32) -> Result<Listing> {
         let query = ListQuery { after, limit };
         self.ask(server, kind::LIST, &query, |store| {
@@ -179,7 +179,7 @@ impl Servers {
         })
     }
 
-    /// Does the same for each piece, one message a server.
+    /// Performs the same operation on each piece, one message a server.
     fn act<'a, P, T: Serialize + Send + Sync>(
         &self,
         kind: u16,
@@ -205,7 +205,7 @@ impl Servers {
             .map_err(|(_, e)| e)
     }
 
-    /// Asks one server for a value; waits while it is there and cannot answer, as for want of descriptors.
+    /// Queries one server for a value; retries while it answers `Unavailable`, as for want of descriptors.
     fn ask<Q: Serialize, T: DeserializeOwned>(
         &self,
         server: ServerId,
@@ -216,7 +216,7 @@ impl Servers {
         let (session, until) = (self.session(), self.until());
         let table = self.table();
         let target = target(&table, server)?;
-        let mut pause = AGAIN;
+        let mut pause = RETRY_DELAY;
         loop {
             let answer = match target {
                 Target::Local(store) => local(store.as_ref()),
@@ -224,7 +224,7 @@ impl Servers {
             };
             match answer {
                 Err(StoreError::Unavailable { .. }) if self.pause(session, pause, until) => {
-                    pause = (pause * 2).min(AGAIN_AT_MOST);
+                    pause = (pause * 2).min(RETRY_DELAY_MOST);
                 }
                 answer => return answer,
             }

@@ -1,21 +1,21 @@
-//! The client side of the object store: all data servers a mount knows, and the fan-out over them.
+//! The client side of the object store: every data server a mount knows, and the fan-out of requests over them.
 //!
-//! [`Servers`] takes *pieces*: cells of chunks on servers. Pieces of one server travel in one message
-//! (above 64 MiB in several, one after the other); different servers work at the same time. A store
-//! inside the same process is called directly, without a copy and without a thread of its own unless
-//! there is enough to do.
+//! [`Servers`] takes *pieces*: cells of chunks on servers. The pieces of one server travel in one message, or in
+//! several consecutive ones above 64 MiB; different servers work concurrently. A store inside the same process is
+//! called directly, without a copy, and without another thread unless there is enough to do.
 //!
-//! A server that is away is tried again until the deadline; only then is the error
-//! [`Unavailable`](StoreError::Unavailable), which names server and address. All requests are
-//! idempotent, so a lost reply costs a resend and nothing else. A server that is there and lets nobody
-//! change grid chunks for the moment (`server/fence.rs`) counts as away.
+//! An unreachable server is retried until the deadline; only then does the request fail with
+//! [`Unavailable`](StoreError::Unavailable), which names server and address. All requests are idempotent, so a lost
+//! reply costs only a resend. A server that refuses all changes of grid chunks for the moment (`server/fence.rs`)
+//! counts as unreachable.
 //!
-//! - `pieces`: what is asked; `read`, `write`, `batch`, `manage`: the operations;
+//! - `pieces`: the arguments; `read`, `write`, `batch`, `manage`: the operations;
 //! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
-//! - `blank`, `same_host`: files of servers on the same machine, to be written and read in place of sending bytes;
-//! - [`Counters`]: how much was asked, sent and touched.
+//! - `blank`, `same_host`: files of servers on the same host, written and read directly instead of through a socket;
+//! - [`Counters`]: how much was requested, sent and touched.
 //!
-//! Deliberately absent: which chunk lies where (`model`'s plan and the metadata service know), caches
+//! Deliberately elsewhere: where each chunk is stored (`model`'s plan and the metadata service), caches
+//! (`fs/client`), and retries after an error reply: the caller judges those errors.
 //! (`fs/client`), and retrying what a server answered: an error of a server is the caller's to judge.
 
 mod allocated;
@@ -56,10 +56,10 @@ use crate::{
 use same_host::SameHost;
 use workers::Workers;
 
-/// The pause before a server that lets nobody in at present is asked again, at first and at most: the whole
-/// request is sent each time.
-const AGAIN: Duration = Duration::from_millis(50);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(1);
+/// Initial and maximum delay before retrying a server that answers `Unavailable`. Each retry sends the entire
+/// request.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+const RETRY_DELAY_MOST: Duration = Duration::from_secs(1);
 
 /// How a mount talks to its data servers.
 #[derive(Debug, Clone)]
@@ -68,8 +68,8 @@ pub struct Options {
     pub deadline: Duration,
     /// The shared key, for TCP.
     pub key: Option<Key>,
-    /// What is given to be written stays as it is until the call is over. Rust sees to that; memory of programs in other
-    /// languages may change.
+    /// Whether the buffers to be written stay unchanged until the call returns. Rust guarantees it; the memory of
+    /// programs in other languages may change.
     pub steady: bool,
     /// Threads that move large requests to and from several servers at the same time.
     pub workers: usize,
@@ -94,11 +94,11 @@ pub struct Servers {
     same_host: SameHost,
     workers: OnceLock<Workers>,
     caller: Mutex<Caller>,
-    /// The session is another one, or nothing is waited for any more.
+    /// Signalled when the session changes, or on close.
     changed: Condvar,
 }
 
-/// For whom requests are made.
+/// The session that requests are made for.
 #[derive(Debug, Default)]
 struct Caller {
     session: SessionId,
@@ -137,9 +137,8 @@ impl Servers {
         }
     }
 
-    /// Requests are made for this session from now on; those under way stay the earlier one's, and are
-    /// not waited for where a server does not let it in at present. 0 is nobody: remote servers
-    /// refuse it what changes grid chunks.
+    /// Sets the session of new requests. Requests under way keep the earlier session, and are no longer retried where
+    /// a server answers `Unavailable`. 0 means no session: remote servers refuse its changes of grid chunks.
     pub fn set_session(&self, session: SessionId) {
         self.caller.lock().session = session;
         self.changed.notify_all();
@@ -149,8 +148,7 @@ impl Servers {
         self.caller.lock().session
     }
 
-    /// Waits a little before a server is asked again; false when the request of `session` is to be given
-    /// up.
+    /// Waits before a server is retried. Returns false if the request of `session` is to be given up.
     fn pause(&self, session: SessionId, time: Duration, until: Instant) -> bool {
         let next = Instant::now() + time;
         let mut caller = self.caller.lock();
@@ -162,18 +160,18 @@ impl Servers {
         false
     }
 
-    /// A store inside this process is this server from now on.
+    /// Makes `store`, which is in this process, serve as this server.
     pub fn add_local(&self, id: ServerId, store: Arc<dyn ChunkStore>) {
         self.change(|table| {
             table.insert(id, Target::Local(store));
         });
     }
 
-    /// A server is reached at this address from now on. A local one stays local.
+    /// Sets the address of a server. A local one stays local.
     pub fn set_remote(&self, id: ServerId, addr: Addr) {
         match self.table().get(&id) {
             Some(Target::Local(_)) => return,
-            // Requests that wait for it at the old address go on at the new one.
+            // Requests that wait for it at the old address continue at the new one.
             Some(Target::Remote(pool)) => {
                 if pool.addr() != addr {
                     pool.move_to(addr);
@@ -198,22 +196,22 @@ impl Servers {
         matches!(self.table().get(&id), Some(Target::Local(_)))
     }
 
-    /// Whether chunks of other processes may be read here without asking them.
+    /// Whether file descriptors of chunks of other processes are open here, so that they are read without a request.
     pub fn has_same_host_files(&self) -> bool {
         self.same_host.are_any()
     }
 
-    /// Whether a chunk is read in this process: its server is here, or has lent its file.
+    /// Whether a chunk is read in this process: its server is here, or its same-host file descriptor is open here.
     pub fn is_same_host(&self, id: ServerId, name: &ChunkName) -> bool {
         self.same_host.has(id, name) || self.is_local(id)
     }
 
-    /// Gives back the files of chunks that others are about to replace, if they are lent.
+    /// Closes the same-host file descriptors of these chunks, which are about to be replaced by others.
     pub fn give_back(&self, names: &[(ServerId, ChunkName)]) {
         self.same_host.forget_all(names);
     }
 
-    /// Gives back all files.
+    /// Closes all same-host file descriptors.
     pub fn give_back_all(&self) {
         self.same_host.clear();
     }
@@ -228,12 +226,12 @@ impl Servers {
         self.same_host.age();
     }
 
-    /// What has been asked, sent and touched so far.
+    /// The counters of requests, messages and bytes since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Ends all waiting for servers that are away; remote requests fail from now on.
+    /// Ends all waiting for unreachable servers; remote requests fail from now on.
     pub fn close(&self) {
         self.caller.lock().closed = true;
         self.changed.notify_all();
@@ -257,17 +255,17 @@ impl Servers {
             .get_or_init(|| Workers::start(self.options.workers))
     }
 
-    /// When a request that begins now has taken too long.
+    /// The deadline of a request that begins now.
     fn until(&self) -> Instant {
         Instant::now() + self.options.deadline
     }
 }
 
-/// The entry of a server, or the error that nobody told this mount of it.
+/// The entry of a server, or an error if this mount does not know the server.
 fn target(table: &Table, id: ServerId) -> Result<&Target> {
     table.get(&id).ok_or_else(|| StoreError::Unavailable {
         server: id,
         addr: "an unknown address".into(),
-        detail: "this mount has not been told of it".into(),
+        detail: "this mount does not know it yet".into(),
     })
 }

@@ -1,4 +1,4 @@
-//! What is asked of data servers.
+//! The pieces that callers of [`Servers`](super::Servers) ask it to read, write and manage.
 
 use std::io::IoSlice;
 
@@ -41,7 +41,7 @@ pub struct WritePiece<'a> {
 /// How cells enter a chunk.
 #[derive(Debug, Clone, Copy)]
 pub enum WriteKind<'a> {
-    /// They are a whole immutable chunk.
+    /// They are a complete immutable chunk.
     Put,
     /// They follow what an unsealed chunk already has.
     Append {
@@ -72,7 +72,7 @@ pub struct ClipPiece<'a> {
     pub name: &'a ChunkName,
     /// Its form.
     pub form: &'a ChunkForm,
-    /// The first cell that becomes fill, an axis.
+    /// The first cell that becomes fill, for each axis.
     pub keep: &'a [u64],
 }
 

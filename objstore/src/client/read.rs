@@ -1,4 +1,4 @@
-//! Reading pieces, and showing what lies in this process.
+//! Reading pieces, and showing chunks of this process in place.
 
 use std::io::IoSliceMut;
 
@@ -27,8 +27,8 @@ use crate::{
 };
 
 impl Servers {
-    /// Reads all pieces. A chunk that does not exist is no error: its piece's `found` is false. On
-    /// an error: the first piece that has one, and what it was; the other pieces may be read or not.
+    /// Reads all pieces. A chunk that does not exist is not an error: its piece's `found` is false. On an error
+    /// returns the first failed piece and its error; the other pieces may have been read.
     pub fn read(&self, pieces: &mut [ReadPiece<'_>]) -> Result<(), (usize, StoreError)> {
         let mut total = 0u64;
         for (i, piece) in pieces.iter_mut().enumerate() {
@@ -45,12 +45,12 @@ impl Servers {
             piece.found = true;
         }
         let table = self.table();
-        let in_turn = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if in_turn && self.all_same_host(&table, pieces) {
+        let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        if in_order && self.all_same_host(&table, pieces) {
             count(&self.counters, pieces);
             return Ok(());
         }
-        if in_turn && let Some(result) = all_local(&table, pieces) {
+        if in_order && let Some(result) = all_local(&table, pieces) {
             result?;
             count(&self.counters, pieces);
             return Ok(());
@@ -76,17 +76,17 @@ impl Servers {
         Ok(())
     }
 
-    /// Reads pieces of remote servers in their order if the files of all their chunks are lent; false if not, or if
-    /// something is wrong with one: then their servers are to be asked.
+    /// Reads pieces of remote servers in order if the files of all their chunks are open here. Returns false if not,
+    /// or if a file is damaged: then the servers have to be asked.
     fn all_same_host(&self, table: &Table, pieces: &mut [ReadPiece<'_>]) -> bool {
         if !self.same_host.are_any() {
             return false;
         }
-        let far = |server| matches!(table.get(&server), Some(Target::Remote(_)));
+        let remote = |server| matches!(table.get(&server), Some(Target::Remote(_)));
         let chunks_here = |piece: &ReadPiece<'_>| self.same_host.has(piece.server, piece.name);
         if !pieces
             .iter()
-            .all(|piece| far(piece.server) && chunks_here(piece))
+            .all(|piece| remote(piece.server) && chunks_here(piece))
         {
             return false;
         }
@@ -96,8 +96,8 @@ impl Servers {
         })
     }
 
-    /// Shows cells of a chunk where they lie, if its server is in this process, or has lent its file, and they lie in one
-    /// piece; else `false`, and `f` is not called. `f` must not use this object's servers.
+    /// Shows cells of a chunk in place, if its server is in this process or its same-host file is open here, and they
+    /// are contiguous; else returns `false` without calling `f`. `f` must not use this object's servers.
     pub fn show(
         &self,
         server: ServerId,
@@ -120,10 +120,11 @@ impl Servers {
         Ok(shown)
     }
 
-    /// As [`Servers::show`] of a chunk whose file is lent, without waiting for a server or a disk: false also where that is
-    /// not possible. `f` has the kernel copy the bytes and does not look at them itself, since nobody has asked whether the
-    /// file is still as long as it was within the last second: the kernel says so, where a look would be SIGBUS. Where the
-    /// kernel `keeps` them, as pages, the file is looked at each time.
+    /// As [`Servers::show`] for a chunk whose same-host file is open here, without waiting for a server or a disk:
+    /// returns false also where that is not possible. `f` must let the kernel copy the bytes and not read them
+    /// itself: the file's length was checked within the last second only, and where the file is shorter by now the
+    /// kernel returns an error but a read by `f` raises SIGBUS. Where the kernel `keeps` the bytes, as pages, the
+    /// length is checked each time.
     pub fn show_at_once(
         &self,
         server: ServerId,
@@ -151,7 +152,7 @@ fn count(counters: &Counters, pieces: &[ReadPiece<'_>]) {
     }
 }
 
-/// Reads the pieces in their order if all servers are in this process.
+/// Reads the pieces in order if all servers are in this process.
 fn all_local(table: &Table, pieces: &mut [ReadPiece<'_>]) -> Option<Result<(), Failure>> {
     let local = |server| matches!(table.get(&server), Some(Target::Local(_)));
     if !pieces.iter().all(|p| local(p.server)) {
@@ -199,14 +200,14 @@ struct Part<'a> {
 }
 
 enum Slab<'a> {
-    Whole(&'a Hyperslab),
+    Full(&'a Hyperslab),
     Cut(Hyperslab),
 }
 
 impl Slab<'_> {
     fn get(&self) -> &Hyperslab {
         match self {
-            Slab::Whole(slab) => slab,
+            Slab::Full(slab) => slab,
             Slab::Cut(slab) => slab,
         }
     }
@@ -238,7 +239,7 @@ fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<super::fanout::Job<Re
             });
         };
         if piece.out.len() <= MAX_DATA {
-            put(Slab::Whole(piece.slab), piece.out);
+            put(Slab::Full(piece.slab), piece.out);
             continue;
         }
         let mut rest = &mut *piece.out;
@@ -284,7 +285,7 @@ impl<'a> Message<'a> for Read<'a> {
         if let [Found::Failed(e)] = &reply.pieces[..]
             && !reply.status_follows
         {
-            // Also the answer to a request that could not be read at all.
+            // Also the reply to a request that the server could not decode.
             self.failed = Some((self.first(), e.clone()));
             return Ok(());
         }
@@ -318,7 +319,7 @@ impl<'a> Message<'a> for Read<'a> {
         let part = self.parts.get(u32::from_le_bytes(number) as usize);
         match (read_trailer(&trailer), part) {
             (Some(None), _) => Ok(()),
-            // Also of a chunk that went meanwhile: who asks anew is told so in front.
+            // Also for a chunk deleted meanwhile: a retry gets `Found::No`.
             (Some(Some(e)), Some(part)) => {
                 if self
                     .failed

@@ -1,7 +1,7 @@
-//! A few threads that help a caller with pieces of its work.
+//! Threads that help a caller with parts of its work.
 //!
-//! The caller works as well, so there is progress however busy the threads are, and it returns only
-//! when all is done: the work may borrow from the caller.
+//! The caller works as well, so it makes progress however busy the threads are. It returns only when all is done: the
+//! work may borrow from the caller.
 
 use std::{
     any::Any,
@@ -50,10 +50,10 @@ struct Finished {
     panic: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: `job` points to something `Sync`, so it may be called from any thread; that it still
-// lives when it is called is shown in `Ticket::work`. The other fields are Send and Sync.
+// SAFETY: `job` points to something `Sync`, so it may be called from any thread; `Ticket::work` shows that it is
+// still valid when it is called. The other fields are Send and Sync.
 unsafe impl Send for Ticket {}
-// SAFETY: as above; nothing is changed through a shared ticket without its atomics and locks.
+// SAFETY: as above; a shared ticket is changed only through its atomics and locks.
 unsafe impl Sync for Ticket {}
 
 impl std::fmt::Debug for Ticket {
@@ -65,16 +65,16 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Ticket {
-    /// Runs what is left of the work, as long as there is some that nobody has begun.
+    /// Runs jobs of this ticket until none is left unstarted.
     fn work(&self) {
         loop {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
             if i >= self.count {
                 return;
             }
-            // SAFETY: `Workers::run` returns, and so the job may die, only when `finished.count` is
-            // `self.count`. Number `i` was given out once, here, and is counted below, after the
-            // call: until then `run` waits and the job lives.
+            // SAFETY: `Workers::run` returns, and so the job may be dropped, only when `finished.count` is
+            // `self.count`. Number `i` was taken once, here, and is counted below, after the call: until then `run`
+            // waits and the job stays valid.
             let job = unsafe { &*self.job };
             let result = catch_unwind(AssertUnwindSafe(|| job(i)));
             let mut finished = self.finished.lock();
@@ -110,11 +110,11 @@ impl Workers {
         Workers { queue, threads }
     }
 
-    /// Runs `job(0)` to `job(count - 1)`, at the same time as far as threads are free, and returns
-    /// when all have ended. A panic of a job is the caller's.
+    /// Runs `job(0)` to `job(count - 1)`, concurrently as far as threads are free, and returns when all have ended. A
+    /// panic of a job is resumed in the caller.
     pub(super) fn run(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime is changed, so that the pointer can be kept; `Ticket::work` says
-        // why it is not used after `job`'s end.
+        // SAFETY: only the lifetime is changed, so that the pointer can be stored; `Ticket::work` shows that it is
+        // not used after `run` returns.
         let job = unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(job)
         };
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn at_the_same_time_and_from_many_callers() {
         let workers = Workers::start(3);
-        // Would never end one after the other.
+        // Would deadlock if the jobs ran one after the other.
         let together = Barrier::new(4);
         workers.run(4, &|_| {
             together.wait();

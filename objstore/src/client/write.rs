@@ -26,8 +26,8 @@ use crate::{
 };
 
 impl Servers {
-    /// Writes all pieces; those of one server in their order. On an error pieces of the same server
-    /// behind the failed one are not written, those of other servers may be.
+    /// Writes all pieces, those of one server in order. On an error the later pieces of the same server are not
+    /// written; those of other servers may be.
     pub fn write(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
         let mut total = 0u64;
         for piece in pieces {
@@ -46,8 +46,8 @@ impl Servers {
             total += given;
         }
         let table = self.table();
-        let in_turn = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if !(in_turn && all_local(&table, pieces)?) {
+        let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
+        if !(in_order && all_local(&table, pieces)?) {
             let mut jobs = sort(&table, pieces)?;
             self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
             let messages = remote_messages(&jobs);
@@ -55,17 +55,17 @@ impl Servers {
         }
         for piece in pieces {
             let sent = bytes(piece.data);
-            let whole = match piece.kind {
+            let touched_bytes = match piece.kind {
                 WriteKind::Write(_) => touched(piece.form, sent),
                 WriteKind::Put | WriteKind::Append { .. } => sent,
             };
-            self.counters.write.piece(sent, whole);
+            self.counters.write.piece(sent, touched_bytes);
         }
         Ok(())
     }
 }
 
-/// Writes the pieces in their order if all servers are in this process; else `false`.
+/// Writes the pieces in order if all servers are in this process; else returns `false`.
 fn all_local(table: &Table, pieces: &[WritePiece<'_>]) -> Result<bool> {
     if !pieces
         .iter()
@@ -93,10 +93,10 @@ fn local_write(store: &dyn ChunkStore, piece: &WritePiece<'_>) -> Result<()> {
 struct Part<'a> {
     number: usize,
     piece: &'a WritePiece<'a>,
-    /// Which of the piece's bytes.
+    /// The offset in the piece's bytes.
     from: u64,
     bytes: u64,
-    /// The cells, where that is not all of the piece's slab.
+    /// The cells, if they are not the piece's entire slab.
     slab: Option<Hyperslab>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Its bytes, as they lie in the caller's slices.
+    /// Its bytes, as ranges of the caller's slices.
     fn data(&self, out: &mut SmallVec<[IoSlice<'a>; 8]>) {
         let (mut skip, mut left) = (self.from as usize, self.bytes as usize);
         let data: &'a [IoSlice<'a>] = self.piece.data;
@@ -219,8 +219,8 @@ impl<'a> Message<'a> for Write<'a> {
 
     fn fillings(&self) -> Vec<Filling<'a>> {
         let is_large = |part: &Part<'_>| {
-            let (piece, whole) = (part.piece, matches!(part.piece.kind, WriteKind::Put));
-            whole && part.bytes >= blank::FROM && piece.form.codec.is_none()
+            let (piece, is_put) = (part.piece, matches!(part.piece.kind, WriteKind::Put));
+            is_put && part.bytes >= blank::FROM && piece.form.codec.is_none()
         };
         if !self.parts.iter().all(is_large) {
             return Vec::new();
@@ -254,7 +254,7 @@ impl<'a> Message<'a> for Write<'a> {
     }
 }
 
-/// What an outcome says: which of the caller's pieces failed.
+/// The failed piece of the caller according to an outcome.
 pub(super) fn failure(
     outcome: Outcome,
     incoming: &Incoming<'_>,

@@ -1,10 +1,10 @@
-//! A whole chunk, packed, in blocks that unpack one by one.
+//! The stored form of a packed chunk: blocks that unpack one by one.
 //!
-//! The bytes of the chunk are cut into blocks of one length, whole rows where rows are shorter than
-//! 1 MiB, so that a small read unpacks little. Packed, they follow each other; behind them stands a
-//! table of their lengths (u32 each; a length equal to that of the raw block means "as it is"), and
-//! behind the table a tail of 24 bytes: raw bytes (u64), raw bytes a block (u32), number of blocks
-//! (u32), CRC-32C of the table and the 16 bytes before it (u32), and the magic `SLCB`.
+//! The bytes of the chunk are cut into blocks of one length, complete rows where rows are shorter than 1 MiB, so that
+//! a small read unpacks little. The packed blocks follow each other; after them comes a table of their lengths (u32
+//! each; a length equal to that of the raw block means "unpacked"), and after the table a tail of 24 bytes: raw bytes
+//! (u64), raw bytes a block (u32), number of blocks (u32), CRC-32C of the table and the 16 bytes before it (u32), and
+//! the magic `SLCB`.
 
 use slabfs_model::Codec;
 
@@ -19,8 +19,7 @@ pub const TAIL_LEN: u64 = 24;
 
 const MAGIC: [u8; 4] = *b"SLCB";
 
-/// The raw bytes of a block of a chunk of this shape: as many whole rows (planes, cubes ..) as make
-/// at most 1 MiB.
+/// The raw bytes of a block of a chunk of this shape: as many complete rows (planes, cubes ..) as make at most 1 MiB.
 #[must_use]
 pub fn block_len(shape: &[u64]) -> u32 {
     let mut unit = 1;
@@ -33,7 +32,7 @@ pub fn block_len(shape: &[u64]) -> u32 {
     unit as u32
 }
 
-/// Packs a chunk, block after block.
+/// Packs a chunk block by block.
 #[derive(Debug)]
 pub struct Encoder {
     codec: Codec,
@@ -45,7 +44,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// For a chunk with blocks of `block` raw bytes.
+    /// An encoder for a chunk with blocks of `block` raw bytes.
     #[must_use]
     pub fn new(codec: Codec, elem: usize, block: u32) -> Self {
         Self {
@@ -58,7 +57,7 @@ impl Encoder {
         }
     }
 
-    /// Adds the next block: all but the last have exactly the length given.
+    /// Adds the next block. All but the last must have exactly that length.
     pub fn push(&mut self, raw: &[u8]) -> Result<(), CodecError> {
         if raw.len() > self.block as usize
             || self.raw != self.lens.len() as u64 * u64::from(self.block)
@@ -93,17 +92,17 @@ impl Encoder {
     }
 }
 
-/// Where the blocks of a packed chunk are.
+/// The offsets of the blocks of a packed chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     raw: u64,
     block: u32,
-    /// Where each block begins in the stored bytes, and where the last one ends.
+    /// The offset of each block in the stored bytes, and the end of the last one.
     starts: Vec<u64>,
 }
 
 impl Table {
-    /// How many of the last bytes of a chunk [`Self::parse`] needs, from its last [`TAIL_LEN`] bytes.
+    /// How many of the last bytes of a chunk [`Self::parse`] needs, computed from its last [`TAIL_LEN`] bytes.
     pub fn needs(tail: &[u8]) -> Result<u64, String> {
         let (blocks, magic) = match (field(tail, 12), tail.last_chunk::<4>()) {
             (Some(blocks), Some(magic)) if tail.len() as u64 == TAIL_LEN => (blocks, magic),
@@ -120,7 +119,7 @@ impl Table {
         Ok(TAIL_LEN + u64::from(blocks) * 4)
     }
 
-    /// Reads table and tail, the last bytes of a chunk that has `stored` bytes altogether.
+    /// Parses table and tail, the last bytes of a chunk that has `stored` bytes in all.
     pub fn parse(bytes: &[u8], stored: u64) -> Result<Self, String> {
         let bad = |why: &str| Err(format!("the table of packed blocks is wrong: {why}"));
         let Some((table, tail)) = bytes
@@ -191,7 +190,7 @@ impl Table {
         self.starts[block]..self.starts[block + 1]
     }
 
-    /// Unpacks the stored bytes of a block into `raw`, which is made as long as its raw bytes.
+    /// Unpacks the stored bytes of a block into `raw`, which is resized to the block's raw length.
     pub fn unpack_block(
         &self,
         block: usize,
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_whole_rows() {
+    fn blocks_are_complete_rows() {
         assert_eq!(block_len(&[]), 1);
         assert_eq!(block_len(&[10, 9]), 90);
         assert_eq!(block_len(&[1000, 300_000]), 900_000);
@@ -250,9 +249,9 @@ mod tests {
         for flip in 0..needs {
             let mut bad = stored[stored.len() - needs..].to_vec();
             bad[flip] ^= 0x10;
-            let told = Table::needs(&bad[needs - TAIL_LEN as usize..]);
+            let needed = Table::needs(&bad[needs - TAIL_LEN as usize..]);
             assert!(
-                told != Ok(needs as u64) || Table::parse(&bad, stored.len() as u64).is_err(),
+                needed != Ok(needs as u64) || Table::parse(&bad, stored.len() as u64).is_err(),
                 "{flip}"
             );
         }

@@ -1,10 +1,9 @@
-//! Packing bytes: shuffle, then lz4, deflate or zstd.
+//! The codecs: shuffle, then lz4, deflate or zstd.
 //!
-//! - [`pack`] and [`unpack`] turn one block of bytes over.
-//! - [`coded`] is how a whole chunk is stored packed: in blocks of at most 1 MiB that can be
-//!   unpacked one by one.
+//! - [`pack`] and [`unpack`] convert one block of bytes.
+//! - [`coded`] is the stored form of a packed chunk: blocks of at most 1 MiB that can be unpacked one by one.
 //!
-//! Contexts of the compressors are kept per thread: making them costs more than a small block.
+//! Contexts of the compressors are cached per thread: making them costs more than a small block.
 
 pub mod coded;
 mod shuffle;
@@ -14,13 +13,13 @@ use std::collections::HashMap;
 
 use slabfs_model::Codec;
 
-/// Why bytes could not be packed or unpacked.
+/// The error of packing or unpacking.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("codec {codec}: {detail}")]
 pub struct CodecError {
     /// The codec.
     pub codec: Codec,
-    /// What it said.
+    /// The codec's message.
     pub detail: String,
 }
 
@@ -33,7 +32,7 @@ impl CodecError {
     }
 }
 
-/// What a codec does after the shuffle.
+/// The compressor that a codec uses after the shuffle.
 enum Plain {
     None,
     Lz4,
@@ -56,15 +55,15 @@ thread_local! {
     static UNPACKER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Appends the packed bytes of `raw` to `out` and says how many they are: always fewer than `raw`
-/// has, or the bytes as they are where packing does not pay.
+/// Appends the packed bytes of `raw` to `out` and returns their number: fewer than `raw` has, or, where packing does
+/// not pay, the raw bytes unchanged.
 pub fn pack(codec: Codec, elem: usize, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, CodecError> {
     let start = out.len();
     if codec.shuffles() && elem > 1 {
-        SCRATCH.with_borrow_mut(|turned| {
-            turned.resize(raw.len(), 0);
-            shuffle::shuffle(raw, elem, turned);
-            pack_plain(codec, turned, out)
+        SCRATCH.with_borrow_mut(|shuffled| {
+            shuffled.resize(raw.len(), 0);
+            shuffle::shuffle(raw, elem, shuffled);
+            pack_plain(codec, shuffled, out)
         })?;
     } else {
         pack_plain(codec, raw, out)?;
@@ -92,7 +91,7 @@ fn pack_plain(codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecEr
                 .map_err(|e| CodecError::new(codec, e))?
         }
         Plain::Deflate(level) => {
-            // What does not fit in the room of the raw bytes is stored raw.
+            // If the packed bytes do not fit the room of the raw bytes, the block is stored raw.
             out.resize(start + raw.len(), 0);
             let mut state = flate2::Compress::new(flate2::Compression::new(level), true);
             let done = state
@@ -123,17 +122,17 @@ fn pack_plain(codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecEr
     Ok(())
 }
 
-/// Unpacks what [`pack`] made of exactly `raw.len()` bytes.
+/// Unpacks the result of [`pack`] for exactly `raw.len()` bytes.
 pub fn unpack(codec: Codec, elem: usize, packed: &[u8], raw: &mut [u8]) -> Result<(), CodecError> {
     if packed.len() == raw.len() {
         raw.copy_from_slice(packed);
         return Ok(());
     }
     if codec.shuffles() && elem > 1 {
-        SCRATCH.with_borrow_mut(|turned| {
-            turned.resize(raw.len(), 0);
-            unpack_plain(codec, packed, turned)?;
-            shuffle::unshuffle(turned, elem, raw);
+        SCRATCH.with_borrow_mut(|shuffled| {
+            shuffled.resize(raw.len(), 0);
+            unpack_plain(codec, packed, shuffled)?;
+            shuffle::unshuffle(shuffled, elem, raw);
             Ok(())
         })
     } else {

@@ -1,7 +1,7 @@
 //! The byte shuffle: the first bytes of all elements, then the second bytes, and so on.
 //!
-//! Neighbouring numbers differ in their low bytes only, so that long runs of like bytes come
-//! together. What is left of a broken last element follows as it is. (The filter of HDF5.)
+//! Similar numbers differ only in their low bytes, so that long runs of equal bytes come together. A partial last
+//! element follows unchanged. (The shuffle filter of HDF5.)
 
 /// Writes the shuffled bytes of `from` to `to`, which is as long.
 pub(super) fn shuffle(from: &[u8], elem: usize, to: &mut [u8]) {

@@ -1,9 +1,9 @@
-//! Reads and writes of batches: the bytes of pieces that lie in parts of chunks, packed as they are sent, and put into
-//! grid chunks in place. A message has several, which are gone through one after the other.
+//! Answers READ_BATCH and WRITE_BATCH: gathers the pieces of a batch from parts of chunks into one packed reply, and
+//! scatters packed bytes into grid chunks in place. A message holds several batches, which are processed in order.
 //!
-//! How long the reply is has to be known before it begins: it is counted by a walk of runs, and then walked again to
-//! be sent. What goes wrong on the way is told behind the bytes, of which the rest is zeros then, so that the
-//! connection stays in step. A request may cost a server [`PATIENCE`], whatever it asks for.
+//! The length of a reply must be known before it begins, so the runs are walked twice: once to count, once to send. An
+//! error in between is reported behind the bytes; the remaining bytes are zeros, which maintains the framing of the
+//! connection. One request may take at most [`PATIENCE`].
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::store::ChunkStore;
 use crate::wire::messages::{Answer, BatchFound, BatchItem, BatchRequest, BatchRequests};
 use crate::wire::{Call, MAX_DATA, TRAILER, WireResult, trailer};
 
-/// How long one request may take: a client waits 30 seconds for it.
+/// The time limit of one request; a client waits 30 seconds for the reply.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Answers a read of a batch.
@@ -46,7 +46,7 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
         Err(e) => return reply.send(&encode(&refuse(e))?, &[]),
     };
     let found = asked.iter().map(|asked| (&asked.found, asked.bytes));
-    // The same bytes as `BatchFound`s.
+    // Encodes to the same bytes as `BatchFound`s.
     let control = encode(&Answer::Ok(found.collect::<Vec<_>>()))?;
     if spare.len() < PART {
         spare.resize(PART, 0);
@@ -86,18 +86,18 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     outgoing.give(&trailer(failed.as_ref()))
 }
 
-/// A request that was checked, and what it comes to.
+/// A validated request and its plan.
 struct Asked<'a> {
     plan: Plan,
     packed: std::ops::Range<u64>,
     shares: Vec<Share<'a>>,
-    /// Which of the items' chunks are there; `shares` has those.
+    /// Whether each item's chunk exists; `shares` has an entry for each that does.
     found: Vec<bool>,
     bytes: u64,
 }
 
 impl<'a> Asked<'a> {
-    /// `all`: the bytes of the message so far, to which its own are added.
+    /// Adds the bytes of this request to `all`, the bytes of the message so far.
     fn new(
         store: &dyn ChunkStore,
         request: &'a BatchRequest,
@@ -145,12 +145,12 @@ fn share<'a>(item: &'a BatchItem, cells: &[u64]) -> Result<Share<'a>> {
     })
 }
 
-/// The packed bytes of requests, made bit by bit.
+/// Produces the packed bytes of requests, one part at a time.
 struct Packing<'a> {
     store: &'a dyn ChunkStore,
     asked: &'a [Asked<'a>],
     scratch: Vec<u8>,
-    /// The request, and the share of it, that come next.
+    /// The next request, and the next share in it.
     next: (usize, usize),
     cursor: Option<(slabfs_model::batch::Cursor<'a>, &'a Share<'a>)>,
     window: Window,
@@ -158,7 +158,7 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    /// Packs the next bytes, as many as `out` has: so many there are.
+    /// Fills `out` with the next packed bytes; the caller never asks for more than there are.
     fn pack(&mut self, out: &mut [u8]) -> Result<()> {
         let mut at = 0;
         while at < out.len() {
@@ -187,7 +187,8 @@ impl Packing<'_> {
     }
 }
 
-/// Puts the bytes of batches into grid chunks; gives how many items were done. All are checked before the first is.
+/// Writes the bytes of batches into grid chunks; returns the number of items done. All are checked before the first
+/// write.
 pub(super) fn write(
     store: &dyn ChunkStore,
     requests: &BatchRequests,

@@ -1,9 +1,9 @@
-//! Files for chunks: a client on the same machine writes large new chunks to files of the store, so that their bytes are
-//! copied once and not three times.
+//! Hands out file descriptors for large new chunks to clients on the same host, which write them directly, so that the
+//! bytes are copied once instead of three times.
 //!
-//! Files are lent to a connection. They come back with its next request, or they are gone: a client that says nothing for
-//! as long as a frame may take, or has another request, is not waited for. What it still writes goes to a file without
-//! a name.
+//! The files belong to one connection. Its next request (FILLED) returns them; otherwise they are deleted: the server
+//! does not wait for a client that sends another request, or nothing within the time limit of a frame. Anything that
+//! such a client still writes goes to a file without a name.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use crate::store::{Blank, ChunkStore};
 use crate::wire::messages::{Answer, BlankItem, Blanks, FilledItem};
 use crate::wire::{Call, MAX_DATA, MAX_FILES, WireResult};
 
-/// Lends files for all of the chunks asked for, or none.
+/// Hands out files for all requested chunks, or for none.
 pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let made = match call.reply.hands_files() {
         true => decode::<Vec<BlankItem>>(call.control).and_then(|items| make(store, &items)),
@@ -62,7 +62,7 @@ fn make(store: &dyn ChunkStore, items: &[BlankItem]) -> Result<Vec<(Blank, File)
     Ok(made)
 }
 
-/// Makes chunks of files that have been filled.
+/// Converts filled files to chunks.
 pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()> {
     let until_next = call.until_next.take();
     outcome(call, |control, _| {
@@ -70,7 +70,7 @@ pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()
         let blanks = until_next.and_then(|until_next| until_next.downcast::<Vec<Blank>>().ok());
         let blanks = blanks.map_or_else(Vec::new, |blanks| *blanks);
         if filled.is_empty() {
-            // They go.
+            // The files are dropped, and so deleted.
             return Ok(0);
         }
         let names = filled.iter().map(|item| &item.name);

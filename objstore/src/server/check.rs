@@ -1,7 +1,6 @@
-//! What a request must be before a store sees it.
+//! Validates requests from the wire before the store sees them.
 //!
-//! Everything here came off a wire. After these checks a slab lies in its chunk, sizes fit 63 bits,
-//! and a piece's bytes are what its slab says.
+//! After these checks a slab lies within its chunk, sizes fit 63 bits, and the size of a piece follows from its slab.
 
 use slabfs_model::{Hyperslab, MAX_RANK};
 
@@ -17,7 +16,7 @@ fn invalid<T>(text: String) -> Result<T> {
     Err(StoreError::Invalid(text))
 }
 
-/// A name: its rank is within bounds.
+/// Checks a name: its rank is within bounds.
 pub(super) fn name(name: &ChunkName) -> Result<()> {
     match name {
         ChunkName::Grid { at, .. } if at.len() > MAX_RANK => invalid(format!(
@@ -28,7 +27,7 @@ pub(super) fn name(name: &ChunkName) -> Result<()> {
     }
 }
 
-/// A name and a form. The whole chunk's size must fit 63 bits, except where a grid chunk has no bound.
+/// Checks a name and a form. The chunk's size must fit 63 bits, except for grid chunks, which may be unbounded.
 pub(super) fn form(name: &ChunkName, form: &ChunkForm) -> Result<()> {
     self::name(name)?;
     let rank = form.shape.len();
@@ -61,7 +60,7 @@ pub(super) fn form(name: &ChunkName, form: &ChunkForm) -> Result<()> {
     }
 }
 
-/// A slab of a chunk; gives the bytes of its cells.
+/// Checks a slab of a chunk; returns the bytes of its cells.
 pub(super) fn slab(name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<u64> {
     slab.validate(&form.shape)
         .map_err(|e| StoreError::Invalid(format!("{name}: {e}")))?;
@@ -75,7 +74,7 @@ pub(super) fn slab(name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Resu
     }
 }
 
-/// Only grid chunks are written in place, clipped and punched; only free ones put, appended, sealed.
+/// Checks the kind: only grid chunks are written in place, clipped and punched; only free ones put, appended, sealed.
 pub(super) fn kind_of(name: &ChunkName, grid: bool, doing: &str) -> Result<()> {
     match (name, grid) {
         (ChunkName::Grid { .. }, true) | (ChunkName::Free(_), false) => Ok(()),

@@ -1,18 +1,17 @@
-//! Changes of grid chunks by one session, in the order in which it made them.
+//! Orders one session's changes of grid chunks across broken connections, by connection epoch.
 //!
-//! A client that gave up waiting for an answer does not know whether its request was done, and its bytes may still be
-//! in a connection that the server has not read: a server that was stopped reads them when it goes on, however long
-//! ago the client has closed that end, and beside requests that the client made after it. A write in place that comes so
-//! destroys what the same client has written since, and was told is on disk. So a request says its client's *epoch*: how
-//! often that one lost a connection to this server with a request on it that was not answered.
+//! A client that gives up on a request does not know whether it was carried out. The request may still sit unread in
+//! the socket of a stopped server, which reads it when it resumes, long after the client has closed its end, and
+//! concurrently with later requests of the same client. Such a late write in place would destroy newer data that the
+//! client knows to be on disk. So each request carries its client's *epoch*: the number of connections to this server
+//! that the client has lost with a request on them unanswered.
 //!
-//! UntilNext true: when a request has begun, all of the same session with a lower epoch have ended, or are refused
-//! (`StoreError::Superseded`); who is refused and still waits asks again in the epoch it has by then. A client
-//! enters the new epoch before whoever asked hears that the request failed, so all that is asked after that is of
-//! the new epoch.
+//! Invariant: when a request begins, all requests of the same session with a lower epoch have ended, or are refused
+//! with `StoreError::Superseded`; a client that still waits for a refused request repeats it in its current epoch. A
+//! client enters the new epoch before it reports the failure to its caller, so all later requests carry the new epoch.
 //!
-//! What is kept is a few words for each session that asked for such a thing; nothing of it has to outlive the process,
-//! with which the connections end.
+//! The state is a few words per session that has changed grid chunks. It need not outlive the process, because the
+//! connections do not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -22,9 +21,9 @@ use slabfs_model::{ServerId, SessionId};
 
 use crate::error::{Result, StoreError};
 
-/// Sessions that are remembered; those for whom nothing runs are forgotten where they are more.
+/// Sessions in the table; when it is full, those without running requests are removed.
 const SESSIONS: usize = 64 << 10;
-/// For requests of earlier epochs that run: their connections are closed, so none waits for its client.
+/// How long to wait for running requests of earlier epochs. Their connections are closed, so none waits for its client.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -37,11 +36,11 @@ pub(super) struct ConnectionEpochs {
 struct Session {
     /// The highest epoch seen.
     newest: u64,
-    /// How many requests of which epoch run.
+    /// Running requests of each epoch.
     running: BTreeMap<u64, usize>,
 }
 
-/// A request that has begun, until it is dropped.
+/// A running request; ends when dropped.
 #[derive(Debug)]
 pub(super) struct Begun<'a> {
     epochs: &'a ConnectionEpochs,
@@ -50,7 +49,7 @@ pub(super) struct Begun<'a> {
 }
 
 impl ConnectionEpochs {
-    /// Begins a request, after those of earlier epochs of the same session.
+    /// Begins a request after those of earlier epochs of the same session have ended.
     pub(super) fn begin(&self, session: SessionId, epoch: u64) -> Result<Begun<'_>> {
         let until = Instant::now() + LONGEST;
         let mut sessions = self.sessions.lock();
@@ -73,7 +72,7 @@ impl ConnectionEpochs {
             }
             if self.ended.wait_until(&mut sessions, until).timed_out() {
                 return Err(StoreError::Unavailable {
-                    // The caller knows whom it asked.
+                    // The caller fills in the server.
                     server: ServerId(0),
                     addr: String::new(),
                     detail: "an earlier request of this client still runs".into(),
@@ -106,18 +105,18 @@ mod tests {
     const ONE: SessionId = SessionId(1);
 
     #[test]
-    fn who_is_late_is_refused_and_who_runs_is_waited_for() {
+    fn late_requests_are_refused_and_running_ones_waited_for() {
         let epochs = ConnectionEpochs::default();
         let first = epochs.begin(ONE, 0).unwrap();
         let with_it = epochs.begin(ONE, 0).unwrap();
-        // Others are none of its.
+        // Another session is independent.
         drop(epochs.begin(SessionId(2), 7).unwrap());
         std::thread::scope(|scope| {
             let later = scope.spawn(|| epochs.begin(ONE, 3).map(drop));
             while epochs.sessions.lock()[&ONE].newest < 3 {
                 std::thread::yield_now();
             }
-            // It counts from when it is seen on, and not only from when it begins.
+            // The new epoch counts as soon as the request arrives, before it begins.
             assert_eq!(epochs.begin(ONE, 0).unwrap_err(), StoreError::Superseded);
             assert!(!later.is_finished());
             drop(first);
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_sessions_are_remembered_than_there_may_be() {
+    fn the_session_table_is_bounded() {
         let epochs = ConnectionEpochs::default();
         let runs = epochs.begin(ONE, 5).unwrap();
         for session in 0..=SESSIONS as u64 {

@@ -1,19 +1,18 @@
-//! Which sessions may change grid chunks: those that live.
+//! Fences sessions: only live sessions may change grid chunks.
 //!
-//! A mount writes into grid chunks in place, so a write that comes late destroys what others have put
-//! there since. A request carries its session, and this is asked before the store is. The metadata
-//! service tells with the orders which sessions live (`Alive`), and learns with the next report which
-//! list is obeyed; when all data servers obey one that a session is not in, no byte of it can come any
-//! more, and what it alone could write may be given to others.
+//! A mount writes into grid chunks in place, so a late write by a session that is over would destroy newer data of
+//! other mounts. Each request carries its session id, and the fence checks it before the store is called. The metadata
+//! service sends the list of live sessions (`Alive`) in its heartbeat replies, and the next report acknowledges the
+//! version in force. Once all data servers have acknowledged a list without a session, no write of that session can
+//! arrive any more, and its exclusive rights may be granted to others.
 //!
-//! UntilNext true:
-//! - a request that was let in is done before another list is obeyed (the lock is held over it);
-//! - a server that the metadata service has not answered for most of the lease lets nobody in, since
-//!   the service counts one that was silent for all of it as obeying. Before the first answer it knows
-//!   nobody who lives; whom it has to refuse it knows from its directory.
+//! Invariants:
+//! - a request that was admitted completes before another list comes into force (it holds the read lock);
+//! - a server that has had no reply from the metadata service for most of the lease admits no session, because after a
+//!   full lease of silence the metadata service takes it to be fenced. Before the first reply it admits none either;
+//!   the list in its directory only says which sessions are over.
 //!
-//! Deliberately elsewhere: chunks that are put and never changed. What a session that is over stores
-//! there nobody commits.
+//! Deliberately elsewhere: immutable chunks. Those that a session stores after its end are never committed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,7 +31,7 @@ use crate::{
 const FILE: &str = "sessions";
 const FIRST_LINE: &str = "slabfs sessions 1";
 
-/// Lets living sessions change grid chunks, and no others.
+/// Admits changes of grid chunks by live sessions, and refuses all others.
 #[derive(Debug)]
 pub struct Fence {
     state: RwLock<State>,
@@ -42,18 +41,18 @@ pub struct Fence {
 #[derive(Debug)]
 struct State {
     alive: Alive,
-    /// Until when the metadata service counts on this server to hear of ends in time.
+    /// When this server stops admitting sessions, unless the metadata service replies before.
     until: Option<Moment>,
 }
 
-/// Leave to change grid chunks, for as long as this is held.
+/// Permission to change grid chunks while this guard is held.
 #[derive(Debug)]
 pub(super) struct Entered<'a> {
     _state: RwLockReadGuard<'a, State>,
 }
 
 impl Fence {
-    /// A fence that keeps nothing, for a store that outlives no process.
+    /// A fence without a file, for a store in memory.
     pub fn in_memory() -> Fence {
         Fence {
             state: RwLock::new(State {
@@ -64,13 +63,13 @@ impl Fence {
         }
     }
 
-    /// The fence of the store in `dir`, as it was when the last process ended.
+    /// The fence of the store in `dir`, with the session list that the last process stored.
     pub fn open(dir: &Path) -> Fence {
         let file = dir.join(FILE);
         let alive = match fs::read_to_string(&file) {
             Ok(text) => parse(&text).unwrap_or_else(|| {
                 tracing::warn!(
-                    "{}: the list of sessions cannot be read; the metadata service tells it anew",
+                    "{}: the list of sessions cannot be read; the metadata service will send it again",
                     file.display()
                 );
                 Alive::default()
@@ -88,7 +87,7 @@ impl Fence {
         }
     }
 
-    /// Lets a session in, until what is returned is dropped.
+    /// Admits a request of a session until the guard is dropped.
     pub(super) fn enter(&self, session: SessionId) -> Result<Entered<'_>> {
         let state = self.state.read();
         if state.alive.is_over(session) {
@@ -96,7 +95,7 @@ impl Fence {
         }
         if state.until.is_none_or(|until| Moment::now() >= until) {
             return Err(StoreError::Unavailable {
-                // The caller knows whom it asked.
+                // The caller fills in the server.
                 server: ServerId(0),
                 addr: String::new(),
                 detail: "it has not heard from the metadata service".into(),
@@ -105,13 +104,13 @@ impl Fence {
         Ok(Entered { _state: state })
     }
 
-    /// The version of the list that is obeyed.
+    /// The version of the list in force.
     pub(super) fn obeys(&self) -> u64 {
         self.state.read().alive.version
     }
 
-    /// Obeys a list, where there is a new one, and says so to nobody before all that was let in by the
-    /// old one is done. Lets in until `until`.
+    /// Puts a new list into force, if there is one, after all requests admitted under the old one have completed.
+    /// Admits requests until `until`.
     pub(crate) fn take(&self, alive: Option<Alive>, until: Moment) {
         let mut state = self.state.write();
         state.until = Some(until);
@@ -121,8 +120,8 @@ impl Fence {
         state.alive = alive;
         let alive = state.alive.clone();
         drop(state);
-        // The order counts, not the file: after a restart nobody is let in before the service has
-        // answered. With it those that are over learn so at once.
+        // A failure to store the file is harmless: after a restart no session is admitted before the metadata service
+        // has replied. With the file, sessions that are over are refused as such at once.
         if changed
             && let Some(file) = &self.file
             && let Err(e) = store(file, &alive)
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_living_and_the_newer_are_let_in() {
+    fn only_live_and_later_sessions_are_admitted() {
         let fence = Fence::in_memory();
         assert!(matches!(
             fence.enter(SessionId(4)),
@@ -202,7 +201,7 @@ mod tests {
         ));
         fence.take(Some(alive(7, 6, &[5, 3])), soon());
         assert_eq!(fence.obeys(), 7);
-        for (session, lives) in [
+        for (session, is_live) in [
             (0, false),
             (3, true),
             (4, false),
@@ -214,14 +213,15 @@ mod tests {
         ] {
             let entered = fence.enter(SessionId(session));
             match entered {
-                Ok(_) => assert!(lives, "{session}"),
+                Ok(_) => assert!(is_live, "{session}"),
                 Err(e) => {
-                    assert!(!lives, "{session}");
+                    assert!(!is_live, "{session}");
                     assert_eq!(e, StoreError::Fenced(SessionId(session)));
                 }
             }
         }
-        // The service was not heard in time: nobody, and those that are over learn that.
+        // The metadata service did not reply in time: no session is admitted, and those that are over still get
+        // `Fenced`.
         fence.take(None, Moment::now());
         assert!(matches!(
             fence.enter(SessionId(3)),
@@ -235,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_in_is_done_before_another_list_is_obeyed() {
+    fn admitted_requests_complete_before_a_new_list_comes_into_force() {
         let fence = Fence::in_memory();
         fence.take(Some(alive(1, 4, &[3])), soon());
         let entered = fence.enter(SessionId(3)).unwrap();
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| fence.take(Some(alive(2, 4, &[])), soon()));
-            // It waits for the lock, or has not come to it: obeyed it is not.
+            // It waits for the lock or has not reached it yet: the new list is not in force.
             std::thread::yield_now();
             assert!(!taken.is_finished());
             drop(entered);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_knows_who_is_over() {
+    fn the_session_list_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let fence = Fence::open(dir.path());
         assert_eq!(fence.obeys(), 0);
@@ -266,7 +266,7 @@ mod tests {
             next.enter(SessionId(7)),
             Err(StoreError::Unavailable { .. })
         ));
-        // Half a file is none.
+        // A truncated file is ignored.
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
         fs::write(dir.path().join(FILE), &text[..text.len() - 5]).unwrap();
         assert_eq!(Fence::open(dir.path()).obeys(), 0);

@@ -1,4 +1,4 @@
-//! Answers the messages of mounts from a chunk store.
+//! Dispatches the requests of mounts to a chunk store.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A chunk list's page is at most this long.
+/// The maximum page size of a chunk list.
 const MAX_LIST: usize = 10_000;
 
 /// A running data server; stopped when dropped.
@@ -33,12 +33,12 @@ pub struct DataServer {
 }
 
 impl DataServer {
-    /// Serves `store` at `listener` to whoever asks: there is no metadata service that knows of sessions.
+    /// Serves `store` at `listener` to any client, without a fence: no metadata service manages sessions.
     pub fn start(store: Arc<dyn ChunkStore>, listener: Listener) -> WireResult<DataServer> {
         DataServer::start_with(store, listener, None, ServeOptions::default())
     }
 
-    /// The same, but only sessions that `fence` lets in change grid chunks.
+    /// Serves `store`; only sessions admitted by `fence` may change grid chunks.
     pub fn start_fenced(
         store: Arc<dyn ChunkStore>,
         listener: Listener,
@@ -65,17 +65,17 @@ impl DataServer {
         Ok(DataServer { serving })
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub fn addr(&self) -> &crate::addr::Addr {
         self.serving.addr()
     }
 
-    /// Mounts' connections at present.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.serving.connections()
     }
 
-    /// Ends requests under way, closes all connections, joins all threads.
+    /// Completes running requests, closes all connections, joins all threads.
     pub fn shutdown(self) {
         self.serving.stop();
     }
@@ -93,10 +93,11 @@ struct Answerer {
 }
 
 impl Answerer {
-    /// Leave for a session to change grid chunks in a epoch of its client, for as long as it is held.
+    /// Admits a request that changes grid chunks, by session and connection epoch, while the guards are held.
     fn enter<T>(&self, asked: &BySession<T>) -> Result<(Option<Entered<'_>>, Begun<'_>)> {
         let fence = || self.fence.as_ref().map(|fence| fence.enter(asked.session));
-        // Who is over, or of another filesystem, is not remembered; and nobody waits while a new list is held up by it.
+        // Check the fence first, so that sessions that are over do not enter the epoch table. Drop it before waiting
+        // for earlier epochs, so that a new session list is not held up.
         drop(fence().transpose()?);
         let begun = self.epochs.begin(asked.session, asked.epoch)?;
         Ok((fence().transpose()?, begun))
@@ -122,7 +123,7 @@ impl Handler for Answerer {
 
     fn handle(&self, mut call: Call<'_>) -> WireResult<()> {
         if call.kind != kind::FILLED {
-            // Files that were lent with the request before: whoever has them thought better of it.
+            // The client did not return the files handed out with its previous request: drop them.
             call.until_next = None;
         }
         let store = self.store.as_ref();
@@ -205,13 +206,13 @@ impl Handler for Answerer {
                 store.list(query.after, (query.limit as usize).clamp(1, MAX_LIST))
             }),
             other => call.reply.fault(&format!(
-                "a data server listens here, and {other:#06x} is not one of its requests: is this the right address?"
+                "this is a data server, and {other:#06x} is not one of its requests: is this the right address?"
             )),
         }
     }
 }
 
-/// Refuses a payload where none belongs, in the form that the request's answer has.
+/// Refuses a payload where none belongs, in the request's own reply format.
 fn stray_payload(call: Call<'_>) -> WireResult<()> {
     let error = StoreError::Protocol("a payload where none belongs".into());
     match call.kind {
@@ -230,7 +231,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
 }
 
 impl Answerer {
-    /// Writes pieces in order, until one fails.
+    /// Writes pieces in order until one fails.
     fn write(&self, control: &[u8], payload: &[u8]) -> std::result::Result<u64, (u64, StoreError)> {
         let asked: BySession<Vec<WriteItem>> = decode(control).map_err(|e| (0, e))?;
         let items = &asked.items;
@@ -253,7 +254,7 @@ impl Answerer {
         write_each(self.store.as_ref(), items, payload)
     }
 
-    /// Does something to grid chunks for each item in order, until one fails.
+    /// Applies `act` to each item in order until one fails; the items change grid chunks.
     fn each_in_place<T: DeserializeOwned>(
         &self,
         call: Call<'_>,
@@ -271,11 +272,11 @@ impl Answerer {
     }
 }
 
-/// How many of the bytes of a payload are those of whole chunks, which is all that goes with batches.
+/// The bytes of the complete chunks in a payload with batches; other writes are refused there.
 fn bytes_of(puts: &[WriteItem], payload: &[u8]) -> std::result::Result<usize, (u64, StoreError)> {
     let refuse = |text: &str| (0, StoreError::Protocol(text.into()));
     if puts.iter().any(|item| item.op != WriteOp::Put) {
-        return Err(refuse("what goes with batches is whole chunks"));
+        return Err(refuse("only complete chunks may accompany batches"));
     }
     puts.iter()
         .try_fold(0u64, |n, item| n.checked_add(item.bytes))
@@ -284,7 +285,7 @@ fn bytes_of(puts: &[WriteItem], payload: &[u8]) -> std::result::Result<usize, (u
         .ok_or_else(|| refuse("pieces and payload are not equally long"))
 }
 
-/// Writes pieces in order, until one fails; the payload is just theirs.
+/// Writes pieces in order until one fails; the payload holds exactly their bytes.
 fn write_each(
     store: &dyn ChunkStore,
     items: &[WriteItem],
@@ -312,7 +313,7 @@ pub(super) fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -
         WriteOp::Put => {
             check::kind_of(name, false, "put")?;
             if form.volume() != Some(item.bytes) {
-                return wrong("are not the whole chunk");
+                return wrong("are not the complete chunk");
             }
             store.put(name, form, &slices)
         }
@@ -335,7 +336,7 @@ pub(super) fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -
     }
 }
 
-/// Does something for each item in order, until one fails.
+/// Applies `act` to each item in order until one fails.
 fn each<T: DeserializeOwned>(
     call: Call<'_>,
     mut act: impl FnMut(T) -> Result<()>,
@@ -350,7 +351,7 @@ fn each<T: DeserializeOwned>(
     })
 }
 
-/// Does something for a list of names as a whole.
+/// Applies `act` to a list of names at once.
 fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireResult<()> {
     outcome(call, |control, _| {
         let names = decode::<Vec<ChunkName>>(control).map_err(|e| (0, e))?;
@@ -363,7 +364,7 @@ fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireRe
     })
 }
 
-/// Replies with how far something got.
+/// Replies with an [`Outcome`]: the number of items done, and the error if one failed.
 pub(super) fn outcome(
     call: Call<'_>,
     act: impl FnOnce(&[u8], &[u8]) -> std::result::Result<u64, (u64, StoreError)>,

@@ -1,11 +1,10 @@
-//! The heartbeat of a data server: registration, room, deletions, sessions.
+//! The heartbeat of a data server: registration, space, deletions, sessions.
 //!
-//! One thread reports at once and then every interval. What it is ordered to delete it deletes, makes
-//! the deletion durable, and acknowledges in the next report, which follows at once as long as there
-//! is more to do. What could not be deleted is not acknowledged and so ordered again; nor is what there
-//! was no time for before the next report: a heart that only deletes would be taken for dead, and could
-//! not be stopped. A new list of
-//! sessions is obeyed ([`Fence`]) before the next report, which says so and follows at once.
+//! One thread reports at once and then every interval. It carries out the ordered deletions, makes them durable, and
+//! acknowledges them in the next report, which follows at once while there is more to do. Failed deletions are not
+//! acknowledged, so they are ordered again; likewise those that do not fit before the next report is due: a thread that
+//! only deletes would miss its lease and could not be stopped. A new session list comes into force ([`Fence`]) before
+//! the next report, which acknowledges it and follows at once.
 
 use std::{
     fmt,
@@ -25,24 +24,24 @@ use crate::{
     store::ChunkStore,
 };
 
-/// Reports in a row without a pause, while there are orders.
+/// The maximum number of reports without a pause, while there are orders.
 const BURST: u32 = 64;
 
-/// Who the heart speaks for, and how often.
+/// The server that a heartbeat reports for, and the interval.
 #[derive(Debug, Clone)]
 pub struct HeartOptions {
-    /// The store's own id, kept in its directory.
+    /// The store's own id, stored in its directory.
     pub uuid: [u8; 16],
-    /// Where mounts reach the server; nothing for a store inside a mount's process.
+    /// The address for mounts; `None` for a store inside a mount's process.
     pub addr: Option<Addr>,
-    /// The machine it runs on, by name.
+    /// The name of its host.
     pub host: String,
     /// Time between two reports.
     pub interval: Duration,
 }
 
 impl HeartOptions {
-    /// A report every second, from this machine.
+    /// A report every second, from this host.
     pub fn new(uuid: [u8; 16], addr: Option<Addr>) -> HeartOptions {
         let host = nix::unistd::gethostname()
             .map(|name| name.to_string_lossy().into_owned())
@@ -56,7 +55,7 @@ impl HeartOptions {
     }
 }
 
-/// A beating heart; stopped when dropped.
+/// A running heartbeat thread; stopped when dropped.
 pub struct Heart {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -75,7 +74,7 @@ struct Shared {
 struct State {
     stop: bool,
     hurry: bool,
-    /// How often somebody asked for all that can be deleted to be, and how often that was seen to be so.
+    /// Calls of [`Heart::finish`], and how many of them are satisfied: the metadata service had nothing left to delete.
     asked: u64,
     answered: u64,
     id: Option<ServerId>,
@@ -92,7 +91,7 @@ impl fmt::Debug for Heart {
 }
 
 impl Heart {
-    /// Starts to report `store` to `registrar`, and to tell `fence` what it orders about sessions.
+    /// Starts to report `store` to `registrar`, and to hand session lists to `fence`.
     pub fn start(
         store: Arc<dyn ChunkStore>,
         registrar: Arc<dyn Registrar>,
@@ -124,13 +123,13 @@ impl Heart {
         })
     }
 
-    /// The id the metadata service gave this server, once it has.
+    /// The id that the metadata service assigned, once it has.
     pub fn id(&self) -> Option<ServerId> {
         self.shared.state.lock().id
     }
 
-    /// Waits until the server is registered; the last error when that takes longer than `patience`, and at once where the
-    /// metadata service does not take this server ([`StoreError::Invalid`]).
+    /// Waits until the server is registered. Returns the last error after `patience`, and at once if the metadata
+    /// service rejects this server ([`StoreError::Invalid`]).
     pub fn registered(&self, patience: Duration) -> Result<ServerId> {
         let until = Instant::now() + patience;
         let mut state = self.shared.state.lock();
@@ -175,7 +174,7 @@ impl Heart {
         {}
     }
 
-    /// Ends the reports and joins the thread, after the report that is under way.
+    /// Stops after the report in progress and joins the thread.
     pub fn stop(mut self) {
         self.end();
     }
@@ -204,14 +203,14 @@ fn beat(shared: &Shared) {
     let mut burst = 0;
     loop {
         let sent = Moment::now();
-        // Before the report: one that is under way says nothing of what was removed since.
+        // Read before the report: a report in progress does not cover later removals.
         let asked = shared.state.lock().asked;
         match report(shared, &mut tally, &mut done) {
             Ok(orders) => {
-                // An answer that took long lets nobody in any more: the next one will.
+                // A slow reply may come too late for its lease; report again at once.
                 let lease = Duration::from_millis(orders.lease_ms);
                 let late = sent.elapsed() > shared.options.interval;
-                let told = orders.sessions.is_some();
+                let has_sessions = orders.sessions.is_some();
                 let nothing = orders.delete.is_empty();
                 shared.fence.take(orders.sessions, sent + trusted(lease));
                 done = carry_out(shared, orders.delete);
@@ -219,15 +218,15 @@ fn beat(shared: &Shared) {
                     shared.state.lock().answered = asked;
                     shared.changed.notify_all();
                 }
-                // Acknowledge at once, and get what comes next.
-                let again = told || late || !done.is_empty();
+                // Acknowledge at once and fetch further orders.
+                let again = has_sessions || late || !done.is_empty();
                 burst = if again { burst + 1 } else { 0 };
             }
             Err(e) => {
                 burst = 0;
                 let mut state = shared.state.lock();
                 if state.last_error.as_ref() != Some(&e) {
-                    tracing::warn!("the heartbeat fails, trying on: {e}");
+                    tracing::warn!("the heartbeat fails, retrying: {e}");
                 }
                 state.last_error = Some(e);
                 drop(state);
@@ -251,7 +250,7 @@ fn beat(shared: &Shared) {
     }
 }
 
-/// One report. What it acknowledges stays in `done` if it does not arrive.
+/// Sends one report. `done`, the acknowledged orders, is cleared only if the report arrives.
 fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<ServerOrders> {
     let known = shared.state.lock().id;
     let held = tally.step(shared.store.as_ref())?;
@@ -284,13 +283,13 @@ fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<
     Ok(orders)
 }
 
-/// How long an answer is good for: less than what the metadata service waits before it takes a silent
-/// server to obey, so that clocks may differ a little in speed.
+/// How long a reply is valid: less than the lease after which the metadata service takes a silent server to be fenced,
+/// to allow for clock drift.
 fn trusted(lease: Duration) -> Duration {
     lease - lease / 5
 }
 
-/// Carries out orders, until the next report is due; gives back those that are done, for good.
+/// Carries out orders until the next report is due; returns those that are durably done.
 fn carry_out(shared: &Shared, orders: Vec<Retire>) -> Vec<Retire> {
     if orders.is_empty() {
         return orders;
@@ -310,12 +309,12 @@ fn carry_out(shared: &Shared, orders: Vec<Retire>) -> Vec<Retire> {
         };
         match deleted {
             Ok(()) => done.push(order),
-            Err(e) => tracing::warn!("deleting what nobody needs any more, to be tried again: {e}"),
+            Err(e) => tracing::warn!("deleting unreferenced data, will be retried: {e}"),
         }
     }
-    // A deletion that a power failure undoes must not have been acknowledged.
+    // An acknowledged deletion must survive a power failure.
     if let Err(e) = store.sync(&[]) {
-        tracing::warn!("making deletions durable, to be tried again: {e}");
+        tracing::warn!("making deletions durable, will be retried: {e}");
         done.clear();
     }
     done

@@ -1,4 +1,4 @@
-//! A chunk store in memory, for tests: obviously right, and it fails when told to.
+//! A chunk store in memory, for tests: simple enough to be obviously right, with error injection.
 
 use std::{
     collections::BTreeMap,
@@ -19,20 +19,20 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     chunks: Mutex<BTreeMap<ChunkName, Vec<u8>>>,
-    /// Calls of anything that changes something.
+    /// Calls that change the store.
     pub(crate) changes: AtomicUsize,
     /// Names passed to `sync`.
     pub(crate) synced: AtomicUsize,
     /// Calls of `show` that showed something.
     pub(crate) shown: AtomicUsize,
-    /// Where files for chunks are made, if they are.
+    /// The directory for files of new chunks, if the store hands them out.
     pub(crate) blanks_in: Mutex<Option<tempfile::TempDir>>,
-    /// Files that came back filled, and whether the next one is not taken.
+    /// The number of filled files returned, and whether the next one is refused.
     pub(crate) filled: AtomicUsize,
     pub(crate) refuses: AtomicBool,
-    /// A free chunk of this id, or a grid chunk in this row, fails; of 99 all beyond. How, by what is left of the number
-    /// divided by 100: 1 panics, 2 has no space, 3 is damaged, 4 goes before its bytes are read, 5 is damaged already when
-    /// nothing of it is read, 6 waits, as the first to come, until the trap is another one.
+    /// Error injection: a free chunk with this id, or a grid chunk in this row, fails; for 99, all ids above 99. The id
+    /// modulo 100 selects the failure: 1 panics, 2 has no space, 3 is damaged, 4 vanishes before its bytes are read, 5
+    /// is damaged even for empty reads, 6 blocks the first caller until the trap changes.
     pub(crate) trap: AtomicU64,
     pub(crate) held: AtomicBool,
 }
@@ -44,8 +44,8 @@ fn flat(data: &[IoSlice<'_>]) -> Vec<u8> {
 /// A chunk of fill.
 fn new(form: &ChunkForm) -> Vec<u8> {
     let mut new = vec![0; form.volume().unwrap() as usize];
-    let whole = Hyperslab::whole(&form.shape);
-    fill_slab(&mut new, &form.shape, &whole, &form.fill);
+    let all = Hyperslab::all(&form.shape);
+    fill_slab(&mut new, &form.shape, &all, &form.fill);
     new
 }
 
@@ -185,7 +185,7 @@ impl ChunkStore for Memory {
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<()> {
-        // Whoever reads nothing asks whether it is there.
+        // An empty read only checks whether the chunk exists.
         if !out.is_empty() || self.trap_of(name) == 5 {
             self.spring(name)?;
         }
@@ -219,9 +219,9 @@ impl ChunkStore for Memory {
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
         self.change(name)?;
         for (axis, keep) in keep.iter().enumerate() {
-            let mut gone = Hyperslab::whole(&form.shape);
-            let until_next = form.shape[axis].min(*keep);
-            gone.axes[axis] = slabfs_model::Axis::span(until_next, form.shape[axis] - until_next);
+            let mut gone = Hyperslab::all(&form.shape);
+            let keep = form.shape[axis].min(*keep);
+            gone.axes[axis] = slabfs_model::Axis::span(keep, form.shape[axis] - keep);
             if !gone.is_empty() {
                 self.fill(name, form, &gone);
             }

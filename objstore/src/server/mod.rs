@@ -1,12 +1,13 @@
 //! A data server: a chunk store behind a listener.
 //!
 //! - [`DataServer`]: answers the messages of [`crate::wire::messages`] from any [`ChunkStore`].
-//!   Whatever comes off the wire is checked against the limits of the model before the store sees it;
-//! - [`Heart`]: tells the metadata service, through a [`Registrar`], that this server is there and how
-//!   much room it has, and carries out the deletions it is told;
-//! - [`Fence`]: refuses sessions that are over what would change grid chunks; `epochs` what a living one has given up.
+//!   Requests are checked against the limits of the model before the store sees them;
+//! - [`Heart`]: sends heartbeats to the metadata service through a [`Registrar`]: registration, free space, and the
+//!   deletions that the replies order;
+//! - [`Fence`]: refuses changes of grid chunks by sessions that are over. `epochs` refuses late requests that a live
+//!   session has given up.
 //!
-//! Data servers call nobody on the path of a request.
+//! While it serves a request, a data server calls no other server.
 //!
 //! [`ChunkStore`]: crate::store::ChunkStore
 

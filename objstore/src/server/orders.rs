@@ -1,81 +1,82 @@
-//! What a data server and the metadata service tell each other in a heartbeat.
+//! The messages of the heartbeat between a data server and the metadata service.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ObjectId, ServerId, SessionId};
 
 use crate::{error::Result, name::ChunkName, store::Space};
 
-/// Where a data server reports to.
+/// The receiver of a data server's reports: the metadata service.
 pub trait Registrar: Send + Sync {
-    /// Reports, and takes orders. Safe to repeat.
+    /// Sends a report and returns the orders. Idempotent.
     fn heartbeat(&self, report: ServerReport) -> Result<ServerOrders>;
 }
 
-/// What a data server says of itself.
+/// A data server's report: identity, address, space, acknowledgements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// UntilNext in its directory: the same store is the same server, wherever it runs.
+    /// Stored in its directory: the same store is the same server, wherever it runs.
     pub uuid: [u8; 16],
-    /// The id it was given, if it knows it already.
+    /// The id that the metadata service assigned, if this server has it already.
     pub id: Option<ServerId>,
-    /// Where mounts reach it; nothing for a store inside a mount's own process.
+    /// The address for mounts; `None` for a store inside a mount's own process.
     pub addr: Option<String>,
-    /// The machine it runs on, by name: mounts of the same name are near.
+    /// The name of its host: mounts with the same name are on the same host.
     pub host: String,
-    /// Its room.
+    /// Total, free and used bytes.
     pub space: Space,
-    /// Chunks it holds; of a large store as of the last walk over all of them.
+    /// Number of chunks; in a large store, as of the last complete walk.
     pub chunks: u64,
-    /// Bytes those take.
+    /// Bytes of those chunks.
     pub stored: u64,
     /// Orders of earlier replies that have been carried out and are on disk.
     pub deleted: Vec<Retire>,
-    /// The version of the list of sessions that is obeyed: by now no session that is over in it changes
+    /// The version of the session list in force: sessions that are over according to it can no longer change
     /// anything here.
     pub obeys: u64,
 }
 
-/// What a data server is told.
+/// The reply of the metadata service to a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerOrders {
     /// Its id.
     pub id: ServerId,
-    /// What nobody needs any more. Ordered again until acknowledged.
+    /// Unreferenced data to delete. Repeated until acknowledged.
     pub delete: Vec<Retire>,
-    /// Which sessions live, where the server does not obey the newest list yet.
+    /// The live sessions, if the server does not have the newest list yet.
     pub sessions: Option<Alive>,
-    /// A server that was silent for so many milliseconds is counted as one that obeys all lists.
+    /// After this many milliseconds of silence, the metadata service takes the server to refuse all sessions that are
+    /// over.
     pub lease_ms: u64,
 }
 
-/// The sessions that live.
+/// The list of live sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
     /// Grows with each change.
     pub version: u64,
-    /// Sessions from here on are newer than the list.
+    /// Session ids from here on were assigned after the list was made.
     pub next: SessionId,
-    /// Those below that live.
+    /// The live sessions below `next`.
     pub live: Vec<SessionId>,
 }
 
-/// So many sessions are never attached while a list of them is good: the number of one further on is of another
-/// filesystem, whose sessions are numbered from elsewhere.
-const MOST_NEWER: u64 = 1 << 20;
+/// An upper bound on the sessions that attach while one list is in force. An id further beyond `next` belongs to
+/// another filesystem, whose session ids start elsewhere.
+const MAX_AHEAD: u64 = 1 << 20;
 
 impl Alive {
-    /// Whether the session is over, or none of this filesystem's. `live` is in order.
+    /// Whether the session is over, or belongs to another filesystem. `live` must be sorted.
     #[must_use]
     pub fn is_over(&self, session: SessionId) -> bool {
         match session.0.checked_sub(self.next.0) {
             None => self.live.binary_search(&session).is_err(),
-            // Before the first list nothing is known of anybody.
-            Some(newer) => self.version > 0 && newer >= MOST_NEWER,
+            // Before the first list no session can be judged.
+            Some(ahead) => self.version > 0 && ahead >= MAX_AHEAD,
         }
     }
 }
 
-/// Data that nobody needs any more.
+/// Unreferenced data to delete.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Retire {
     /// These chunks.
@@ -84,7 +85,7 @@ pub enum Retire {
     Generation {
         /// The object.
         object: ObjectId,
-        /// The first generation that stays.
+        /// The first generation to retain.
         below: u32,
     },
     /// All grid chunks of an object.

@@ -1,9 +1,9 @@
-//! Large new chunks that are written to their files as they come in.
+//! Receives large new chunks: writes them to their files piece by piece as they arrive.
 //!
-//! Received whole, tens of MiB lie in a buffer that is new each time: its pages are made, cleared twice, filled, and have
-//! left the processor's cache when they are summed and when they are written. Piece by piece one buffer that stays warm
-//! does, and the file is made while the peer is still sending. It is a [`Blank`], as those that are lent to others are: it
-//! has no name before all of it is there, and is gone with a connection that breaks.
+//! Receiving tens of MiB at once needs a fresh buffer each time: its pages are faulted in, zeroed twice, filled, and
+//! have left the CPU cache by the time they are checksummed and written. Piece by piece, one buffer suffices and stays
+//! in cache, and the file is written while the peer is still sending. The file is a [`Blank`], like those handed out to
+//! clients on the same host: it has no name until it is complete, and disappears with a broken connection.
 
 use std::io::IoSlice;
 
@@ -15,13 +15,14 @@ use crate::store::{Blank, ChunkStore, SUMMED};
 use crate::wire::messages::{BySession, Outcome, WriteItem, WriteOp};
 use crate::wire::{Incoming, WireResult};
 
-/// Payloads up to this are received whole: their buffer stays.
+/// Payloads up to this size are received in full: their buffer is reused.
 const FROM: usize = 1 << 20;
 
-/// So much of a chunk is received before it is written: whole blocks that have sums.
-const BITE: usize = 16 * SUMMED as usize;
+/// The size of a piece: a chunk is received and written in pieces of complete checksum blocks.
+const PIECE: usize = 16 * SUMMED as usize;
 
-/// Stores the chunks of a WRITE in order until one fails, if all it has are whole chunks and they are large.
+/// Stores the chunks of a WRITE in order until one fails. Returns `None`, with nothing read, unless all items put
+/// complete chunks and at least one is large.
 pub(super) fn take(
     store: &dyn ChunkStore,
     control: &[u8],
@@ -31,7 +32,7 @@ pub(super) fn take(
     if payload.left() <= FROM {
         return Ok(None);
     }
-    // What is wrong with the message is told where all are.
+    // Malformed messages are reported by the general path.
     let Ok(asked) = decode::<BySession<Vec<WriteItem>>>(control) else {
         return Ok(None);
     };
@@ -58,15 +59,15 @@ pub(super) fn take(
     Ok(Some(Outcome { done, failed: None }))
 }
 
-/// A chunk that has come in, and is stored once the checksum of all has matched.
+/// A received chunk, stored once the checksum of the payload has matched.
 enum Arrived {
     File(Blank, Vec<u32>),
     Bytes(Vec<u8>),
     Failed(StoreError),
 }
 
-/// The same where a checksum follows the payload: no chunk is stored before all have come and it has matched. The files
-/// have no names until then.
+/// `take` where a checksum follows the payload: no chunk is stored before all have arrived and the checksum matches.
+/// The files have no names until then.
 fn take_summed(
     store: &dyn ChunkStore,
     items: &[WriteItem],
@@ -96,7 +97,7 @@ fn take_summed(
             break;
         }
     }
-    // Behind one that failed the rest is thrown away, and the checksum with it.
+    // After a failure the rest is discarded, including the checksum.
     if payload.left() > 0 {
         payload.throw_away()?;
     }
@@ -118,7 +119,7 @@ fn take_summed(
     })
 }
 
-/// Stores the chunk that comes next.
+/// Receives and stores the next chunk.
 fn put(
     store: &dyn ChunkStore,
     item: &WriteItem,
@@ -145,7 +146,7 @@ fn blank(store: &dyn ChunkStore, item: &WriteItem) -> Result<Option<Blank>> {
     check::kind_of(&item.name, false, "put")?;
     match item.form.volume() == Some(item.bytes) {
         true => store.blank(&item.name, &item.form),
-        // Not the whole chunk, which is said where others are put.
+        // Not the complete chunk: `write_one` reports it.
         false => Ok(None),
     }
 }
@@ -163,24 +164,24 @@ fn fill(
     }
 }
 
-/// Writes what comes to a file; gives the checksums of its blocks. Where the sender's checksum follows they are part of
-/// what is compared with it: what is stored is what was sent.
+/// Writes the next `len` bytes of the payload to a file and returns the checksums of their blocks. Where the sender's
+/// checksum follows, they are combined into the value compared with it, so the stored bytes are the sent bytes.
 fn receive(
     blank: &Blank,
     len: usize,
     spare: &mut Vec<u8>,
     payload: &mut Incoming<'_>,
 ) -> WireResult<Result<Vec<u32>>> {
-    if spare.len() < BITE {
-        spare.resize(BITE, 0);
+    if spare.len() < PIECE {
+        spare.resize(PIECE, 0);
     }
     let mut sums = Vec::with_capacity(len.div_ceil(SUMMED as usize));
     let mut at = 0;
     while at < len {
-        let bite = &mut spare[..BITE.min(len - at)];
-        payload.read_with(bite, |bite| {
-            let whole = bite.len() - bite.len() % SUMMED as usize;
-            let (blocks, rest) = bite.split_at(whole);
+        let piece = &mut spare[..PIECE.min(len - at)];
+        payload.read_with(piece, |piece| {
+            let in_blocks = piece.len() - piece.len() % SUMMED as usize;
+            let (blocks, rest) = piece.split_at(in_blocks);
             let first = sums.len();
             sums.extend(sums_of_blocks(&[IoSlice::new(blocks)], SUMMED));
             let all = sums[first..]
@@ -193,10 +194,10 @@ fn receive(
             sums.push(padded(sum, SUMMED - rest.len() as u64));
             combined(all, sum, rest.len() as u64)
         })?;
-        if let Err(error) = payload.meanwhile(|| blank.write(at as u64, bite)) {
+        if let Err(error) = payload.meanwhile(|| blank.write(at as u64, piece)) {
             return Ok(Err(error));
         }
-        at += bite.len();
+        at += piece.len();
     }
     Ok(Ok(sums))
 }

@@ -1,11 +1,11 @@
-//! Replies to reads of pieces.
+//! Answers READ requests: the bytes of pieces of chunks.
 //!
-//! Large pieces of immutable chunks are sent from where they lie: a single one while the store shows it, several out of
-//! their files, which are open once more until the reply has gone. All else is copied into the connection's buffer: all of
-//! it before the first byte is sent where that is little, so that what is missing or wrong is said in front of the bytes;
-//! of more than [`COPIED`] a part at a time, which is sent while it is in the cache. Such a reply says in front which chunks
-//! are there, and behind the bytes what went wrong on the way; what follows that is zeros, so that the connection stays in
-//! step.
+//! Large pieces of immutable chunks are sent without a copy: a single piece from the store's mapping or file, several
+//! pieces out of their files, whose duplicated descriptors stay open until the reply is sent. All other pieces are
+//! copied into the connection's buffer. Up to [`COPIED`] bytes are read before the reply begins, so that missing chunks
+//! and errors are reported ahead of the bytes. Beyond that, one part at a time is read and sent while it is in the CPU
+//! cache; such a reply lists the chunks that exist ahead of the bytes, and reports an error behind them. Bytes after
+//! the error are zeros, which maintains the framing of the connection.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -28,21 +28,21 @@ use crate::store::ChunkStore;
 use crate::wire::messages::{Found, ReadItem, ReadReply};
 use crate::wire::{Call, MAX_DATA, Outgoing, Replier, TRAILER, WireResult, trailer};
 
-/// From here on a read of one immutable chunk is sent from where the store has it mapped; below, the
-/// copy is cheaper than the look-up of the mapping.
+/// From this size on, a read of one immutable chunk is sent from the store's mapping; below, a copy is cheaper than
+/// looking up the mapping.
 const SHOW_FROM: u64 = 32 << 10;
 
-/// From here on it is sent out of its file, without a copy; below, the calls of the system cost more.
-const LEND_FROM: u64 = 128 << 10;
+/// From this size on, it is sent out of its file (`sendfile`), without a copy; below, the system calls cost more.
+const SENDFILE_FROM: u64 = 128 << 10;
 
-/// Up to here all that is copied stands in the buffer before the reply begins.
+/// Up to this size, all copied pieces are read into the buffer before the reply begins.
 const COPIED: u64 = 1 << 20;
 
-/// So much of a piece is read at a time, under the chunk's lock. A packed block that lies across a cut is unpacked twice, so
-/// it is several of them (1 MiB at most); and more of it would not stay in the cache.
-const BITE: u64 = 4 << 20;
+/// The bytes of a piece that are read at a time, under the chunk's lock. Several compressed blocks (1 MiB at most
+/// each), because a block across a cut is decompressed twice; not more, so that it stays in the cache.
+const PART_OF_PIECE: u64 = 4 << 20;
 
-/// Reads pieces into the connection's buffer; large ones of immutable chunks are sent from where they lie.
+/// Answers a READ: copies pieces into the connection's buffer; sends large ones of immutable chunks without a copy.
 pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let checked = decode::<Vec<ReadItem>>(call.control).and_then(|items| {
         let sizes = sizes(&items)?;
@@ -50,7 +50,7 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     });
     let (items, sizes) = match checked {
         Ok(checked) => checked,
-        // The first piece stands for all of them.
+        // The error of the first piece applies to all of them.
         Err(e) => {
             let control = encode(&ReadReply::before(vec![Found::Failed(e)]))?;
             return call.reply(&control, &[]);
@@ -74,16 +74,16 @@ pub(super) fn read(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     }
 }
 
-/// Pieces that are asked for.
+/// The requested pieces.
 struct Asked<'a> {
     items: &'a [ReadItem],
     /// Their bytes.
     sizes: Vec<u64>,
-    /// Where those lie that are sent out of files; empty if none is.
+    /// File ranges of the pieces that are sent out of files; empty if there are none.
     in_file: Vec<Option<InFile>>,
 }
 
-/// A piece that is asked for.
+/// A requested piece.
 struct Piece<'a> {
     item: &'a ReadItem,
     bytes: u64,
@@ -98,14 +98,14 @@ impl<'a> Asked<'a> {
         summed: bool,
     ) -> Asked<'a> {
         let mut files = Files::default();
-        let may_lend = |(item, bytes): (&ReadItem, &u64)| {
-            matches!(item.name, ChunkName::Free(_)) && *bytes >= LEND_FROM
+        let may_sendfile = |(item, bytes): (&ReadItem, &u64)| {
+            matches!(item.name, ChunkName::Free(_)) && *bytes >= SENDFILE_FROM
         };
         let mut in_file = Vec::new();
-        if items.iter().zip(&sizes).any(may_lend) {
+        if items.iter().zip(&sizes).any(may_sendfile) {
             let each = items.iter().zip(&sizes);
             in_file.extend(each.map(|piece| {
-                may_lend(piece)
+                may_sendfile(piece)
                     .then(|| files.part(store, piece.0, summed))
                     .flatten()
             }));
@@ -133,7 +133,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Reads all that is copied, and sends it then.
+/// Reads all copied pieces, then sends the reply.
 fn read_and_send(
     store: &dyn ChunkStore,
     asked: &Asked<'_>,
@@ -184,7 +184,7 @@ fn read_and_send(
 
 /// A part of a reply.
 enum Part<'a> {
-    /// These bytes of the connection's buffer.
+    /// A range of the connection's buffer.
     Copied(Range<usize>),
     File(&'a InFile),
 }
@@ -198,7 +198,7 @@ impl Part<'_> {
     }
 }
 
-/// Reads what is copied while it is sent.
+/// Reads and sends the copied pieces part by part.
 fn send_as_read(
     store: &dyn ChunkStore,
     asked: &Asked<'_>,
@@ -247,24 +247,24 @@ fn send_as_read(
     sending.end()
 }
 
-/// A reply that is read while it is sent.
+/// A reply that is read and sent part by part.
 struct Sending<'a> {
     outgoing: Outgoing<'a>,
     spare: &'a mut Vec<u8>,
-    /// So many bytes of `spare` wait to be sent.
+    /// Bytes of `spare` that are not sent yet.
     full: usize,
-    /// The first piece that could not be read.
+    /// The first piece that could not be read, and the error.
     failed: Option<(u32, StoreError)>,
 }
 
 impl Sending<'_> {
-    /// Reads a piece, which is sent as soon as there is enough to send.
+    /// Reads a piece; it is sent when the buffer is full.
     fn piece(&mut self, store: &dyn ChunkStore, piece: &Piece<'_>, number: u32) -> WireResult<()> {
         let Piece { item, bytes, .. } = *piece;
-        if bytes <= BITE {
+        if bytes <= PART_OF_PIECE {
             return self.cells(store, item, &item.slab, bytes, number);
         }
-        match cut(&item.slab, BITE) {
+        match cut(&item.slab, PART_OF_PIECE) {
             Ok(parts) => parts
                 .iter()
                 .try_for_each(|part| self.cells(store, item, &part.slab, part.bytes, number)),
@@ -290,7 +290,7 @@ impl Sending<'_> {
         let out = &mut self.spare[room];
         match store.read(&item.name, &item.form, slab, out) {
             Ok(()) => {}
-            // It was there a moment ago; where there is no chunk of a grid there is fill.
+            // Deleted since the reply began; a missing grid chunk reads as fill.
             Err(StoreError::Missing(ChunkName::Grid { .. })) => {
                 paint_slab(&item.form, slab, out);
             }
@@ -302,7 +302,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Room for so many bytes more, which count as full.
+    /// Reserves `bytes` more of the buffer.
     fn room(&mut self, bytes: usize) -> WireResult<Range<usize>> {
         if self.full + bytes > PART {
             self.flush()?;
@@ -344,12 +344,12 @@ impl Sending<'_> {
     }
 }
 
-/// A part of a chunk's file, which stays although the chunk may be deleted meanwhile.
+/// A range of a chunk's file, readable even if the chunk is deleted meanwhile.
 struct InFile {
     file: Arc<Opened>,
     at: u64,
     len: u64,
-    /// Its checksum, where one goes with the reply.
+    /// Its checksum, if the reply carries one.
     sum: u32,
 }
 
@@ -359,7 +359,7 @@ impl InFile {
     }
 }
 
-/// Files of chunks that a reply is sent out of.
+/// The chunk files that a reply is sent out of.
 #[derive(Default)]
 struct Files<'a> {
     /// The last one, and its chunk.
@@ -367,8 +367,8 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// A piece where it lies in its file, if it can be sent from there. What is wrong with the chunk is found again when
-    /// it is read, and told.
+    /// The file range of a piece, if it can be sent from there. Errors are ignored here: the read that follows finds
+    /// and reports them.
     fn part(&mut self, store: &dyn ChunkStore, item: &'a ReadItem, summed: bool) -> Option<InFile> {
         let known = self.opened.take().filter(|(name, _)| **name == item.name);
         let mut file = known.map(|(_, file)| file);
@@ -390,15 +390,15 @@ impl<'a> Files<'a> {
     }
 }
 
-/// A chunk's file, open once more for a reply. Of all that this process may open these take a small share, so that peers
-/// that do not take their replies keep it from nothing else.
+/// A duplicated descriptor of a chunk's file, open until its reply is sent. These may take only a small share of
+/// `RLIMIT_NOFILE`, so that peers that do not read their replies cannot exhaust the process's descriptors.
 #[derive(Debug)]
 struct Opened(File);
 
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 impl Opened {
-    /// Opens it, unless too many are.
+    /// Duplicates the descriptor, unless too many are open.
     fn again(file: &File) -> Option<Arc<Opened>> {
         let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft / 16);
         if OPENED.fetch_add(1, Ordering::Relaxed) < most
@@ -417,8 +417,8 @@ impl Drop for Opened {
     }
 }
 
-/// Sends an immutable chunk's cells from where they lie, if the store can show them; else gives the reply back. What is
-/// wrong with the chunk is found again when it is read, and told.
+/// Sends an immutable chunk's cells from the store's file or mapping, if possible; otherwise returns the reply unsent.
+/// Errors are ignored here: the read that follows finds and reports them.
 fn send_from_store<'a>(
     store: &dyn ChunkStore,
     item: &ReadItem,
@@ -428,9 +428,9 @@ fn send_from_store<'a>(
     let mut reply = Some(reply);
     let mut sent = Ok(());
     let yes = encode(&ReadReply::before(vec![Found::Yes]))?;
-    if bytes >= LEND_FROM {
+    if bytes >= SENDFILE_FROM {
         let _ = store.file_part(&item.name, &item.form, &item.slab, &mut |part| {
-            // What cannot be summed is found again when it is read, and told.
+            // A checksum error is found again and reported by the read that follows.
             let summed = reply.as_ref().is_some_and(Replier::sums);
             let sum = if summed { (part.sum)() } else { Ok(0) };
             if let (Ok(sum), Some(reply)) = (sum, reply.take_if(|_| true)) {
@@ -456,7 +456,7 @@ fn found(result: Result<()>) -> Found {
     }
 }
 
-/// The bytes of each piece, all pieces checked.
+/// Checks all pieces and returns the bytes of each.
 fn sizes(items: &[ReadItem]) -> Result<Vec<u64>> {
     let mut total = 0u64;
     items
@@ -480,7 +480,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_open_a_share_of_the_files_that_may_be_open() {
+    fn replies_open_only_a_share_of_the_descriptor_limit() {
         let (may, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         let file = tempfile::tempfile().unwrap();
         let all: Vec<_> = (0..may).map_while(|_| Opened::again(&file)).collect();

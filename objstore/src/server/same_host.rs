@@ -1,5 +1,5 @@
-//! Files of chunks that clients on the same machine read by themselves: one reply brings those of all chunks that were
-//! asked for and have one. They are open for reading only, and checked by who reads them.
+//! Hands out file descriptors of chunks to clients on the same host, which read them directly. One reply carries those
+//! of all requested chunks that have a file. They are read-only; the client verifies the checksums.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use crate::store::{ChunkStore, SameHostFile};
 use crate::wire::messages::{Answer, SameHostFiles};
 use crate::wire::{Call, MAX_FILES, WireResult};
 
-/// Answers with a mark for each chunk whose file comes beside the reply.
+/// Replies with a mark for each chunk whose descriptor accompanies the reply.
 pub(super) fn answer(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let hands = call.reply.hands_files();
     let found = decode::<Vec<ChunkName>>(call.control).and_then(|names| find(store, &names, hands));

@@ -1,15 +1,15 @@
-//! How much a store holds: chunks and their bytes, counted a page at a time.
+//! Counts a store's chunks and their bytes, one page of the chunk list per report.
 //!
-//! The room of a filesystem does not say it, since others write there too. The list of chunks does, but
-//! walking all of a large one takes long; so each report walks one page, and the numbers of the last
-//! whole walk stand until the next one is through. A store of one page is always told exactly.
+//! `statfs` cannot give these numbers, since other programs write to the filesystem too. A walk over all chunks of a
+//! large store takes long, so each report walks one page and gives the numbers of the last complete walk. A store of
+//! one page is always reported exactly.
 
 use crate::{error::Result, name::ChunkName, store::ChunkStore};
 
-/// Chunks looked at for one report.
+/// Chunks walked for one report.
 const PAGE: usize = 4096;
 
-/// What a store holds, as far as was counted.
+/// The numbers counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Held {
     /// Chunks.
@@ -23,11 +23,11 @@ pub(super) struct Held {
 pub(super) struct Tally {
     after: Option<ChunkName>,
     walking: Held,
-    whole: Option<Held>,
+    complete: Option<Held>,
 }
 
 impl Tally {
-    /// Walks on by a page, and says what is known then. In the first walk that is what was seen so far.
+    /// Walks one more page and returns the numbers of the last complete walk; during the first walk, those so far.
     pub(super) fn step(&mut self, store: &dyn ChunkStore) -> Result<Held> {
         let page = store.list(self.after.take(), PAGE)?;
         for (_, bytes) in &page {
@@ -35,10 +35,10 @@ impl Tally {
             self.walking.bytes = self.walking.bytes.saturating_add(*bytes);
         }
         if page.len() < PAGE {
-            self.whole = Some(std::mem::take(&mut self.walking));
+            self.complete = Some(std::mem::take(&mut self.walking));
         } else {
             self.after = page.into_iter().next_back().map(|(name, _)| name);
         }
-        Ok(self.whole.unwrap_or(self.walking))
+        Ok(self.complete.unwrap_or(self.walking))
     }
 }

@@ -1,7 +1,7 @@
-//! A file that somebody else fills with a whole chunk.
+//! A file that another process fills with a complete chunk.
 //!
-//! It has a temporary name in the store's directory, and no other knows it: each that is made is a file of its own, also
-//! for the same chunk. Whoever is too late writes to a file that is nobody's any more.
+//! It has a unique temporary name in the store's directory: each call creates a separate file, even for the same chunk.
+//! A client that writes too late writes to an unlinked file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,16 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
-/// A part of a file, in bytes.
+/// A range of a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Its first byte.
+    /// Its offset.
     pub at: u64,
-    /// Its bytes.
+    /// Its length.
     pub len: u64,
 }
 
-/// An empty file for a chunk; see [`ChunkStore::blank`](super::ChunkStore::blank). Dropped, it is gone.
+/// An empty file for a chunk; see [`ChunkStore::blank`](super::ChunkStore::blank). Removed when dropped, unless
+/// adopted.
 #[derive(Debug)]
 pub struct Blank {
     pub(super) name: ChunkName,
@@ -30,12 +31,12 @@ pub struct Blank {
     pub(super) file: File,
     path: PathBuf,
     places: Vec<Place>,
-    /// It has got another name, and stays.
+    /// Renamed to its final name, so not removed on drop.
     named: bool,
 }
 
 impl Blank {
-    /// Makes the file, which must not exist.
+    /// Creates the file, which must not exist.
     pub(crate) fn create(
         path: PathBuf,
         name: &ChunkName,
@@ -62,18 +63,18 @@ impl Blank {
         &self.name
     }
 
-    /// Where the chunk's bytes belong in the file, in their order.
+    /// The file ranges of the chunk's bytes, in order.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// The file, to be written by somebody else, who cannot read it.
+    /// A write-only descriptor of the file, for the client.
     pub fn for_writing(&self) -> Result<File> {
         let opened = OpenOptions::new().write(true).open(&self.path);
         opened.map_err(|e| StoreError::from_io("open", &self.path, &e))
     }
 
-    /// Writes bytes of the chunk, the first of them its byte `from`, to where they belong; all are bytes that it has.
+    /// Writes `bytes` of the chunk, beginning at its byte `from`, to their places in the file.
     pub(crate) fn write(&self, mut from: u64, mut bytes: &[u8]) -> Result<()> {
         for place in &self.places {
             if bytes.is_empty() {
@@ -92,20 +93,20 @@ impl Blank {
         match bytes {
             [] => Ok(()),
             _ => Err(StoreError::Invalid(format!(
-                "{}: bytes behind the end of the chunk",
+                "{}: bytes beyond the end of the chunk",
                 self.name
             ))),
         }
     }
 
-    /// Gives the file its name, in place of another of that name.
+    /// Renames the file to its final name, replacing an existing file.
     pub(super) fn rename(&mut self, to: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, to)?;
         self.named = true;
         Ok(())
     }
 
-    /// The chunk's bytes, as they are in the file.
+    /// Reads the chunk's bytes from the file.
     pub(crate) fn content(&self) -> io::Result<Vec<u8>> {
         let total: u64 = self.places.iter().map(|place| place.len).sum();
         let mut bytes = vec![0; total as usize];
@@ -125,7 +126,7 @@ impl Drop for Blank {
         if self.named {
             return;
         }
-        // Whoever has it open keeps the file, but not its room.
+        // Truncate first: a client may still have the file open, and must not hold its disk space.
         let emptied = self.file.set_len(0);
         if let Err(error) = emptied.and_then(|()| std::fs::remove_file(&self.path)) {
             tracing::warn!("{}: cannot be removed: {error}", self.path.display());

@@ -1,13 +1,12 @@
-//! Chunk stores: the contract, and the engine over a local directory.
+//! Chunk stores: the [`ChunkStore`] trait and its contract, and the engine over a local directory.
 //!
-//! A store keeps chunks under [`ChunkName`]s. *Free* chunks are written once, whole (`put`) or as a
-//! stream (`append`, `seal`), and never change. *Grid* chunks are written in place (`write`), and
-//! what nobody wrote reads as the fill. All slabs are in cells of the chunk and all data is packed:
-//! the cells of the slab in row-major order, without gaps.
+//! A store holds chunks under [`ChunkName`]s. *Free* chunks are written once, in full (`put`) or as a stream (`append`,
+//! `seal`), and are immutable afterwards. *Grid* chunks are written in place (`write`), and unwritten cells read as the
+//! fill. All slabs are in cells of the chunk, and all data is packed: the cells of the slab in row-major order, without
+//! gaps.
 //!
-//! A call that returned is seen by every later call, and survives the death of the process; it
-//! survives the loss of power after [`ChunkStore::sync`]. A call that failed left nothing
-//! half-written that could be read.
+//! The effect of a call that returned is visible to every later call and survives a crash of the process; after
+//! [`ChunkStore::sync`] it survives a power failure. A failed call leaves no partial data that could be read.
 
 mod blank;
 #[cfg(any(test, feature = "conformance"))]
@@ -27,70 +26,70 @@ use slabfs_model::{Hyperslab, ObjectId};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
-/// The room of a store, in bytes, as its filesystem sees it.
+/// The space of a store's filesystem, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Space {
-    /// All of it.
+    /// Total size.
     pub total: u64,
-    /// What can still be written.
+    /// Available space.
     pub free: u64,
-    /// What is taken, by whomever.
+    /// Used space, by this store and all other users of the filesystem.
     pub used: u64,
 }
 
-/// Which bytes of a chunk take room; see [`ChunkStore::allocated`].
+/// Which bytes of a chunk are allocated; see [`ChunkStore::allocated`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Allocated {
-    /// How many do, to blocks of [`SUMMED`] bytes.
+    /// Allocated bytes, rounded to blocks of [`SUMMED`] bytes.
     pub bytes: u64,
-    /// The first run of them from the byte asked for on: from, and up to.
+    /// The first allocated run at or after the requested byte: start and end (exclusive).
     pub next: Option<(u64, u64)>,
 }
 
-/// A place of a chunk, in bytes of it.
+/// A byte range of a chunk that is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
     /// The first byte.
     pub from: u64,
-    /// Behind the last byte.
+    /// The end (exclusive).
     pub to: u64,
-    /// All bytes in between are written anew.
-    pub is_whole: bool,
+    /// All bytes in between are overwritten.
+    pub is_complete: bool,
 }
 
-/// A part of a file; see [`ChunkStore::lend`].
+/// A range of a file; see [`ChunkStore::file_part`].
 #[derive(Clone, Copy)]
 pub struct FilePart<'a> {
     /// The file.
     pub file: &'a File,
-    /// Its first byte in it.
+    /// The offset of the range.
     pub at: u64,
-    /// Its bytes.
+    /// The length of the range.
     pub len: u64,
-    /// Gives its CRC-32C, mostly out of those that are stored.
+    /// Computes its CRC-32C, mostly from the stored block checksums.
     pub sum: &'a dyn Fn() -> Result<u32>,
 }
 
-/// A chunk's file for another process of this machine to read; see [`ChunkStore::loan`].
+/// A chunk's file for another process on the same host to read; see [`ChunkStore::same_host_file`].
 #[derive(Debug)]
 pub struct SameHostFile {
     /// The file, open for reading only.
     pub file: File,
-    /// The mark of the store's writers; pages of sums that name another are not believed.
+    /// The mark of this opening of the store; checksum pages that carry another mark are not trusted.
     pub mark: u64,
 }
 
 /// Changes to a chunk; see [`ChunkStore::patch`].
 pub trait Patches {
-    /// The next place that is changed; at most a few MiB.
+    /// The next range to change; at most a few MiB.
     fn next(&mut self) -> Option<Patch>;
 
-    /// Changes the bytes of the place that `next` gave last: what stands there is given, or anything where all of it
-    /// is written anew.
+    /// Changes the bytes of the range that `next` returned last. `bytes` holds the present content, or arbitrary bytes
+    /// if all of the range is overwritten.
     fn apply(&mut self, bytes: &mut [u8]);
 }
 
-/// Where chunks are read from: a store, or files that another one lends.
+/// A source of chunks: a store, or files handed out by another process's store.
 pub(crate) trait ChunkSource {
     /// As [`ChunkStore::read`].
     fn read(
@@ -133,23 +132,23 @@ impl ChunkSource for dyn ChunkStore + '_ {
     }
 }
 
-/// Bytes of a block of a chunk's file that has a sum of its own.
+/// Bytes of a block of a chunk's file; each block has its own checksum.
 pub const SUMMED: u64 = 64 << 10;
 
-/// A store of chunks; see the module page for what a call promises.
+/// A store of chunks; the module documentation states the guarantees of a call.
 pub trait ChunkStore: Send + Sync {
-    /// Stores a whole immutable chunk: `data` is all its cells. A resend of the same chunk is fine.
+    /// Stores a complete immutable chunk: `data` is all its cells. Repeating it with the same data is allowed.
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
 
-    /// An empty file to which somebody else writes a whole immutable chunk, for [`ChunkStore::adopt`]. Nothing where the
-    /// store has no use for one, because of the chunk or because it has it already: it is to be put.
+    /// Creates an empty file for another process to fill with a complete immutable chunk, for [`ChunkStore::adopt`].
+    /// Returns `None` if the chunk must be `put` instead: it is unsuitable or exists already.
     fn blank(&self, _name: &ChunkName, _form: &ChunkForm) -> Result<Option<Blank>> {
         Ok(None)
     }
 
-    /// Stores a chunk as `put` does, out of a file of this store that was filled; nobody may write to it any more. `sums`
-    /// are those of its blocks ([`SUMMED`] bytes, the last as if zeros followed) as who filled it knows them, and every
-    /// later reading looks whether they are; without any they are made of what stands there now.
+    /// Stores a chunk as `put` does, from a filled file of this store; no process may write to the file any more.
+    /// `sums` are the checksums of its blocks ([`SUMMED`] bytes, the last one zero-padded) as computed by the writer;
+    /// every later read verifies them. If `sums` is empty, they are computed from the present content of the file.
     fn adopt(&self, blank: Blank, _sums: &[u32]) -> Result<()> {
         let name = blank.name();
         Err(StoreError::Invalid(format!(
@@ -157,9 +156,9 @@ pub trait ChunkStore: Send + Sync {
         )))
     }
 
-    /// Adds `data` to a free chunk that is not sealed yet, creating it at `at` 0. `at` is the packed
-    /// byte offset and at most the present length; what is already there is written anew, so a
-    /// resend is fine. The form's shape is the largest the chunk may get.
+    /// Appends `data` to an unsealed free chunk, creating it if `at` is 0. `at` is the packed byte offset, at most the
+    /// present length; existing bytes from there on are overwritten, so the call may be repeated. The form's shape is
+    /// the maximum shape of the chunk.
     fn append(
         &self,
         name: &ChunkName,
@@ -168,9 +167,8 @@ pub trait ChunkStore: Send + Sync {
         data: &[IoSlice<'_>],
     ) -> Result<()>;
 
-    /// Ends a stream of appends: the chunk is immutable from now on, has the form's shape (what was
-    /// appended beyond is cut) and codec. On [`NoSpace`](crate::StoreError::NoSpace) it stays
-    /// unsealed and readable. A resend is fine.
+    /// Ends a stream of appends: the chunk becomes immutable, with the form's shape (appended bytes beyond it are cut)
+    /// and codec. On [`NoSpace`](crate::StoreError::NoSpace) it stays unsealed and readable. The call may be repeated.
     fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()>;
 
     /// Writes cells of a grid chunk in place, creating it if it is missing.
@@ -182,9 +180,9 @@ pub trait ChunkStore: Send + Sync {
         data: &[IoSlice<'_>],
     ) -> Result<()>;
 
-    /// Changes places of a grid chunk, one after the other, under its lock: nobody sees or writes the chunk in
-    /// between. It is created if it is missing. `end` is behind the last byte of all places. One that failed may have
-    /// been done in part.
+    /// Changes ranges of a grid chunk in order, all under the chunk's lock, so that no other call reads or writes it in
+    /// between. Creates the chunk if it is missing. `end` is the end of the last range. A failed call may have applied
+    /// some of the changes.
     fn patch(
         &self,
         name: &ChunkName,
@@ -193,9 +191,9 @@ pub trait ChunkStore: Send + Sync {
         patches: &mut dyn Patches,
     ) -> Result<()>;
 
-    /// Reads cells, packed, into `out`, which has exactly their size. The checksums of all blocks
-    /// touched are checked. A chunk that does not exist is
-    /// [`Missing`](crate::StoreError::Missing); whether that means fill is the caller's to know.
+    /// Reads cells, packed, into `out`, which has exactly their size. Verifies the checksums of all blocks involved. A
+    /// chunk that does not exist is [`Missing`](crate::StoreError::Missing); the caller decides whether that means
+    /// fill.
     fn read(
         &self,
         name: &ChunkName,
@@ -204,9 +202,8 @@ pub trait ChunkStore: Send + Sync {
         out: &mut [u8],
     ) -> Result<()>;
 
-    /// Like `read`, without a copy: where the cells lie in one verified piece, `f` is called once with
-    /// them and the answer is `true`. Else `f` is not called: use `read`. `f` runs under the chunk's
-    /// lock and must not call the store.
+    /// Reads cells without a copy: if they are contiguous, verifies them, calls `f` once with them and returns `true`.
+    /// Otherwise `f` is not called: use `read`. `f` runs under the chunk's lock and must not call the store.
     fn show(
         &self,
         name: &ChunkName,
@@ -215,8 +212,8 @@ pub trait ChunkStore: Send + Sync {
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool>;
 
-    /// Like `show`, of cells in one piece of a file that nobody changes any more: `f` gets them as a part of that
-    /// file, to be sent without being copied. They were verified; the file may go meanwhile, its content stays.
+    /// Like `show`, for cells that are contiguous in an immutable file: `f` gets the range of the file, to be sent with
+    /// `sendfile`. The cells were verified. The file may be unlinked meanwhile; its content does not change.
     fn file_part(
         &self,
         _name: &ChunkName,
@@ -227,25 +224,25 @@ pub trait ChunkStore: Send + Sync {
         Ok(false)
     }
 
-    /// The file of an immutable chunk that stands in one of its own, as it is; else nothing, also where there is no such
-    /// chunk. Whoever gets it checks what it reads. The chunk may go meanwhile, the file's content stays.
+    /// The file of an immutable chunk that is stored uncompressed in a file of its own; otherwise, or if the chunk does
+    /// not exist, `None`. The receiver verifies the checksums. The chunk may be deleted meanwhile; the file's content
+    /// does not change.
     fn same_host_file(&self, _name: &ChunkName) -> Result<Option<SameHostFile>> {
         Ok(None)
     }
 
-    /// Makes all cells of a grid chunk at or beyond `keep` on any axis fill. A missing chunk is fine.
+    /// Resets all cells of a grid chunk at or beyond `keep` on any axis to fill. A missing chunk is no error.
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()>;
 
-    /// Makes cells of a grid chunk fill, and gives their space back where it can. A missing chunk is
-    /// fine.
+    /// Resets cells of a grid chunk to fill, and frees their space where possible. A missing chunk is no error.
     fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()>;
 
-    /// Which bytes of a grid chunk, in canonical order, take room, from byte `from` on. The others are holes and read as zeros;
-    /// where the fill is another it is not told. Of a chunk that does not exist none take room. What does not fill a page
-    /// may count as data.
+    /// Which bytes of a grid chunk, in canonical order, are allocated, from byte `from` on. The others are holes and
+    /// read as zeros; the result is only meaningful for chunks with a zero fill value. A missing chunk has no allocated
+    /// bytes. A hole smaller than a page may count as data.
     fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated>;
 
-    /// Deletes chunks; those that do not exist are no error. All are tried, the first error is told.
+    /// Deletes chunks; missing ones are no error. All are tried; returns the first error.
     fn delete(&self, names: &[ChunkName]) -> Result<()>;
 
     /// Deletes the grid chunks of all generations of an object below `below`.
@@ -254,17 +251,17 @@ pub trait ChunkStore: Send + Sync {
     /// Deletes all grid chunks of an object.
     fn delete_grid(&self, object: ObjectId) -> Result<()>;
 
-    /// Returns when these chunks, as they are now, survive the loss of power. A free chunk that does
-    /// not exist is [`Missing`](crate::StoreError::Missing); a grid chunk that does not exist will not
-    /// come back. With no names: everything, deletions included.
+    /// Makes the present state of these chunks durable against power failure. A missing free chunk is
+    /// [`Missing`](crate::StoreError::Missing); a missing grid chunk stays deleted. Without names: syncs everything,
+    /// including deletions.
     fn sync(&self, names: &[ChunkName]) -> Result<()>;
 
-    /// Up to `limit` chunks after `after`, in the order of names, each with the bytes it takes.
+    /// Up to `limit` chunks after `after`, in order of names, each with its stored bytes.
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>>;
 
-    /// The room of the store.
+    /// The space of the store's filesystem.
     fn space(&self) -> Result<Space>;
 
-    /// Reads all of a chunk and checks it.
+    /// Reads all of a chunk and verifies its checksums.
     fn verify(&self, name: &ChunkName) -> Result<()>;
 }

@@ -1,7 +1,7 @@
-//! Frames over one stream, every wait with an end.
+//! Frames over one stream; every wait has a deadline.
 //!
-//! A read or write in progress is given a point in time (`until`); a peer that sends a byte now and
-//! then does not move it. Only waiting for the first byte of a frame may be given longer.
+//! A read or write in progress has a fixed deadline (`until`), which a peer that sends a byte now and then does not
+//! extend. Only the wait for the first byte of a frame may have a longer one.
 
 use std::{
     fs::File,
@@ -26,37 +26,37 @@ use super::{
 use crate::addr::Addr;
 use crate::checksum::{combined, crc32c};
 
-/// What is read ahead in one go: a header, most control parts, and small payloads.
+/// Bytes read ahead in one call: a header, most control parts, and small payloads.
 const AHEAD: usize = 8 << 10;
-/// A payload buffer grows by at most this much before the bytes for it have come, so that a length in a header alone
-/// costs no memory, and it is still in the processor's cache when they come.
+/// The most by which a payload buffer grows before its bytes arrive: a length in a header alone costs little memory,
+/// and the new part is still in the processor's cache when the bytes come.
 const GROW: usize = 1 << 20;
-/// Buffers above this are given back once their message is done.
+/// Buffers above this are freed once their message is done.
 const KEEP: usize = 8 << 20;
-/// So much of a payload is received at a time where it is summed: it is still in the processor's cache then.
+/// The most payload bytes received before they are summed: they are still in the processor's cache then.
 const SUMMED_AT_ONCE: usize = 256 << 10;
 /// Bytes that are summed and then sent by one call.
 const SENT_AT_ONCE: usize = 1 << 20;
 /// How long opening a connection may take, at most and at least.
 const OPENING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
-/// For how long no byte of a frame that was begun may come, unless its owner says otherwise.
+/// The longest gap between two bytes within a frame, unless the owner of the connection sets another.
 const STALL: Duration = Duration::from_secs(10);
-/// How much later than asked a timeout may strike; spares a system call a read.
+/// How much later than requested a timeout may expire; saves a system call a read.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// Buffers of one connection, kept from frame to frame: warm memory is several times faster than
-/// fresh, zeroed memory.
+/// Buffers of one connection, reused from frame to frame: warm memory is several times faster than fresh, zeroed
+/// memory.
 #[derive(Debug, Default)]
 pub struct Buffers {
     control: Vec<u8>,
-    /// Its length is what was ever needed, not what the present frame has.
+    /// Its length is the largest needed so far, not that of the current frame.
     payload: Vec<u8>,
-    /// Free for whoever answers.
+    /// For use by the handler that answers.
     spare: Vec<u8>,
 }
 
 impl Buffers {
-    /// Gives back what an unusually large message left.
+    /// Frees buffers that grew large for an unusual message.
     pub(super) fn relax(&mut self) {
         for buffer in [&mut self.control, &mut self.payload, &mut self.spare] {
             if buffer.capacity() > KEEP {
@@ -82,7 +82,7 @@ impl Buffers {
 /// One received frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// What it is: one of a service's kinds, with [`super::REPLY`] set in a reply.
+    /// The frame's kind: one of a service's kinds, with [`super::REPLY`] set in a reply.
     pub kind: u16,
     /// The request's id.
     pub id: u64,
@@ -92,7 +92,8 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-/// What the header of a received frame says; control part received and checked, payload still coming.
+/// The decoded header of a received frame. The control part has been received and checked; the payload is still to
+/// come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) kind: u16,
@@ -102,7 +103,7 @@ pub(super) struct Head {
     pub(super) summed: bool,
 }
 
-/// A connection that has been opened: both sides know the protocol version and each other.
+/// A connection that has been opened: both sides have agreed on the protocol version and authenticated.
 #[derive(Debug)]
 pub struct Connection {
     stream: Arc<Stream>,
@@ -110,21 +111,22 @@ pub struct Connection {
     version: u16,
     max_control: usize,
     max_payload: usize,
-    /// Timeouts the kernel holds at present.
+    /// The timeouts that are set in the kernel at present.
     read_timeout: Duration,
     write_timeout: Duration,
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Header and control part on their way out.
+    /// Header and control part of the frame being sent.
     out: Vec<u8>,
-    /// Files that came beside what was read, while they are expected: others are closed by the kernel.
+    /// File descriptors that arrived with the data, while they are expected; otherwise the kernel closes them.
     files: Option<Vec<OwnedFd>>,
-    /// Payloads are sent with their checksums. Not within one machine: there the kernel copies them from memory to memory.
+    /// Whether payloads are sent with their checksums. Not within one host: there the kernel copies them from memory
+    /// to memory.
     sums: bool,
-    /// Of the payload that is being sent: its checksum so far, and how much of it is to come.
+    /// The payload being sent: its checksum so far, and the bytes still to come.
     sending: (u32, u64),
-    /// For how long no byte of a frame that was begun may come.
+    /// The longest gap between two bytes within a frame.
     stall: Duration,
 }
 
@@ -142,7 +144,7 @@ impl Connection {
             source,
         })?;
         let mut connection = Connection::over(Arc::new(stream), peer);
-        // A frame that was damaged on the way may leave both sides waiting: there is time to try again.
+        // If a frame is damaged on the way, both sides may wait for the other: leave time for a second attempt.
         let now = Instant::now();
         let share = until.saturating_duration_since(now) / 3;
         let opening = until.min(now + share.clamp(OPENING.1, OPENING.0));
@@ -152,7 +154,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A connection over a fresh stream, not yet opened: only short control parts are received, and no payload.
+    /// A connection over a fresh stream, not yet opened: it accepts only short control parts, and no payload.
     pub(super) fn over(stream: Arc<Stream>, peer: String) -> Connection {
         Connection {
             sums: stream.is_tcp(),
@@ -173,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end, for messages.
+    /// The address of the other end, for messages.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -183,27 +185,27 @@ impl Connection {
         self.version
     }
 
-    /// Whether files can be handed over this connection.
+    /// Whether file descriptors can be sent over this connection.
     pub(super) fn hands_files(&self) -> bool {
         self.stream.takes_files()
     }
 
-    /// From now on files that come are kept.
+    /// From now on received file descriptors are stored.
     pub(super) fn expect_files(&mut self) {
         self.files = Some(Vec::new());
     }
 
-    /// The files that came since they were expected, and no more are.
+    /// Returns the file descriptors received since `expect_files`, and stops expecting them.
     pub(super) fn take_files(&mut self) -> Vec<OwnedFd> {
         self.files.take().unwrap_or_default()
     }
 
-    /// Whether payloads go out with their checksums.
+    /// Whether payloads are sent with their checksums.
     pub(super) fn sums(&self) -> bool {
         self.sums
     }
 
-    /// For how long no byte of a frame that was begun may come, from now on.
+    /// Sets the longest gap between two bytes within a frame.
     pub(super) fn set_stall(&mut self, stall: Duration) {
         self.stall = stall;
     }
@@ -212,15 +214,14 @@ impl Connection {
         &self.stream
     }
 
-    /// From now on frames carry this version; full-sized control parts are welcome.
+    /// From now on frames carry this version, and control parts of full size are accepted.
     pub(super) fn opened(&mut self, version: u16) {
         self.version = version;
         self.max_control = MAX_CONTROL;
         self.max_payload = MAX_PAYLOAD;
     }
 
-    /// Sends one frame; the payload leaves from where it lies, in one vectored write where the
-    /// socket takes it.
+    /// Sends one frame. The payload is sent from the caller's memory, in one vectored write if the socket takes it.
     pub fn send(
         &mut self,
         kind: u16,
@@ -259,8 +260,8 @@ impl Connection {
         sent
     }
 
-    /// Sends a payload and its checksum behind `head`, a bite at a time: each is in the processor's cache when the kernel
-    /// copies it, since it has just been summed.
+    /// Sends a payload and its checksum after `head`, a piece at a time: each piece is still in the processor's cache
+    /// when the kernel copies it, since it has just been summed.
     fn send_summed(
         &mut self,
         head: &[u8],
@@ -274,10 +275,10 @@ impl Connection {
         for slice in payload {
             let mut rest = &slice[..];
             while !rest.is_empty() {
-                let (bite, later) = rest.split_at(rest.len().min(room));
-                (rest, room) = (later, room - bite.len());
-                sum = combined(sum, crc32c(bite), bite.len() as u64);
-                slices.push(IoSlice::new(bite));
+                let (piece, later) = rest.split_at(rest.len().min(room));
+                (rest, room) = (later, room - piece.len());
+                sum = combined(sum, crc32c(piece), piece.len() as u64);
+                slices.push(IoSlice::new(piece));
                 if room == 0 {
                     self.write_all(&mut slices, until)?;
                     slices.clear();
@@ -285,8 +286,8 @@ impl Connection {
                 }
             }
         }
-        let told = sum.to_le_bytes();
-        let last = slices.into_iter().chain([IoSlice::new(&told)]);
+        let trailer = sum.to_le_bytes();
+        let last = slices.into_iter().chain([IoSlice::new(&trailer)]);
         self.write_all(&mut last.collect::<SmallVec<[IoSlice<'_>; 16]>>(), until)
     }
 
@@ -334,7 +335,7 @@ impl Connection {
         self.write_all(&mut [IoSlice::new(&out)], until)
     }
 
-    /// Sends one frame without payload, and files beside it, at most [`MAX_FILES`].
+    /// Sends one frame without payload, together with at most [`MAX_FILES`] file descriptors.
     pub(super) fn send_files(
         &mut self,
         kind: u16,
@@ -347,7 +348,7 @@ impl Connection {
         check_size("list of files", files.len() as u64, MAX_FILES)?;
         let mut out = Vec::with_capacity(HEADER + control.len());
         Header::encode(self.version, kind, id, control, (0, false), &mut out);
-        // The files go with the first bytes.
+        // The descriptors go with the first bytes.
         let sent = loop {
             self.may_write(until)?;
             match self.stream.write_with_files(&out, files) {
@@ -377,15 +378,15 @@ impl Connection {
         }
     }
 
-    /// Notes a part of the payload that was begun; with the last one the checksum that has to follow.
+    /// Adds a part of the payload to the checksum; returns the checksum with the last part.
     fn sent(&mut self, sum: u32, len: u64) -> Option<[u8; SUM]> {
         let (before, left) = self.sending;
         self.sending = (combined(before, sum, len), left.saturating_sub(len));
         (self.sending.1 == 0).then(|| self.sending.0.to_le_bytes())
     }
 
-    /// Sends a part of a file as more of the payload of the frame that was begun: the kernel takes it from where it
-    /// keeps the file. `sum` is that of the part; it is not looked at where payloads go without.
+    /// Sends a part of a file as more of the payload of the frame that was begun, with `sendfile` from the page
+    /// cache. `sum` is the checksum of the part; it is ignored where payloads go without one.
     pub(super) fn send_file(
         &mut self,
         file: &File,
@@ -408,7 +409,7 @@ impl Connection {
             let left = (end - from) as usize;
             match self.stream.send_file(file, &mut from, left) {
                 Err(e) if again(&e) => {}
-                // A filesystem that cannot do it.
+                // The filesystem does not support it.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
                     let mut bytes = vec![0; left.min(AHEAD * 32)];
                     file.read_exact_at(&mut bytes, from as u64)
@@ -427,8 +428,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives one frame whole; its first byte may come until `first`, and then all of it within
-    /// `rest`.
+    /// Receives one complete frame. Its first byte may come until `first`; the remainder has to follow within `rest`.
     pub fn recv<'b>(
         &mut self,
         buffers: &'b mut Buffers,
@@ -461,8 +461,7 @@ impl Connection {
         }
     }
 
-    /// Receives header and control part. [`WireError::Closed`] only when the peer closed between two
-    /// frames.
+    /// Receives header and control part. Returns [`WireError::Closed`] only if the peer closed between two frames.
     pub(super) fn recv_head(
         &mut self,
         control: &mut Vec<u8>,
@@ -503,8 +502,8 @@ impl Connection {
         })
     }
 
-    /// Receives a head's payload into the front of `buffer`, which grows as the bytes come and stays
-    /// as long as it was if that is longer. `sum` grows by the checksum of it.
+    /// Receives a payload into the front of `buffer`. The buffer grows as the bytes come and never shrinks. `sum` is
+    /// extended by their checksum.
     fn recv_payload(
         &mut self,
         len: usize,
@@ -520,8 +519,8 @@ impl Connection {
         while at < len {
             if buffer.len() == at {
                 if at > 0 {
-                    // All at once: what has come would be copied each time. Where there are no addresses for all of
-                    // it, it grows as far as there are.
+                    // Reserve all at once, or the received bytes would be copied at each growth. If the address space
+                    // does not suffice, the buffer grows as far as possible.
                     let _ = buffer.try_reserve_exact(len - at);
                 }
                 buffer.resize(len.min(at + GROW), 0);
@@ -554,7 +553,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves what was read ahead to the front of `out`.
+    /// Moves bytes that were read ahead to the front of `out`.
     fn take_ahead(&mut self, out: &mut [u8]) -> usize {
         let n = out.len().min(self.end - self.start);
         out[..n].copy_from_slice(&self.ahead[self.start..self.start + n]);
@@ -562,7 +561,7 @@ impl Connection {
         n
     }
 
-    /// Fills all of `outs`, whose checksum `sum` grows by.
+    /// Fills all of `outs` and extends `sum` by their checksum.
     fn read_exact_summed(
         &mut self,
         mut outs: &mut [IoSliceMut<'_>],
@@ -621,7 +620,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come already, at most as much as `out` has room for; 0 where that would be to wait.
+    /// Reads bytes that have arrived, at most as many as fit `out`; returns 0 instead of waiting.
     fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {
         if self.start < self.end {
             return Ok(self.take_ahead(out));
@@ -652,8 +651,8 @@ impl Connection {
         got
     }
 
-    /// Reads what comes next. Of a frame that was `begun` it may not be long in coming: bytes that were lost on the way do
-    /// not come at all, and there has to be time to send everything again.
+    /// Reads the next bytes. Within a frame that was `begun` the wait is limited by `stall`: bytes lost on the way
+    /// never arrive, and time must remain to resend everything.
     fn read_some(
         &mut self,
         until: Instant,
@@ -699,7 +698,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Before a write: there is time left, and the kernel knows how much.
+    /// Checks before a write that time is left, and sets the kernel's timeout.
     fn may_write(&mut self, until: Instant) -> WireResult<()> {
         let left = self.left(until, "sending")?;
         if let Some(timeout) = rearm(self.write_timeout, left) {
@@ -740,7 +739,7 @@ impl Connection {
         }
     }
 
-    /// An error that says what came was damaged on the way, or is out of step.
+    /// The error for data that was damaged on the way, or is out of step.
     pub(super) fn broken(&self, detail: String) -> WireError {
         WireError::Broken {
             addr: self.peer.clone(),
@@ -748,7 +747,7 @@ impl Connection {
         }
     }
 
-    /// An error that says the peer broke the protocol.
+    /// The error for a peer that violates the protocol.
     pub(super) fn protocol(&self, detail: String) -> WireError {
         WireError::Protocol {
             addr: self.peer.clone(),
@@ -759,19 +758,19 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Somebody may be about to shut it down from outside; the peer learns now.
+        // A server may hold the stream in order to shut it down; close it for the peer now.
         self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// The payload of a frame while it comes in: to be read into its places, in order. What reads the last of it also compares
-/// its checksum, where there is one: all before may be damaged until that has ended well.
+/// The payload of a frame while it arrives, to be read into its places in order. The read of the last bytes also
+/// compares the checksum, if there is one: until it succeeds, all earlier bytes may be damaged.
 #[derive(Debug)]
 pub struct Incoming<'c> {
     connection: &'c mut Connection,
     left: usize,
     until: Instant,
-    /// The checksum of what was read, while there is one to compare with.
+    /// The checksum of the bytes read so far, if there is one to compare with.
     sum: Option<u32>,
 }
 
@@ -790,7 +789,7 @@ impl<'c> Incoming<'c> {
         self.sum.is_some()
     }
 
-    /// So many bytes have been read; with the last ones the checksum is compared.
+    /// Counts bytes that were read; after the last ones compares the checksum.
     fn got(&mut self, bytes: usize) -> WireResult<()> {
         self.left -= bytes;
         if self.left > 0 {
@@ -799,9 +798,9 @@ impl<'c> Incoming<'c> {
         let Some(sum) = self.sum.take() else {
             return Ok(());
         };
-        let mut told = [0; SUM];
-        self.connection.read_exact(&mut told, self.until)?;
-        match u32::from_le_bytes(told) == sum {
+        let mut expected = [0; SUM];
+        self.connection.read_exact(&mut expected, self.until)?;
+        match u32::from_le_bytes(expected) == sum {
             true => Ok(()),
             false => Err(self
                 .connection
@@ -809,7 +808,8 @@ impl<'c> Incoming<'c> {
         }
     }
 
-    /// As [`Incoming::read`], for who sums what comes: `sum` gives the checksum of `out` after it was filled.
+    /// As [`Incoming::read`], for a caller that sums the bytes itself: `sum` returns the checksum of the filled
+    /// `out`.
     pub fn read_with(&mut self, out: &mut [u8], sum: impl FnOnce(&[u8]) -> u32) -> WireResult<()> {
         self.has(out.len())?;
         self.connection
@@ -827,7 +827,7 @@ impl<'c> Incoming<'c> {
         self.left
     }
 
-    /// Fills all of `outs`; more than is left is the peer's breach of the protocol.
+    /// Fills all of `outs`. Asking for more than is left is an error: the peer violated the protocol.
     pub fn read_vectored(&mut self, outs: &mut [IoSliceMut<'_>]) -> WireResult<()> {
         let want = outs.iter().map(|s| s.len()).sum::<usize>();
         self.has(want)?;
@@ -838,13 +838,13 @@ impl<'c> Incoming<'c> {
         self.got(want)
     }
 
-    /// Fills all of `out`; more than is left is the peer's breach of the protocol.
+    /// Fills all of `out`. Asking for more than is left is an error: the peer violated the protocol.
     pub fn read(&mut self, out: &mut [u8]) -> WireResult<()> {
         self.read_vectored(&mut [IoSliceMut::new(out)])
     }
 
-    /// Puts the next `len` bytes at the front of `buffer`, which grows as they come and stays as long as it was if that
-    /// is longer; more than is left is the peer's breach of the protocol.
+    /// Reads the next `len` bytes into the front of `buffer`, which grows as they come and never shrinks. Asking for
+    /// more than is left is an error: the peer violated the protocol.
     pub fn read_next(&mut self, len: usize, buffer: &mut Vec<u8>) -> WireResult<()> {
         self.has(len)?;
         self.connection
@@ -852,7 +852,7 @@ impl<'c> Incoming<'c> {
         self.got(len)
     }
 
-    /// Does something else for a while: the peer has as much more time.
+    /// Runs `f`; the peer's deadline is extended by the time it takes.
     pub fn meanwhile<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let begun = Instant::now();
         let result = f();
@@ -860,7 +860,7 @@ impl<'c> Incoming<'c> {
         result
     }
 
-    /// Receives all that is left, for nobody.
+    /// Receives and discards all that is left.
     pub(crate) fn throw_away(&mut self) -> WireResult<()> {
         let mut nowhere = vec![0; self.left.min(AHEAD * 8)];
         while self.left > 0 {
@@ -870,10 +870,9 @@ impl<'c> Incoming<'c> {
         Ok(())
     }
 
-    /// Reads into `out` what has come already, and says how much that was; waits for nothing but the checksum behind the last
-    /// byte. For who holds a lock on where
-    /// the bytes go: he lets go of it and [waits](Self::wait) where it was nothing. `out` longer than what is left is
-    /// the peer's breach of the protocol.
+    /// Reads bytes that have arrived into `out` and returns their number. Waits only for the checksum after the last
+    /// byte. For a caller that holds a lock on the destination: after 0 it releases the lock and [waits](Self::wait).
+    /// `out` longer than what is left is an error: the peer violated the protocol.
     pub fn read_ready(&mut self, out: &mut [u8]) -> WireResult<usize> {
         self.has(out.len())?;
         let got = self.connection.read_ready(out)?;
@@ -886,7 +885,7 @@ impl<'c> Incoming<'c> {
         Ok(got)
     }
 
-    /// Whether so many bytes are left.
+    /// Checks that at least `want` bytes are left.
     fn has(&self, want: usize) -> WireResult<()> {
         match want.checked_sub(self.left) {
             None | Some(0) => Ok(()),
@@ -906,7 +905,7 @@ impl<'c> Incoming<'c> {
         self.connection.not_the_end(got)
     }
 
-    /// Puts all that is left into `buffer`, which has exactly that length afterwards.
+    /// Reads all that is left into `buffer`, and sets its length to exactly that.
     pub fn read_to(&mut self, buffer: &mut Vec<u8>) -> WireResult<()> {
         buffer.truncate(self.left);
         self.read_next(self.left, buffer)
@@ -927,11 +926,11 @@ fn check_size(what: &'static str, bytes: u64, limit: usize) -> WireResult<()> {
     }
 }
 
-/// The timeout to set, if the one that is set does not do for a wait of `left`: it may be a little
-/// too long, and it may be shorter, since waking up early only costs a look at the clock.
+/// The timeout to set, if the current one does not fit a wait of `left`. The current one may be a little too long; it
+/// may also be shorter, since an early wake-up only costs a look at the clock.
 fn rearm(set: Duration, left: Duration) -> Option<Duration> {
     let fits = set <= left + SLACK && set >= left / 4 && !set.is_zero();
-    // The kernel takes zero for "for ever" and counts microseconds.
+    // The kernel treats zero as unlimited, and counts microseconds.
     (!fits).then(|| left.max(Duration::from_micros(1)))
 }
 
@@ -947,7 +946,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_set_only_when_they_must() {
+    fn timeouts_are_set_only_when_needed() {
         let s = Duration::from_secs;
         assert_eq!(rearm(Duration::ZERO, s(30)), Some(s(30)));
         assert_eq!(rearm(s(30), s(30)), None);

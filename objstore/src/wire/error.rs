@@ -1,4 +1,4 @@
-//! What can go wrong on the wire, and whether trying again can help.
+//! Errors of the wire, and whether a retry can help.
 
 use std::io;
 
@@ -8,7 +8,7 @@ pub type WireResult<T> = Result<T, WireError>;
 /// An error of a connection, a listener or a call.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// Nobody answered at this address until the deadline; `detail` is the last attempt's error.
+    /// No server answered at this address until the deadline; `detail` is the last attempt's error.
     #[error("{addr} is away: {detail}")]
     Unavailable {
         /// The address that was called.
@@ -30,7 +30,7 @@ pub enum WireError {
         /// The peer.
         addr: String,
     },
-    /// The other side will not talk to us, or we not to it: versions, key, user.
+    /// One side refuses the other: versions, key, user.
     #[error("{addr}: {reason}")]
     Refused {
         /// The peer.
@@ -38,14 +38,14 @@ pub enum WireError {
         /// What does not fit, and what to do about it.
         reason: String,
     },
-    /// The other side is at its limit of connections; later it may have room.
+    /// The other side is at its limit of connections; it may have room later.
     #[error("{addr} has too many connections")]
     Busy {
         /// The peer.
         addr: String,
     },
-    /// What came was damaged on the way, is no frame, or is not the frame that had to come: the connection is done with. The
-    /// request can be sent again.
+    /// The received data was damaged on the way, is not a frame, or is not the expected frame: the connection is
+    /// unusable. The request can be sent again.
     #[error("the connection with {addr} is broken: {detail}")]
     Broken {
         /// The peer.
@@ -53,7 +53,7 @@ pub enum WireError {
         /// What was wrong.
         detail: String,
     },
-    /// What came is as it was sent, and makes no sense.
+    /// The data arrived undamaged and violates the protocol.
     #[error("{addr} does not keep to the protocol: {detail}")]
     Protocol {
         /// The peer.
@@ -61,7 +61,7 @@ pub enum WireError {
         /// What was wrong.
         detail: String,
     },
-    /// What is to be sent does not fit a frame.
+    /// The message does not fit a frame.
     #[error(
         "a {what} of {bytes} bytes does not fit a message, which holds at most {limit}; divide the request"
     )]
@@ -78,10 +78,10 @@ pub enum WireError {
     Fault {
         /// The peer.
         addr: String,
-        /// What it said.
+        /// The text it sent.
         detail: String,
     },
-    /// Somebody serves at this address already.
+    /// Another server listens at this address already.
     #[error("{addr} is in use: another server answers there")]
     AddrInUse {
         /// The address to listen on.

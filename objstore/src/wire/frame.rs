@@ -11,8 +11,8 @@
 //! | 24 | 4 | CRC-32C of bytes 0..24; 0 in the frames that agree on a version |
 //! | 28 | 4 | CRC-32C of bytes 0..28 and the control part |
 //!
-//! The header has a checksum of its own, so that a damaged length is found before anybody waits for that many bytes.
-//! Where the checksum of a payload follows it, its four bytes do not count in the length.
+//! The header has a checksum of its own, so that a damaged length is found before the receiver waits for that many
+//! bytes. Where a checksum follows the payload, its four bytes are not part of the length.
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 32;
@@ -20,31 +20,30 @@ const MAGIC: [u8; 4] = *b"SLBW";
 
 /// The protocol versions this program speaks, lowest and highest.
 ///
-/// 1: the first one. 2: what changes grid chunks says for which session. 3: rights between mounts.
-/// 4: several batches in a message, and files for new chunks. 5: files of chunks to be read, and sums with those that were
-/// filled. 6: mounts whose life is over say what they keep. 7: replies to large reads that say behind the bytes what went
-/// wrong. 8: mounts say which locks may be ending. 9: mounts keep names.
-/// 10: what changes grid chunks says in which turn of its client. 11: checksums of headers and, over TCP, of payloads; parts
-/// of large tilings.
+/// 1: the first one. 2: changes of grid chunks carry their session. 3: rights between mounts. 4: several batches in a
+/// message, and files for new chunks. 5: file descriptors of chunks to read, and sums with files that were filled. 6:
+/// mounts whose session is over report what they retain. 7: replies to large reads report errors after the bytes. 8:
+/// mounts report locks that may be ending. 9: mounts cache names. 10: changes of grid chunks carry the connection
+/// epoch of their client. 11: checksums of headers and, over TCP, of payloads; parts of large tilings.
 pub const VERSIONS: (u16, u16) = (11, 11);
 
-/// The most files beside one reply; the kernel takes 253.
+/// The most file descriptors with one reply; the kernel allows 253.
 pub const MAX_FILES: usize = 64;
 
 /// The longest control part.
 pub const MAX_CONTROL: usize = 16 << 20;
 /// The most bytes of data in one message.
 pub const MAX_DATA: usize = 64 << 20;
-/// The longest payload: data, and what a reply says behind them.
+/// The longest payload: data, and the status that a reply has after it.
 pub const MAX_PAYLOAD: usize = MAX_DATA + (4 << 10);
-/// The longest control part of a peer that has not proved who it is.
+/// The longest control part of a peer that has not authenticated.
 pub(super) const MAX_OPENING: usize = 1024;
 
 /// Bit of a kind that marks a reply: a reply's kind is its request's kind with this bit.
 pub const REPLY: u16 = 0x8000;
 /// Bit of a kind on the wire: the CRC-32C of the payload follows it.
 const SUMMED: u16 = 0x4000;
-/// Bytes of that.
+/// The bytes of that checksum.
 pub(super) const SUM: usize = 4;
 /// Kinds from here on belong to services; those below to the wire itself.
 pub const FIRST_FREE_KIND: u16 = 0x0100;
@@ -59,9 +58,9 @@ pub(super) mod kind {
     pub(in crate::wire) const PROOF: u16 = 3;
     /// Server: its proof, or nothing where none is wanted. Requests may follow.
     pub(in crate::wire) const WELCOME: u16 = 4;
-    /// Server: will not talk, and why. The connection ends.
+    /// Server: refusal, with a reason. The connection ends.
     pub(in crate::wire) const REFUSE: u16 = 5;
-    /// Server, instead of a reply: this request failed inside; text.
+    /// Server, instead of a reply: this request failed internally; text.
     pub(in crate::wire) const FAULT: u16 = 6;
 }
 
@@ -78,17 +77,18 @@ pub(super) struct Header {
     pub(super) summed: bool,
 }
 
-/// What is wrong with a header.
+/// The errors of a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bad {
-    /// It was damaged on the way, or is none.
+    /// It was damaged on the way, or is not a header.
     Broken(String),
-    /// It came as it was sent, and makes no sense.
+    /// It arrived undamaged and violates the protocol.
     Protocol(String),
 }
 
 impl Header {
-    /// Appends header and control part to `out`, with their CRC. `payload`: its length, and whether a checksum follows it.
+    /// Appends header and control part to `out`, with their CRC. `payload`: its length, and whether a checksum
+    /// follows it.
     pub(super) fn encode(
         version: u16,
         kind: u16,
@@ -113,8 +113,8 @@ impl Header {
         out.extend_from_slice(control);
     }
 
-    /// Reads a header; the error says what is wrong with it. Lengths are held against the limits
-    /// here, before anybody allocates by them.
+    /// Decodes a header; the error describes what is wrong with it. Lengths are checked against the limits here,
+    /// before anything is allocated by them.
     pub(super) fn decode(
         bytes: &[u8; HEADER],
         max_control: usize,
@@ -142,7 +142,7 @@ impl Header {
             crc: u32_at(28),
             summed: u16_at(6) & SUMMED != 0,
         };
-        // Nothing says that a length is right of the frames that agree on a version.
+        // Frames that agree on a version have no header checksum, so their lengths may be damaged.
         let bad = match version {
             0 => Bad::Broken,
             _ => Bad::Protocol,
@@ -163,8 +163,8 @@ impl Header {
     }
 }
 
-/// The checksum of a header without its checksums. A peer that speaks other versions has to read the opening frames as well,
-/// which have none.
+/// The checksum of a header without its checksums. The opening frames have none: peers of other versions have to read
+/// them as well.
 fn head_sum(version: u16, head: &[u8]) -> u32 {
     match version {
         0 => 0,
@@ -208,7 +208,7 @@ mod tests {
             let mut flipped = head;
             flipped[bit / 8] ^= 1 << (bit % 8);
             let bad = Header::decode(&flipped, MAX_CONTROL, MAX_PAYLOAD);
-            // The version tells whether there is a checksum.
+            // The version determines whether there is a checksum.
             assert!(matches!(bad, Err(Bad::Broken(_))), "bit {bit}: {bad:?}");
         }
     }

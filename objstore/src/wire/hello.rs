@@ -1,4 +1,4 @@
-//! How a connection begins: versions first, then who is who.
+//! The opening of a connection: versions first, then authentication.
 //!
 //! ```text
 //! client                                  server
@@ -8,9 +8,9 @@
 //!                                   ←     WELCOME    (TCP) HMAC, label server
 //! ```
 //!
-//! The client proves first, so that a stranger gets nothing made with the key. On a unix socket
-//! both sides look at the peer's user instead, and CHALLENGE is followed by WELCOME at once. These
-//! frames have fixed layouts (`docs/formats/wire.md`), readable by every version.
+//! The client proves first, so that a stranger receives nothing made with the key. On a unix socket both sides check
+//! the peer's user instead, and CHALLENGE is followed by WELCOME at once. These frames have fixed layouts
+//! (`docs/formats/wire.md`), readable by every version.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use super::{
 const NONCE: usize = 32;
 const CLIENT: &str = "slabfs wire 1 client";
 const SERVER: &str = "slabfs wire 1 server";
-/// CHALLENGE flag: the client is to prove that it has the key.
+/// CHALLENGE flag: the client has to prove that it has the key.
 const WANT_PROOF: u16 = 1;
 
 /// Why a server refuses; the first field of REFUSE.
@@ -74,8 +74,8 @@ pub(super) fn as_client(c: &mut Connection, key: Option<&Key>, until: Instant) -
     Ok(())
 }
 
-/// Opens a fresh connection from the serving side. What does not fit is told to the peer in a
-/// REFUSE frame, except to somebody who does not speak the protocol at all.
+/// Opens a fresh connection from the serving side. A mismatch is reported to the peer in a REFUSE frame, except to a
+/// peer that does not speak the protocol at all.
 pub(super) fn as_server(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()> {
     let result = serve(c, key, until);
     if let Err(WireError::Refused { reason, .. }) = &result {
@@ -84,7 +84,7 @@ pub(super) fn as_server(c: &mut Connection, key: Option<&Key>, until: Instant) -
     result
 }
 
-/// Tells a fresh connection that there is no room for it.
+/// Reports to a fresh connection that there is no room for it.
 pub(super) fn refuse_busy(c: &mut Connection, until: Instant) {
     refuse(c, code::BUSY, "too many connections", until);
 }
@@ -92,7 +92,7 @@ pub(super) fn refuse_busy(c: &mut Connection, until: Instant) {
 fn serve(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()> {
     let mut buffers = Buffers::default();
     let hello = expect(c, &mut buffers, kind::HELLO, 4 + NONCE, until)?;
-    // Only now, so that a refusal finds a peer that reads.
+    // Only after HELLO, so that the peer is reading when the refusal is sent.
     let unix = check_user(c)?;
     let (low, high) = (u16_at(&hello, 0), u16_at(&hello, 2));
     let version = high.min(VERSIONS.1);
@@ -210,7 +210,7 @@ fn refuse(c: &mut Connection, code: u16, reason: &str, until: Instant) {
     let mut control = code.to_le_bytes().to_vec();
     control.extend_from_slice(reason.as_bytes());
     control.truncate(512);
-    // A courtesy: the connection ends whether or not the peer hears why.
+    // Best effort: the connection ends whether or not the peer receives the reason.
     let _ = c.send(kind::REFUSE, 0, &control, &[], until);
 }
 
@@ -221,7 +221,7 @@ fn refused(c: &Connection, reason: &str) -> WireError {
     }
 }
 
-/// A peer's text, fit for a log.
+/// A peer's text, made printable for a log.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()

@@ -1,7 +1,7 @@
 //! The shared key of TCP connections, and the proofs made with it.
 //!
-//! A proof is HMAC-SHA256 over a label (who proves) and both opening messages whole, so that it fits
-//! one connection, one direction and one choice of versions. Proofs are compared in constant time.
+//! A proof is HMAC-SHA256 over a label (the proving side) and both opening messages in full, so that it fits one
+//! connection, one direction and one choice of versions. Proofs are compared in constant time.
 
 use std::{fmt, fs, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
@@ -10,9 +10,9 @@ use sha2::Sha256;
 
 use super::{WireError, WireResult};
 
-/// Fewer bytes than this are no key.
+/// A key with fewer bytes is refused.
 const MIN_KEY: usize = 16;
-/// More than this is some other file, given by mistake.
+/// A larger file is not a key but given by mistake.
 const MAX_KEY: usize = 4096;
 
 /// Length of a proof.
@@ -23,8 +23,8 @@ pub(super) const PROOF: usize = 32;
 pub struct Key(Arc<[u8]>);
 
 impl Key {
-    /// Reads a key file: at least 16 bytes, readable by its owner alone. White space at its end does
-    /// not count, so a key may be a line of text.
+    /// Reads a key file: at least 16 bytes, readable only by its owner. White space at the end is ignored, so a key
+    /// may be a line of text.
     pub fn load(path: &Path) -> WireResult<Key> {
         let fail = |text: String| WireError::Key(format!("key file {}: {text}", path.display()));
         let os = |e: io::Error| fail(e.to_string());
@@ -93,7 +93,7 @@ impl Key {
             .into())
     }
 
-    /// Whether `proof` is what [`Key::prove`] gives; takes the same time wherever it differs.
+    /// Whether `proof` equals the result of [`Key::prove`]; constant time.
     pub(super) fn verify(
         &self,
         label: &str,

@@ -1,4 +1,4 @@
-//! A listening socket, before anybody serves it.
+//! A listening socket, before it is served.
 
 use std::{
     fs, io,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::addr::Addr;
 
-/// A socket that listens. A unix socket's file goes when it is dropped.
+/// A listening socket. The file of a unix socket is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -39,9 +39,9 @@ enum Socket {
 }
 
 impl Listener {
-    /// Listens at `addr`. A unix socket is for its owner (mode 0600; peers' users are checked as
-    /// well), and a file left there by a server that is gone is replaced. TCP is refused without a
-    /// key. Port 0 takes a free one: see [`Listener::addr`].
+    /// Listens at `addr`. A unix socket is for its owner only (mode 0600; peers' users are checked as well), and a
+    /// file left by a dead server is replaced. TCP is refused without a key. Port 0 takes a free one: see
+    /// [`Listener::addr`].
     pub fn bind(addr: &Addr, key: Option<Key>) -> WireResult<Listener> {
         let fail = |doing| {
             let addr = addr.to_string();
@@ -93,7 +93,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that was really taken.
+    /// The address it listens on, with the actual port.
     pub fn addr(&self) -> &Addr {
         &self.addr
     }
@@ -102,7 +102,7 @@ impl Listener {
         self.key.as_ref()
     }
 
-    /// Waits for the next peer; an error after [`Listener::wake`].
+    /// Waits for the next peer; returns an error after [`Listener::wake`].
     pub(super) fn accept(&self) -> io::Result<(Stream, String)> {
         match &self.socket {
             Socket::Unix { listener, path, .. } => {
@@ -135,7 +135,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Socket::Unix { path, inode, .. } = &self.socket {
-            // Only what is still ours: another server may have taken the place.
+            // Only if it is still this listener's socket: another server may have replaced it.
             if fs::symlink_metadata(path).is_ok_and(|m| m.ino() == *inode)
                 && let Err(e) = fs::remove_file(path)
             {
@@ -145,7 +145,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket nobody answers at; `AddrInUse` when somebody does.
+/// Removes a socket without a server; returns `AddrInUse` if a server answers.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -161,7 +161,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match connect_unix(path, Instant::now() + Duration::from_secs(2)) {
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "removing a socket nobody answers at");
+            tracing::info!(path = %path.display(), "removing a stale socket: no server answers");
             fs::remove_file(path)
         }
         Err(e) => Err(e),

@@ -1,12 +1,11 @@
-//! What mounts ask of data servers, and what these answer.
+//! The messages between mounts and data servers.
 //!
-//! One kind a message. The control part is the postcard form of the struct named with the kind;
-//! payloads are packed cells, one piece after the other. All requests are idempotent: the pool sends
-//! one again when its reply is lost. Senders serialize the borrowing twins (`ReadItem<&..>`), which
-//! have the same bytes as what receivers read.
+//! One kind a message. The control part is the postcard form of the struct named with the kind; payloads are packed
+//! cells, one piece after the other. All requests are idempotent: the pool sends one again when its reply is lost.
+//! Senders serialize variants that borrow (`ReadItem<&..>`), which have the same encoding as the owned types that
+//! receivers decode.
 //!
-//! Requests that may change grid chunks have the session they come from in front of their items, see
-//! [`BySession`].
+//! Requests that may change grid chunks carry their session before their items, see [`BySession`].
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -35,7 +34,7 @@ pub mod kind {
     pub const DELETE: u16 = 0x0106;
     /// [`super::BySession`] a session, [`super::Wipe`]s: grid chunks of objects; answered by [`super::Outcome`].
     pub const WIPE: u16 = 0x0107;
-    /// Chunk names that are to survive the loss of power; answered by [`super::Outcome`].
+    /// Chunk names to make durable; answered by [`super::Outcome`].
     pub const SYNC: u16 = 0x0108;
     /// Nothing; answered by [`super::Answer`] of [`crate::store::Space`].
     pub const SPACE: u16 = 0x0109;
@@ -43,33 +42,33 @@ pub mod kind {
     pub const VERIFY: u16 = 0x010a;
     /// [`super::ListQuery`]; answered by [`super::Answer`] of [`super::Listing`].
     pub const LIST: u16 = 0x010b;
-    /// [`super::BatchRequests`]; answered by [`super::Answer`] of one [`super::BatchFound`] a request, and the bytes of the
-    /// chunks that are there, request by request, with a trailer behind all that says whether they could be read.
+    /// [`super::BatchRequests`]; answered by [`super::Answer`] of one [`super::BatchFound`] a request, and the bytes
+    /// of the chunks that exist, request by request, followed by a trailer that reports whether they could be read.
     pub const READ_BATCH: u16 = 0x010e;
     /// [`super::BySession`] a session, [`super::BatchWrites`], and their bytes; answered by [`super::Outcome`].
     pub const WRITE_BATCH: u16 = 0x010f;
-    /// [`super::BlankItem`]s: chunks that are to be put by writing them to files; answered by [`super::Answer`] of
-    /// [`super::Blanks`], with a file for each. Without any, they are to be sent.
+    /// [`super::BlankItem`]s: chunks that the client wants to write to files; answered by [`super::Answer`] of
+    /// [`super::Blanks`], with a file descriptor for each. If it is empty, they have to be sent.
     pub const BLANKS: u16 = 0x0110;
-    /// Behind BLANKS on the same connection: [`super::FilledItem`]s, which are all of the chunks, or none; answered by
+    /// After BLANKS on the same connection: [`super::FilledItem`]s, for all of the chunks or for none; answered by
     /// [`super::Outcome`].
     pub const FILLED: u16 = 0x0111;
-    /// Names of chunks that the client would read from their files; answered by [`super::Answer`] of [`super::SameHostFiles`], with
-    /// a file for each chunk that has a mark.
+    /// Names of chunks that the client wants to read from their files; answered by [`super::Answer`] of
+    /// [`super::SameHostFiles`], with a file descriptor for each chunk that has a mark.
     pub const SAME_HOST_FILES: u16 = 0x0112;
-    /// [`super::AllocatedItem`]s; answered by [`super::Answer`] of as many [`crate::store::Allocated`].
+    /// [`super::AllocatedItem`]s; answered by [`super::Answer`] of one [`crate::store::Allocated`] each.
     pub const ALLOCATED: u16 = 0x0113;
 }
 
-/// A request and the session it comes from. One that changes grid chunks is refused when that is over.
+/// A request and the session it comes from. A change of grid chunks is refused when the session is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BySession<T> {
     /// The session; 0 for none.
     pub session: SessionId,
-    /// How often the client had lost a connection to this server with a request on it that was not answered. What
-    /// changes grid chunks is refused when the server has seen a higher one of the session.
+    /// The client's connection epoch: how many connections to this server it has lost with an unanswered request on
+    /// them. A change of grid chunks is refused when the server has seen a higher epoch of the session.
     pub epoch: u64,
-    /// What it asks.
+    /// The request.
     pub items: T,
 }
 
@@ -84,7 +83,7 @@ pub struct ReadItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     pub slab: S,
 }
 
-/// A chunk, and the byte of it from which on its first data is wanted.
+/// A chunk, and the byte from which on its first allocated data is searched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocatedItem<N = ChunkName> {
     /// The chunk.
@@ -93,26 +92,26 @@ pub struct AllocatedItem<N = ChunkName> {
     pub from: u64,
 }
 
-/// A batch, and the parts of chunks in which the bytes wanted lie. Bytes go item by item; of an item row by row of its
-/// slab, or piece by piece; the pieces in the order of the batch.
+/// A batch, and the parts of chunks that have its bytes. Bytes go item by item; within an item row by row of its
+/// slab, or piece by piece, in the order of the batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchRequest<B = Flat, C = Coords, I = Vec<BatchItem>> {
     /// The object side of the batch.
     pub batch: B,
     /// The object's dims, the last in bytes.
     pub cells: C,
-    /// Which of the packed bytes of the batch are meant: from, and up to.
+    /// The selected range of the batch's packed bytes: from, and up to.
     pub packed: (u64, u64),
     /// The parts of chunks.
     pub items: I,
 }
 
-/// Batches of one message, with at most [`MAX_NODES`] nodes together when they were decoded.
+/// The batches of one message, decoded with at most [`MAX_NODES`] nodes in all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct BatchRequests(pub Vec<BatchRequest>);
 
-/// Nodes are counted while they come: many requests cost no more memory than one.
+/// Nodes are counted while they are decoded: many requests cost no more memory than one.
 impl<'de> Deserialize<'de> for BatchRequests {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BatchRequests, D::Error> {
         struct Bounded;
@@ -139,17 +138,17 @@ impl<'de> Deserialize<'de> for BatchRequests {
     }
 }
 
-/// What a read finds of one batch.
+/// The result of a read for one batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchFound {
-    /// One an item: whether its chunk is there.
+    /// For each item, whether its chunk exists.
     pub found: Vec<bool>,
     /// How many bytes of the payload are this batch's.
     pub bytes: u64,
 }
 
-/// Whole immutable chunks, and behind them batches whose bytes enter grid chunks in place; in the payload the bytes
-/// follow each other likewise.
+/// Complete immutable chunks, followed by batches whose bytes are written to grid chunks in place; the bytes in the
+/// payload have the same order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchWrites<P = Vec<WriteItem>, B = BatchRequests> {
     /// The chunks.
@@ -158,7 +157,7 @@ pub struct BatchWrites<P = Vec<WriteItem>, B = BatchRequests> {
     pub batches: B,
 }
 
-/// A part of a chunk that a batch goes through.
+/// A part of a chunk that a batch selects from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     /// The chunk.
@@ -169,22 +168,22 @@ pub struct BatchItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     pub want: S,
     /// The same cells in the chunk's coordinates.
     pub slab: S,
-    /// Whether bytes go piece by piece of the batch, and not row by row of the slab.
+    /// Whether bytes go piece by piece of the batch instead of row by row of the slab.
     pub by_pieces: bool,
 }
 
-/// What became of each piece of a read; the payload holds the cells of those found, in their order.
+/// The result of each piece of a read; the payload holds the cells of those found, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadReply {
-    /// One a piece.
+    /// One for each piece.
     pub pieces: Vec<Found>,
-    /// The bytes are read as they are sent: behind them stand the number of the first piece that could not be (u32), and
-    /// why, as behind those of batches. From there on they are zeros.
+    /// The bytes are sent while they are read. After them come the number of the first piece that could not be read
+    /// (u32), and a trailer with the error, as for batches. From the failed piece on the bytes are zeros.
     pub status_follows: bool,
 }
 
 impl ReadReply {
-    /// Of a read that was done before the reply began.
+    /// The reply to a read that was done before the reply began.
     pub fn before(pieces: Vec<Found>) -> ReadReply {
         ReadReply {
             pieces,
@@ -193,21 +192,21 @@ impl ReadReply {
     }
 }
 
-/// What became of one piece of a read.
+/// The result of one piece of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Found {
     /// Its cells are in the payload.
     Yes,
-    /// There is no such chunk; nothing in the payload.
+    /// There is no such chunk; no bytes in the payload.
     No,
-    /// It could not be read; nothing in the payload.
+    /// It could not be read; no bytes in the payload.
     Failed(StoreError),
 }
 
 /// How the cells of a write enter a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteOp<S = Hyperslab> {
-    /// A whole immutable chunk.
+    /// A complete immutable chunk.
     Put,
     /// More bytes of an unsealed chunk.
     Append {
@@ -218,7 +217,7 @@ pub enum WriteOp<S = Hyperslab> {
     Write(S),
 }
 
-/// A whole free chunk that is to be written to a file.
+/// A complete free chunk that the client wants to write to a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlankItem<N = ChunkName, F = ChunkForm> {
     /// The chunk.
@@ -227,7 +226,7 @@ pub struct BlankItem<N = ChunkName, F = ChunkForm> {
     pub form: F,
 }
 
-/// Where the bytes of each chunk belong in its file, in their order.
+/// The places of each chunk's bytes in its file, in order.
 pub type Blanks = Vec<Vec<Place>>;
 
 /// A chunk whose file has been filled.
@@ -235,11 +234,12 @@ pub type Blanks = Vec<Vec<Place>>;
 pub struct FilledItem<N = ChunkName> {
     /// The chunk.
     pub name: N,
-    /// The sums of its blocks of [`SUMMED`](crate::store::SUMMED) bytes; without any the server makes them.
+    /// The sums of its blocks of [`SUMMED`](crate::store::SUMMED) bytes; if empty, the server computes them.
     pub sums: Vec<u32>,
 }
 
-/// The mark of the store's writers for each chunk whose file comes beside the reply, in their order.
+/// In the order of the request: the mark of the store's writers for each chunk whose file descriptor comes with the
+/// reply.
 pub type SameHostFiles = Vec<Option<u64>>;
 
 /// One piece of a write; its cells are in the payload.
@@ -249,7 +249,7 @@ pub struct WriteItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     pub name: N,
     /// Its form.
     pub form: F,
-    /// How.
+    /// How its cells enter the chunk.
     pub op: WriteOp<S>,
     /// How many bytes of the payload are this piece's.
     pub bytes: u64,
@@ -271,7 +271,7 @@ pub struct ClipItem<N = ChunkName, F = ChunkForm, K = Coords> {
     pub name: N,
     /// Its form.
     pub form: F,
-    /// The first cell that goes, an axis.
+    /// The first cell that becomes fill, for each axis.
     pub keep: K,
 }
 
@@ -281,37 +281,36 @@ pub type PunchItem<N = ChunkName, F = ChunkForm, S = Hyperslab> = ReadItem<N, F,
 /// Grid chunks to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wipe {
-    /// Whose.
+    /// The object.
     pub object: ObjectId,
-    /// Only generations below this one; all where there is none.
+    /// Only generations below this one; all if `None`.
     pub below: Option<u32>,
 }
 
-/// Asks for the chunks behind `after`, in the order of names.
+/// Requests the chunks after `after`, in the order of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListQuery {
     /// The last name of the page before.
     pub after: Option<ChunkName>,
-    /// At most so many; the server may give fewer.
+    /// The most chunks; the server may return fewer.
     pub limit: u32,
 }
 
-/// Chunks and the bytes each takes.
+/// Chunks and the bytes each occupies.
 pub type Listing = Vec<(ChunkName, u64)>;
 
-/// The answer to a request that gives back a value.
+/// The answer to a request that returns a value.
 pub type Answer<T> = Result<T, StoreError>;
 
 /// The answer to [`kind::SPACE`].
 pub type SpaceAnswer = Answer<Space>;
 
-/// The answer to a request that changes something: how many of its items were done, and what stopped
-/// it at the next one.
+/// The answer to a request that changes something: how many items were done, and the error that stopped the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Items done, from the first on.
     pub done: u64,
-    /// Why the next one was not.
+    /// The error of the next one.
     pub failed: Option<StoreError>,
 }
 
@@ -326,7 +325,7 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The bytes `docs/formats/wire.md` shows: who changes them changes the protocol, and its version.
+    /// The bytes that `docs/formats/wire.md` shows. A change of them changes the protocol and needs a new version.
     #[test]
     fn the_examples_of_the_page() {
         let form = ChunkForm {

@@ -1,11 +1,10 @@
-//! The calling side: connections to one address, kept for the next call, and calls that go on trying
-//! until their deadline.
+//! The calling side: a pool of connections to one address, and calls that retry until their deadline.
 //!
-//! A call takes the connection used last (its buffers are warm), or opens one. A connection on which
-//! anything went wrong is dropped, and with it the other idle ones, which very likely lead to the same
-//! dead server; then the call tries anew, at first at once, later with growing pauses. So **a request
-//! may arrive more than once**, and long after its call has failed: services make theirs idempotent, and where that
-//! does not do, requests say the pool's *epoch* ([`Pool::epoch`]) and late ones are refused.
+//! A call takes the connection used last (its buffers are warm), or opens one. A connection with any error is
+//! dropped, and so are the other idle ones, which very likely lead to the same dead server; then the call is retried,
+//! at first at once, later with growing pauses. So **a request may arrive more than once**, also long after its call
+//! has failed. Services make their requests idempotent; where that is not enough, requests carry the pool's *epoch*
+//! ([`Pool::epoch`]), and the server refuses late ones.
 
 use std::{
     io::IoSlice,
@@ -24,32 +23,32 @@ use super::{
 };
 use crate::addr::Addr;
 
-/// Idle connections kept.
+/// The most idle connections in the pool.
 const KEEP: usize = 16;
-/// An idle connection older than this is not used again; servers keep theirs for longer.
+/// An idle connection older than this is not reused; servers close theirs later.
 const FRESH: Duration = Duration::from_secs(5 * 60);
-/// Pauses between attempts.
+/// The first and the longest pause between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What takes a reply: given its control part, it reads the payload to where it belongs. May run
-/// again when a call is tried again.
+/// Takes a reply: given its control part, it reads the payload into its destination. Runs again when a call is
+/// retried.
 pub type Take<'t> = &'t mut dyn FnMut(&[u8], &mut Incoming<'_>) -> WireResult<()>;
 
-/// What makes the second request of an exchange, its kind and its control part: given the control part of the first reply,
-/// and the files that came beside it.
+/// Makes the second request of an exchange, its kind and its control part, from the control part and the file
+/// descriptors of the first reply.
 pub type Second<'s> = &'s mut dyn FnMut(&[u8], Vec<OwnedFd>) -> WireResult<(u16, Vec<u8>)>;
 
-/// The control part of a reply, and the files that came beside it.
+/// The control part of a reply, and the file descriptors that came with it.
 pub type FilesReply = (Vec<u8>, Vec<OwnedFd>);
 
 /// How long a call may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Until {
-    /// Until then a server that is away is tried again.
+    /// Until then an unreachable server is retried.
     pub tries: Instant,
-    /// Until then a request that has reached a server may go unanswered: not before `tries`, and
-    /// later for what is slow by nature, such as a sync.
+    /// Until then a request that has reached a server may stay unanswered: not before `tries`, and later for slow
+    /// operations such as a sync.
     pub reply: Instant,
 }
 
@@ -91,7 +90,7 @@ struct Idle {
 struct Line {
     connection: Connection,
     control: Vec<u8>,
-    /// A request is on it that was not answered.
+    /// A request was sent on it and not answered.
     busy: bool,
     epoch: Arc<AtomicU64>,
 }
@@ -112,10 +111,10 @@ pub struct Flight {
     id: u64,
 }
 
-/// Broken connections one after the other before a request is given up.
+/// The number of consecutive broken connections after which a request is given up.
 const MOST_BROKEN: u32 = 8;
 
-/// For how long no byte of a reply that was begun may come: a third of the deadline, between these.
+/// The bounds of the longest gap between two bytes of a reply, which is a third of the deadline.
 const LEAST_STALL: Duration = Duration::from_millis(100);
 const MOST_STALL: Duration = Duration::from_secs(10);
 
@@ -139,15 +138,15 @@ impl Pool {
         self.addr.read().clone()
     }
 
-    /// The server has come back at another address: calls go there from now on, those that wait for it
-    /// included.
+    /// Sets the new address of the server: calls go there from now on, including those that are waiting for it.
     pub fn move_to(&self, addr: Addr) {
         *self.addr.write() = addr;
         self.state.lock().idle.clear();
     }
 
-    /// How often a connection was lost, or given up, with a request on it that was not answered: before the call of that
-    /// request returned. So that may be done still, if it is not refused for what was made in a higher epoch.
+    /// The connection epoch: how many connections were lost or given up with an unanswered request on them, each
+    /// counted before the call of that request returns. Such a request may still be executed, unless the server
+    /// refuses it because it has seen a higher epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -157,8 +156,7 @@ impl Pool {
         self.deadline
     }
 
-    /// Sends a request and waits for its reply, whose payload goes to `reply`; gives back the reply's
-    /// control part.
+    /// Sends a request and waits for its reply, whose payload goes to `reply`; returns the reply's control part.
     pub fn call(
         &self,
         kind: u16,
@@ -170,7 +168,7 @@ impl Pool {
         self.call_until(kind, control, payload, until, reply)
     }
 
-    /// [`Pool::call`] with an end of its own.
+    /// As [`Pool::call`], with its own deadline.
     pub fn call_until(
         &self,
         kind: u16,
@@ -188,7 +186,7 @@ impl Pool {
         Ok(answer)
     }
 
-    /// Sends a request and hands the reply to `take`, trying until `until`.
+    /// Sends a request and gives the reply to `take`, retrying until `until`.
     pub fn call_with(
         &self,
         kind: u16,
@@ -210,10 +208,10 @@ impl Pool {
                 return Err(error);
             }
             if let WireError::Broken { addr, detail } = &error {
-                tracing::warn!(%addr, "a request is sent again: {detail}");
+                tracing::warn!(%addr, "resending a request: {detail}");
                 broken += 1;
                 if broken == MOST_BROKEN {
-                    // Something else answers there.
+                    // Another service answers there.
                     return Err(WireError::Protocol {
                         addr: addr.clone(),
                         detail: format!("{detail}, {broken} times in a row"),
@@ -225,14 +223,14 @@ impl Pool {
             let now = Instant::now();
             let lost = matches!(error, WireError::Broken { .. } | WireError::Closed { .. });
             if now >= until.tries && now < until.reply && lost && !prolonged {
-                // What takes long by nature was on its way when the connection broke: it is sent once more.
+                // A slow operation was under way when the connection broke: it is sent once more.
                 prolonged = true;
                 until.tries = until.reply.min(now + self.deadline);
             }
             if now >= until.tries {
                 return Err(self.unavailable(&error, tried_since(began)));
             }
-            // A kept connection that had died says nothing about the server that is there now.
+            // A failed idle connection says nothing about the server's present state: retry without a pause.
             if !used {
                 match self.pause(&mut pause, until.tries) {
                     Paused::Over => {}
@@ -243,8 +241,8 @@ impl Pool {
         }
     }
 
-    /// Sends a request once and does not wait, so that several servers can work at the same time.
-    /// After a transient error, here or in [`Pool::finish`], use [`Pool::call_with`].
+    /// Sends a request once without waiting for the reply, so that several servers work concurrently. After a
+    /// transient error, here or in [`Pool::finish`], use [`Pool::call_with`].
     pub fn begin(
         &self,
         kind: u16,
@@ -260,8 +258,9 @@ impl Pool {
         self.receive(flight, until, take)
     }
 
-    /// Sends a request whose reply may bring files, and on the same connection a second one made of that reply; `take` gets
-    /// the second reply. All of it is tried once. `false`: this server hands over no files, and nothing was sent.
+    /// Sends a request whose reply may carry file descriptors, and on the same connection a second one built from
+    /// that reply; `take` gets the second reply. Tried once. Returns `false` if the connection cannot carry
+    /// descriptors; nothing was sent then.
     pub fn exchange(
         &self,
         kind: u16,
@@ -279,8 +278,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Sends a request whose reply has no payload and may bring files; tried once. `None`: this server hands over no files,
-    /// and nothing was sent.
+    /// Sends a request whose reply has no payload and may carry file descriptors; tried once. Returns `None` if the
+    /// connection cannot carry descriptors; nothing was sent then.
     pub fn call_for_files(
         &self,
         kind: u16,
@@ -294,12 +293,12 @@ impl Pool {
         Ok(Some(reply))
     }
 
-    /// Whether files come from the address called.
+    /// Whether the address called can send file descriptors.
     pub fn hands_files(&self) -> bool {
         matches!(*self.addr.read(), Addr::Unix(_))
     }
 
-    /// A request and its reply with the files beside it.
+    /// Sends a request and takes its reply with the file descriptors.
     fn first(
         &self,
         kind: u16,
@@ -333,7 +332,7 @@ impl Pool {
         }
     }
 
-    /// Closes idle connections and ends all waiting for a server that is away.
+    /// Closes idle connections and ends all waiting for an unreachable server.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -341,7 +340,7 @@ impl Pool {
         self.closing.notify_all();
     }
 
-    /// One attempt; an error says whether the connection had been used before.
+    /// One attempt. An error reports whether the connection had been used before.
     fn attempt(
         &self,
         kind: u16,
@@ -419,7 +418,7 @@ impl Pool {
             busy,
             ..
         } = line;
-        // The reply must be there, whole, when the call's time is over.
+        // The reply must be complete when the call's time is over.
         let rest = until.saturating_duration_since(Instant::now());
         let head = connection.recv_head(control, until, rest)?;
         if head.kind == self::kind::FAULT && head.id == id && head.payload == 0 {
@@ -446,7 +445,7 @@ impl Pool {
         }
     }
 
-    /// The connection used last, or a new one; says whether it had been used.
+    /// The connection used last, or a new one, and whether it had been used before.
     fn line(&self, until: Instant) -> WireResult<(bool, Line)> {
         {
             let mut state = self.state.lock();
@@ -457,7 +456,7 @@ impl Pool {
                 if idle.since.elapsed() < FRESH {
                     return Ok((true, idle.line));
                 }
-                // It was the youngest.
+                // It was the most recent one: the others are older.
                 state.idle.clear();
             }
         }
@@ -527,7 +526,7 @@ impl Pool {
 enum Paused {
     /// The next attempt is due.
     Over,
-    /// It would come after the call's deadline.
+    /// The next attempt would come after the call's deadline.
     Late,
     /// The pool was closed.
     Closed,

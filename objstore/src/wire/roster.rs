@@ -1,4 +1,4 @@
-//! Which connections a server has, what each is doing, and who has to go when there are too many.
+//! The connections of a server, the state of each, and the choice of those to close when there are too many.
 
 use std::{
     net::Shutdown,
@@ -14,23 +14,23 @@ use parking_lot::Mutex;
 
 use super::stream::Stream;
 
-/// What a connection is doing; kept in the three low bits of [`Slot::state`], above them is since when
-/// (nanoseconds of the roster's clock).
+/// What a connection is doing, in the three low bits of [`Slot::state`]; the bits above have since when (nanoseconds
+/// of the roster's clock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// Has not proved yet who it is.
+    /// Has not authenticated yet.
     Opening = 0,
     /// Waits for a request.
     Idle = 1,
-    /// Receives one.
+    /// Receives a request.
     Receiving = 2,
-    /// Handles or answers one.
+    /// Handles or answers a request.
     Busy = 3,
     /// Has been shut down to make room.
     Leaving = 4,
 }
 
-/// Nanoseconds after which a request that is still being received may have to go.
+/// Nanoseconds after which a connection that is still receiving a request may be closed.
 const SLOW: u64 = 1_000_000_000;
 
 /// One connection as the roster sees it.
@@ -38,12 +38,12 @@ const SLOW: u64 = 1_000_000_000;
 pub(super) struct Slot {
     state: AtomicU64,
     clock: Instant,
-    /// To end it from outside; its descriptor goes with its thread.
+    /// For a shutdown from outside; the thread owns the descriptor.
     stream: Weak<Stream>,
 }
 
 impl Slot {
-    /// Notes what the connection does from now on.
+    /// Records what the connection does from now on.
     pub(super) fn set(&self, doing: Doing) {
         self.state.store(
             self.clock.elapsed().as_nanos() as u64 * 8 + doing as u64,
@@ -112,30 +112,29 @@ impl Roster {
         Arc::new(slot)
     }
 
-    /// Whether one more fits. When not, the longest-waiting connection is told to go (one that is
-    /// still opening before an idle one, so that strangers push out strangers); it does so soon, and
-    /// the caller has room at once.
+    /// Whether one more fits. If not, shuts down the longest-waiting connection (one that is still opening before an
+    /// idle one, so that strangers displace strangers). That one ends soon, and the caller has room at once.
     pub(super) fn make_room(&self) -> bool {
         let mut entries = self.entries.lock();
         reap(&mut entries);
-        // Who was told to go needs a moment; a quarter of the limit may be on its way out.
+        // A connection that is shut down needs a moment to end; a quarter of the limit may be ending.
         if entries.len() > self.limit + self.limit / 4 {
             return false;
         }
         let count = |doing| entries.iter().filter(|e| e.slot.get().0 == doing).count();
         if count(Doing::Opening) >= self.strangers {
-            // The newcomer is one, too.
-            return self.tell_to_go(&entries, &[Doing::Opening]);
+            // The new connection is a stranger as well.
+            return self.evict_oldest(&entries, &[Doing::Opening]);
         }
         if entries.len() - count(Doing::Leaving) < self.limit {
             return true;
         }
-        self.tell_to_go(&entries, &[Doing::Opening, Doing::Idle, Doing::Receiving])
+        self.evict_oldest(&entries, &[Doing::Opening, Doing::Idle, Doing::Receiving])
     }
 
-    /// Tells the connection to go that has been doing one of these for longest, the first of them before the others; whether
-    /// there is one.
-    fn tell_to_go(&self, entries: &[Entry], which: &[Doing]) -> bool {
+    /// Shuts down the connection that has been in one of these states for longest, preferring earlier states; returns
+    /// whether there was one.
+    fn evict_oldest(&self, entries: &[Entry], which: &[Doing]) -> bool {
         let now = self.clock.elapsed().as_nanos() as u64;
         let oldest = entries
             .iter()
@@ -151,21 +150,21 @@ impl Roster {
         oldest.is_some()
     }
 
-    /// There are no descriptors left: the connection that is needed least gives back its own.
+    /// Descriptors have run out: shuts down the least needed connection.
     pub(super) fn evict(&self) {
         let mut entries = self.entries.lock();
         reap(&mut entries);
-        self.tell_to_go(&entries, &[Doing::Opening, Doing::Idle, Doing::Receiving]);
+        self.evict_oldest(&entries, &[Doing::Opening, Doing::Idle, Doing::Receiving]);
     }
 
-    /// Whether half as many strangers are there as may be.
+    /// Whether more than half of the allowed strangers are connected.
     pub(super) fn is_crowded(&self) -> bool {
         let entries = self.entries.lock();
         let opening = |entry: &&Entry| entry.slot.get().0 == Doing::Opening;
         entries.iter().filter(opening).count() > self.strangers / 2
     }
 
-    /// Takes over a running connection.
+    /// Adds a running connection.
     pub(super) fn add(&self, slot: Arc<Slot>, thread: JoinHandle<()>) {
         self.entries.lock().push(Entry { slot, thread });
     }
@@ -193,7 +192,7 @@ impl Roster {
     }
 }
 
-/// Joins those that have ended.
+/// Joins the threads that have ended.
 fn reap(entries: &mut Vec<Entry>) {
     let mut i = 0;
     while i < entries.len() {

@@ -1,13 +1,13 @@
 //! The serving side: an accepting thread, and a thread a connection.
 //!
-//! A connection is handled one request at a time. What one peer does wrong ends its connection and
-//! nothing else; a handler that panics answers "internal error" and goes on. The number of
-//! connections is bounded ([`ServeOptions::connections`]): at the bound the one that has waited
-//! longest between requests is closed to make room, and its owner reconnects when it needs it; or one that has been
-//! sending a request for a second, which nothing was done of yet and which is sent again; when
-//! all are busy the newcomer is told to come back. Strangers, who have not proved who they are, push out strangers. A
-//! connection without a request for
-//! [`ServeOptions::idle`] is closed.
+//! A connection handles one request at a time. A peer's error ends its own connection and no other; a handler that
+//! panics answers "internal error", and the connection stays open.
+//!
+//! The number of connections is bounded ([`ServeOptions::connections`]). At the bound one is closed to make room: the
+//! one that has waited longest between requests, whose client reconnects when needed, or else one that has been
+//! sending a request for a second, which is not yet executed and is sent again. If all are busy, the new connection
+//! is refused as busy. Connections that have not authenticated yet (strangers) only displace one another while there
+//! are many of them. A connection without a request for [`ServeOptions::idle`] is closed.
 
 use std::{
     any::Any,
@@ -36,24 +36,25 @@ use super::{
 };
 use crate::addr::Addr;
 
-/// How long opening a connection may take while there are many strangers.
+/// The time allowed for opening a connection while there are many strangers.
 const CROWDED: Duration = Duration::from_secs(1);
 
-/// A connection quiet for longer than this gives its buffers back.
+/// A connection that is idle for longer than this frees its buffers.
 const WARM: Duration = Duration::from_secs(10);
 
-/// What a handler keeps for a connection up to the next request on it.
+/// State that a handler stores on a connection until the next request.
 pub type UntilNext = Box<dyn Any + Send>;
 
-/// Answers requests. One handler serves all connections, from their threads at the same time.
+/// Answers requests. One handler serves all connections concurrently, from their threads.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request by [`Call::reply`], once. An error ends the connection.
+    /// Answers one request by exactly one [`Call::reply`]. An error ends the connection.
     fn handle(&self, call: Call<'_>) -> WireResult<()>;
 
-    /// Looks at a request whose payload has not been received, and may take that piece by piece: what is large goes
-    /// where it belongs while it is in the processor's cache, and needs no buffer of its own. What this gives the call
-    /// has as [`Call::taken`], and no payload: what was left of it is thrown away. Nothing leaves the payload, of which
-    /// none may have been read then, to the call. `spare` is [`Call::spare`]. An error ends the connection.
+    /// Inspects a request whose payload has not been received, and may receive it piece by piece: a large payload
+    /// goes to its destination while it is in the processor's cache, without a buffer of its own. A returned value
+    /// goes to the call as [`Call::taken`], with an empty payload, and any unread payload is discarded. `None` leaves
+    /// the payload to the call; none of it may have been read then. `spare` is [`Call::spare`]. An error ends the
+    /// connection.
     fn take(
         &self,
         _kind: u16,
@@ -68,22 +69,23 @@ pub trait Handler: Send + Sync + 'static {
 /// Bounds of a serving side.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Connections at the same time, those of strangers included.
+    /// The most connections, including those that have not authenticated.
     pub connections: usize,
-    /// How many of them may be of peers that have not proved who they are.
+    /// The most connections of peers that have not authenticated.
     pub strangers: usize,
-    /// How long a connection may wait between two requests.
+    /// How long a connection may stay idle between two requests.
     pub idle: Duration,
-    /// How long a started frame may take to come in or to be taken by the peer.
+    /// The time in which a started frame has to arrive, or to be taken by the peer.
     pub transfer: Duration,
-    /// For how long no byte of a started frame may come. Less than clients wait, so that they can send it again.
+    /// The longest gap between two bytes of a started frame. Less than clients wait, so that they can resend it.
     pub stall: Duration,
     /// How long opening a connection may take.
     pub opening: Duration,
 }
 
 impl Default for ServeOptions {
-    /// Of all that this process may open a quarter, at most 512, are connections; strangers have a sixteenth, at most 64.
+    /// Connections may use a quarter of this process's open-file limit, at most 512; strangers a sixteenth, at most
+    /// 64.
     fn default() -> ServeOptions {
         let files = files_at_most();
         ServeOptions {
@@ -97,7 +99,7 @@ impl Default for ServeOptions {
     }
 }
 
-/// Files that this process may have open.
+/// The open-file limit of this process.
 fn files_at_most() -> usize {
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
     limit.map_or(256, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
@@ -106,23 +108,22 @@ fn files_at_most() -> usize {
 /// One request, to be answered.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// What is asked.
+    /// The request's kind.
     pub kind: u16,
     /// The request's control part.
     pub control: &'a [u8],
-    /// The request's payload, in a buffer of the connection that is used again and again.
+    /// The request's payload, in a buffer that the connection reuses.
     pub payload: &'a [u8],
-    /// What [`Handler::take`] made of the payload.
+    /// The value that [`Handler::take`] returned for the payload.
     pub taken: Option<UntilNext>,
-    /// A buffer the handler may use as it likes; it keeps its memory from call to call. Its content
-    /// is what the last call left.
+    /// A buffer for the handler's use. It retains its memory from call to call, and its content from the last call.
     pub spare: &'a mut Vec<u8>,
-    /// What was kept with the request before, unless it came too long ago.
+    /// The state that the request before stored in `keep`, unless it has expired.
     pub until_next: Option<UntilNext>,
-    /// What is put here the next request on this connection gets. It goes when none comes within
-    /// [`ServeOptions::transfer`], and with the connection.
+    /// State for the next request on this connection. It is dropped if none comes within [`ServeOptions::transfer`],
+    /// and with the connection.
     pub keep: &'a mut Option<UntilNext>,
-    /// The way back.
+    /// Sends the reply.
     pub reply: Replier<'a>,
 }
 
@@ -136,7 +137,7 @@ pub struct Replier<'a> {
     transfer: Duration,
 }
 
-/// How far the reply to a request got.
+/// How much of the reply to a request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Nothing,
@@ -145,14 +146,14 @@ enum Sent {
 }
 
 impl Call<'_> {
-    /// Sends the reply; the payload leaves from where it lies.
+    /// Sends the reply; the payload is sent from the caller's memory.
     pub fn reply(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
         self.reply.send(control, payload)
     }
 }
 
 impl<'a> Replier<'a> {
-    /// Sends the reply; the payload leaves from where it lies.
+    /// Sends the reply; the payload is sent from the caller's memory.
     pub fn send(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
         *self.sent = Sent::Part;
         let until = Instant::now() + self.transfer;
@@ -172,7 +173,7 @@ impl<'a> Replier<'a> {
         }
     }
 
-    /// Begins a reply whose payload of `total` bytes is given as it is made.
+    /// Begins a reply whose payload of `total` bytes is sent as it is produced.
     pub fn begin(self, control: &[u8], total: u64) -> WireResult<Outgoing<'a>> {
         let until = Instant::now() + self.transfer;
         let begun = self
@@ -192,7 +193,7 @@ impl<'a> Replier<'a> {
         Ok(outgoing)
     }
 
-    /// Sends the reply; the payload is a part of a file, which the kernel sends without a copy. `sum` as for
+    /// Sends the reply; the payload is a part of a file, which the kernel sends without a copy. `sum`: see
     /// [`Outgoing::give_file`].
     pub fn send_file(
         self,
@@ -205,17 +206,17 @@ impl<'a> Replier<'a> {
         self.begin(control, len)?.give_file(file, at, len, sum)
     }
 
-    /// Whether a checksum goes with the payload.
+    /// Whether the payload is sent with a checksum.
     pub fn sums(&self) -> bool {
         self.connection.sums()
     }
 
-    /// Whether files can go with the reply.
+    /// Whether file descriptors can be sent with the reply.
     pub fn hands_files(&self) -> bool {
         self.connection.hands_files()
     }
 
-    /// Sends the reply, and files beside it, at most [`MAX_FILES`](super::MAX_FILES).
+    /// Sends the reply together with at most [`MAX_FILES`](super::MAX_FILES) file descriptors.
     pub fn send_files(self, control: &[u8], files: &[BorrowedFd<'_>]) -> WireResult<()> {
         *self.sent = Sent::Part;
         let until = Instant::now() + self.transfer;
@@ -236,8 +237,8 @@ impl<'a> Replier<'a> {
         }
     }
 
-    /// Tells the peer that this request failed for a reason that no reply of the service expresses,
-    /// such as a kind it does not know.
+    /// Reports to the peer that this request failed for a reason that no reply of the service expresses, such as an
+    /// unknown kind.
     pub fn fault(self, text: &str) -> WireResult<()> {
         *self.sent = Sent::Part;
         fault(self.connection, self.id, text, self.transfer)?;
@@ -246,7 +247,7 @@ impl<'a> Replier<'a> {
     }
 }
 
-/// The payload of a reply on its way out. All of it has to be given: else the connection is closed.
+/// The payload of a reply while it is sent. If not all of it is given, the connection is closed.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     connection: &'a mut Connection,
@@ -264,7 +265,7 @@ impl Outgoing<'_> {
     /// Sends more of the payload, at most [`Outgoing::left`].
     pub fn give(&mut self, bytes: &[u8]) -> WireResult<()> {
         let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
-            let text = "a reply is longer than it said".into();
+            let text = "a reply is longer than announced".into();
             return Err(self.connection.protocol(text));
         };
         self.connection.send_more(bytes, self.until)?;
@@ -272,11 +273,11 @@ impl Outgoing<'_> {
         Ok(())
     }
 
-    /// Sends a part of a file as more of the payload, at most [`Outgoing::left`]; the kernel sends it without a copy. `sum`
-    /// is its CRC-32C; it does not count where no checksum goes with the payload ([`Replier::sums`]).
+    /// Sends a part of a file as more of the payload, at most [`Outgoing::left`]; the kernel sends it without a copy.
+    /// `sum` is its CRC-32C, ignored where the payload is sent without a checksum ([`Replier::sums`]).
     pub fn give_file(&mut self, file: &File, at: u64, len: u64, sum: u32) -> WireResult<()> {
         let Some(left) = self.left.checked_sub(len) else {
-            let text = "a reply is longer than it said".into();
+            let text = "a reply is longer than announced".into();
             return Err(self.connection.protocol(text));
         };
         self.connection.send_file(file, at, len, sum, self.until)?;
@@ -302,7 +303,7 @@ fn fault(connection: &mut Connection, id: u64, text: &str, transfer: Duration) -
     )
 }
 
-/// A server at work. Dropping it stops it.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Serving {
     shared: Arc<Shared>,
@@ -315,7 +316,7 @@ struct Shared {
     options: ServeOptions,
     roster: Roster,
     stop: AtomicBool,
-    /// For the acceptor's pauses and the stopper's patience.
+    /// Guards the waits of the acceptor and of `end`.
     lock: Mutex<()>,
     changed: Condvar,
 }
@@ -334,7 +335,7 @@ pub fn serve(listener: Listener, handler: Arc<dyn Handler>) -> WireResult<Servin
     serve_with(listener, handler, ServeOptions::default())
 }
 
-/// Serves until the returned owner is stopped or dropped.
+/// Serves until the returned [`Serving`] is stopped or dropped.
 pub fn serve_with(
     listener: Listener,
     handler: Arc<dyn Handler>,
@@ -367,24 +368,24 @@ pub fn serve_with(
 }
 
 impl Serving {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> &Addr {
         self.shared.listener.addr()
     }
 
-    /// Connections at present.
+    /// The number of connections at present.
     pub fn connections(&self) -> usize {
         self.shared.roster.len()
     }
 
-    /// Accepts nobody any more, lets requests that are being handled end (their replies have two
-    /// seconds to leave), closes all connections and joins every thread.
+    /// Accepts no more connections, lets running requests end (their replies have two seconds to be sent), closes all
+    /// connections and joins every thread.
     pub fn stop(mut self) {
         self.end(Duration::from_secs(2));
     }
 
-    /// As [`Serving::stop`], without patience: peers see the connection break at once, as they would
-    /// if the process had been killed. A handler at work is still waited for.
+    /// As [`Serving::stop`], but at once: peers see the connection break as if the process had been killed. A running
+    /// handler is still waited for.
     pub fn abort(mut self) {
         self.end(Duration::ZERO);
     }
@@ -430,7 +431,7 @@ fn accept(shared: &Arc<Shared>) {
             Ok((stream, peer)) => {
                 failing = false;
                 if let Err(e) = admit(shared, stream, peer) {
-                    tracing::warn!(%addr, "cannot take a connection: {e}");
+                    tracing::warn!(%addr, "cannot accept a connection: {e}");
                 }
             }
             Err(_) if shared.stop.load(Ordering::Acquire) => break,
@@ -441,10 +442,10 @@ fn accept(shared: &Arc<Shared>) {
                 ) => {}
             Err(e) => {
                 if !failing {
-                    tracing::error!(%addr, "accepting connections fails, trying on: {e}");
+                    tracing::error!(%addr, "accepting connections fails, retrying: {e}");
                 }
                 failing = true;
-                // Out of descriptors or memory: others have to give some back first.
+                // Out of descriptors or memory: close a connection to free some.
                 shared.roster.evict();
                 let mut held = shared.lock.lock();
                 if !shared.stop.load(Ordering::Acquire) {
@@ -462,7 +463,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: String) -> io::Result<()> {
     let stream = Arc::new(stream);
     let mut connection = Connection::over(stream.clone(), peer);
     if !shared.roster.make_room() {
-        // 36 bytes always fit a fresh socket's buffer: the acceptor does not wait here.
+        // 36 bytes always fit a fresh socket's buffer, so the acceptor does not wait here.
         hello::refuse_busy(&mut connection, Instant::now() + Duration::from_millis(100));
         return Ok(());
     }
@@ -485,10 +486,10 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: String) -> io::Result<()> {
     Ok(())
 }
 
-/// One connection, from its opening to its end.
+/// Serves one connection, from its opening to its end.
 fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireResult<()> {
     let options = &shared.options;
-    // Many strangers get less time each.
+    // With many strangers each gets less time.
     let opening = match shared.roster.is_crowded() {
         true => options.opening.min(CROWDED),
         false => options.opening,
@@ -509,20 +510,21 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
             until_next = None;
         }
         if !connection.wait(begun + options.idle.min(WARM))? {
-            // Quiet for a while: others may need the memory more.
+            // Idle for a while: free the memory for others.
             buffers = Buffers::default();
             if !connection.wait(begun + options.idle)? {
-                // It ends without a word; its pool connects again when it has to.
+                // It closes silently; the client's pool reconnects when needed.
                 return Ok(());
             }
         }
-        // The first byte is there.
+        // The first byte has arrived.
         slot.set(Doing::Receiving);
         let head = connection.recv_head(buffers.control(), begun, options.transfer)?;
         if head.kind < FIRST_FREE_KIND || head.kind & REPLY != 0 {
-            return Err(connection.protocol(format!("kind {:#06x} is no request", head.kind)));
+            return Err(connection.protocol(format!("kind {:#06x} is not a request", head.kind)));
         }
-        // A peer counts upwards. What comes twice was doubled on the way: done again it could undo what came after it.
+        // A peer's request ids increase. A repeated one was duplicated on the way: executing it again could undo a
+        // later request.
         if head.id <= last {
             return Err(connection.broken(format!("request {} after request {last}", head.id)));
         }
@@ -593,7 +595,7 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
     Ok(())
 }
 
-/// Lets the handler take the payload; what it made of that, and how much of the payload is still to be received.
+/// Lets the handler take the payload. Returns its result, and how much of the payload is still to be received.
 fn take(
     shared: &Shared,
     connection: &mut Connection,
@@ -616,7 +618,9 @@ fn take(
             Ok((Some(taken), 0))
         }
         Ok(Ok(None)) if left == head.payload => Ok((None, left)),
-        Ok(Ok(None)) => Err(connection.protocol("a payload was left in the middle".into())),
+        Ok(Ok(None)) => {
+            Err(connection.protocol("the handler read a part of a payload only".into()))
+        }
         Ok(Err(e)) => Err(e),
         Err(_) => Err(connection.protocol("the handler panicked on a payload".into())),
     }

@@ -32,19 +32,19 @@ use crate::addr::Addr;
 /// The kernel doubles the number and, without privileges, cuts it at `net.core.wmem_max`.
 const UNIX_BUFFER: usize = 2 << 20;
 
-/// Slices that the kernel takes at once (`IOV_MAX`).
+/// The most slices the kernel takes in one call (`IOV_MAX`).
 const MOST_SLICES: usize = 1024;
 
-/// How long one attempt to connect over TCP may take. The kernel asks again after 1, 3, 7, 15 s: a link that is
-/// whole again is noticed sooner by a new attempt, which whoever calls makes.
+/// The limit of one attempt to connect over TCP. The kernel retries after 1, 3, 7, 15 s: a restored link is noticed
+/// sooner by a new attempt, which the caller makes.
 const CONNECTING: Duration = Duration::from_secs(2);
 
 /// A connected stream socket.
 #[derive(Debug)]
 pub(super) enum Stream {
-    /// On this machine; the peer's user is known from the kernel.
+    /// On this host; the kernel reports the peer's user.
     Unix(UnixStream),
-    /// From anywhere; the peer proves itself with the shared key.
+    /// Possibly from another host; the peer authenticates with the shared key.
     Tcp(TcpStream),
 }
 
@@ -74,9 +74,9 @@ impl Stream {
             }
             Stream::Tcp(s) => {
                 s.set_nodelay(true)?;
-                // A machine that vanished is noticed after 25 s, also while it owes a reply, and while it owes it that
-                // what was sent has come: the kernel would go on sending for a quarter of an hour, and wait as long
-                // again as a link was cut when that is whole.
+                // A vanished host is noticed after 25 s, both while it owes a reply and while it owes the
+                // acknowledgement of sent data. Otherwise the kernel would retransmit for a quarter of an hour and,
+                // after a cut link is restored, wait as long again as it was cut.
                 socket::setsockopt(s, sockopt::TcpUserTimeout, &25_000)?;
                 socket::setsockopt(s, sockopt::KeepAlive, &true)?;
                 socket::setsockopt(s, sockopt::TcpKeepIdle, &10)?;
@@ -87,7 +87,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The user at the other end of a unix stream; nothing for TCP.
+    /// The user at the other end of a unix stream; `None` for TCP.
     pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
         match self {
             Stream::Unix(s) => Ok(Some(socket::getsockopt(s, sockopt::PeerCredentials)?.uid())),
@@ -95,9 +95,9 @@ impl Stream {
         }
     }
 
-    /// Ends one or both directions; whoever waits in a read or write on it wakes up.
+    /// Ends one or both directions, and wakes every thread that blocks in a read or write on it.
     pub(super) fn shutdown(&self, how: Shutdown) {
-        // The only error is that the peer was faster.
+        // The only error is that the peer closed first.
         let _ = match self {
             Stream::Unix(s) => s.shutdown(how),
             Stream::Tcp(s) => s.shutdown(how),
@@ -125,7 +125,7 @@ impl Stream {
         }
     }
 
-    /// Reads what has come already; nothing where that would be to wait.
+    /// Reads bytes that have arrived; `None` instead of waiting.
     pub(super) fn read_ready(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
         match socket::recv(self.fd(), out, MsgFlags::MSG_DONTWAIT) {
             Ok(n) => Ok(Some(n)),
@@ -134,7 +134,7 @@ impl Stream {
         }
     }
 
-    /// Waits as `read` does, and takes nothing: how many bytes there are, up to one.
+    /// Waits as `read` does without taking bytes: returns how many there are, up to one.
     pub(super) fn await_byte(&self) -> io::Result<usize> {
         Ok(socket::recv(self.fd(), &mut [0], MsgFlags::MSG_PEEK)?)
     }
@@ -153,7 +153,7 @@ impl Stream {
         }
     }
 
-    /// Sends the next of `len` bytes of a file, and moves `at` behind them.
+    /// Sends some of the next `len` bytes of a file, and advances `at`.
     pub(super) fn send_file(&self, file: &File, at: &mut i64, len: usize) -> io::Result<usize> {
         Ok(match self {
             Stream::Unix(s) => sendfile64(s, file, Some(at), len)?,
@@ -161,12 +161,12 @@ impl Stream {
         })
     }
 
-    /// Whether the peer may be on another machine.
+    /// Whether the peer may be on another host.
     pub(super) fn is_tcp(&self) -> bool {
         matches!(self, Stream::Tcp(_))
     }
 
-    /// Whether files can be handed over: the peer is on this machine.
+    /// Whether file descriptors can be sent: the peer is on this host.
     pub(super) fn takes_files(&self) -> bool {
         matches!(self, Stream::Unix(_))
     }
@@ -193,7 +193,7 @@ impl Stream {
         )?)
     }
 
-    /// Reads as `read` does, and takes files that come along; more than [`MAX_FILES`] are closed.
+    /// Reads as `read` does, and takes file descriptors that come along; those above [`MAX_FILES`] are closed.
     pub(super) fn read_with_files(
         &self,
         out: &mut [u8],
@@ -214,7 +214,7 @@ impl Stream {
         Ok(got.bytes)
     }
 
-    /// Without the signal that a closed peer would be: in a program that is not Rust it would end the program.
+    /// Without SIGPIPE for a closed peer, which would kill a program that is not written in Rust.
     pub(super) fn write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         let some = &data[..data.len().min(MOST_SLICES)];
         let sent = socket::sendmsg::<()>(self.fd(), some, &[], MsgFlags::MSG_NOSIGNAL, None)?;
@@ -233,8 +233,8 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 /// Connects to a unix socket, also when its listener's queue is full for a while.
 pub(super) fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
-    // By hand because a connect waits while the listener's queue is full, and only a timeout set
-    // before it bounds that.
+    // Not `UnixStream::connect`, which waits while the listener's queue is full; only a timeout set before bounds
+    // that.
     let fd: OwnedFd = socket::socket(
         AddressFamily::Unix,
         SockType::Stream,

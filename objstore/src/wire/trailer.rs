@@ -1,8 +1,8 @@
-//! What stands behind the bytes of a reply that is made while it is sent: what went wrong meanwhile.
+//! The trailer of a reply whose payload is produced while it is sent: it reports an error met meanwhile.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 2 | length of the error; 0: all went well |
+//! | 0 | 2 | length of the error; 0: success |
 //! | 2 | 1022 | the error, then zeros |
 
 use crate::error::StoreError;
@@ -10,7 +10,7 @@ use crate::error::StoreError;
 /// Bytes of a trailer.
 pub(crate) const TRAILER: usize = 1024;
 
-/// The trailer that says that all went well, or what did not.
+/// A trailer that reports success or this error.
 pub(crate) fn trailer(failed: Option<&StoreError>) -> [u8; TRAILER] {
     let mut trailer = [0; TRAILER];
     let Some(error) = failed else { return trailer };
@@ -30,13 +30,13 @@ pub(crate) fn trailer(failed: Option<&StoreError>) -> [u8; TRAILER] {
             detail,
             errno: None,
         };
-        // It fits: text is cut to less than the room.
+        // It fits: the text is cut to less than the room.
         put(&short, &mut trailer);
     }
     trailer
 }
 
-/// What a trailer says; none if it cannot be read.
+/// The outcome that a trailer reports; `None` if it cannot be decoded.
 pub(crate) fn read(trailer: &[u8; TRAILER]) -> Option<Option<StoreError>> {
     let len = usize::from(u16::from_le_bytes([trailer[0], trailer[1]]));
     if len == 0 {
@@ -54,7 +54,7 @@ mod tests {
     use crate::name::ChunkName;
 
     #[test]
-    fn a_trailer_says_what_went_wrong() {
+    fn a_trailer_reports_the_error() {
         assert_eq!(read(&trailer(None)), Some(None));
         let damaged = |detail: String| StoreError::Damaged {
             name: ChunkName::Free(ChunkId(9)),

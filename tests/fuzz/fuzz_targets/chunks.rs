@@ -1,8 +1,8 @@
-//! The data server: requests over its socket, each with a control part and a payload of the fuzzer's.
-//! Every request is answered, and the server goes on.
+//! The data server: requests over its socket, each with a control part and a payload of the fuzzer's. Every
+//! request is answered, and the server continues.
 //!
-//! A request is a byte that says which, two bytes for the length of its control part and two for that of
-//! its payload (little-endian), and these.
+//! A request is a byte for its kind, two bytes for the length of its control part and two for that of its
+//! payload (little-endian), and these two parts.
 
 #![no_main]
 
@@ -25,13 +25,13 @@ use slabfs_objstore::wire::{Buffers, Connection, Listener, REPLY};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A store is used for so many inputs, so that what they leave does not fill the disk.
+/// A store is used for this many inputs, so that their chunks do not fill the disk.
 const INPUTS: u32 = 500;
 
 struct Rig {
     inputs: u32,
     connection: Connection,
-    /// The id of the last request; they rise.
+    /// The id of the last request; ids increase.
     last: u64,
     buffers: Buffers,
     server: Option<DataServer>,
@@ -86,7 +86,7 @@ impl Drop for Rig {
     }
 }
 
-/// The answer has to be one that a client reads.
+/// A client must be able to read the reply.
 fn decode(kind: u16, control: &[u8]) {
     let read = match kind {
         kind::READ => postcard::from_bytes::<ReadReply>(control).map(|_| ()),
@@ -97,7 +97,7 @@ fn decode(kind: u16, control: &[u8]) {
         kind::READ_BATCH => postcard::from_bytes::<Answer<Vec<BatchFound>>>(control).map(|_| ()),
         _ => postcard::from_bytes::<Outcome>(control).map(|_| ()),
     };
-    read.expect("an answer that can be read");
+    read.expect("a readable reply");
 }
 
 thread_local! {
@@ -155,7 +155,7 @@ fuzz_target!(|data: &[u8]| {
             };
             rig.ask(kind, control, payload);
         }
-        // What it knows how to answer it still answers.
+        // It still answers valid requests.
         rig.ask(kind::SPACE, &[], &[]);
     });
 });

@@ -1,5 +1,5 @@
-//! The journal reader: files of good frames, bad ones and garbage, as `slabfs_mdserver::kv::fuzzing` makes
-//! them of the fuzzer's bytes.
+//! The journal reader: files of good frames, bad ones and garbage, made by `slabfs_mdserver::kv::fuzzing` from
+//! the fuzzer's bytes.
 
 #![no_main]
 

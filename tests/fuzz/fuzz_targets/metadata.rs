@@ -1,5 +1,5 @@
-//! The metadata service: requests in postcard, one after the other, of a session that is attached; and
-//! replies. What is refused changes nothing, so the service goes on answering.
+//! The metadata service: requests in postcard, one after the other, of an attached session; and replies. A
+//! refused request changes nothing, so the service continues to answer.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use slabfs_mdserver::kv::MemoryKv;
 use slabfs_mdserver::{Service, ServiceOptions};
 use slabfs_model::SessionId;
 
-/// Most requests of one run.
+/// The most requests of one run.
 const MOST: usize = 64;
 
 fn request(session: SessionId, seq: u64, op: Op) -> Request {
@@ -23,7 +23,7 @@ fn request(session: SessionId, seq: u64, op: Op) -> Request {
     }
 }
 
-/// Puts a request about rights into the epoch that the session is in, and lets no poll wait.
+/// Sets the epoch of a request about rights to the session's, and its wait time to 0.
 fn begin(op: &mut Op, begun: Option<RightsBegun>) {
     match op {
         Op::AskRight { epoch, .. }
@@ -67,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
             break;
         };
         rest = left;
-        // Mostly what a session really sends; a session or a number of its own now and then.
+        // Mostly valid for the session; a foreign session or number now and then.
         if asked.session.0 < 0x70 {
             asked.session = attached.session;
             asked.seq = seq as u64;
@@ -86,7 +86,7 @@ fuzz_target!(|data: &[u8]| {
             break;
         }
     }
-    service.settle_down().expect("the service goes on");
+    service.settle_down().expect("the service continues");
     let asked = Op::GetAttr { ino: ROOT };
     let attach = Op::Attach {
         host: "there".to_owned(),

@@ -1,4 +1,5 @@
-//! Queries: any text is a query that its own text gives again, or a mistake whose place lies within it.
+//! Queries: any text is either a query that is equal after printing and parsing, or an error whose position
+//! lies within it.
 
 #![no_main]
 

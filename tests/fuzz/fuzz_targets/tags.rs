@@ -1,5 +1,5 @@
-//! Tags and a query: the first line is the query, each other one a tag. What the query matches is among
-//! the candidates that the index gives; tags are what their text and their JSON say.
+//! Tags and a query: the first line is the query, each other one a tag. An object that the query matches is
+//! among the candidates from the index; tags are equal after printing and parsing, as text and as JSON.
 
 #![no_main]
 
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
             },
             Err(_) => ("raw".to_owned(), Tag::auto(line)),
         };
-        tag.check().expect("what was parsed is canonical");
+        tag.check().expect("a parsed tag is canonical");
         let json = tag.to_json();
         let again = Tag::from_json(&json).expect("its own JSON");
         if tag.kind != TagKind::Auto {
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(json) = serde_json::from_slice(data)
         && let Ok(tag) = Tag::from_json(&json)
     {
-        tag.check().expect("what was parsed is canonical");
+        tag.check().expect("a parsed tag is canonical");
     }
     let tags: Vec<_> = thing
         .tags

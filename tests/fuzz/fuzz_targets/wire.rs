@@ -1,8 +1,8 @@
-//! The wire: bytes of the fuzzer's on a socket of a server, from the first one on; and, as what a server
-//! says, on a socket of a client. Neither waits for ever or answers with anything but an error.
+//! The wire: bytes of the fuzzer's on a socket of a server, from the first one on; and, as a server's replies,
+//! on a socket of a client. Neither waits for ever or answers with anything but an error.
 //!
-//! In odd inputs the bytes are frames whose checksums are made right: a byte that says which kind, two for
-//! the length of the control part, and that.
+//! In odd inputs the bytes are frames with corrected checksums: a byte for the kind, two for the length of the
+//! control part, and that part.
 
 #![no_main]
 
@@ -59,14 +59,14 @@ impl Rig {
     fn to_server(&self, bytes: &[u8]) {
         let mut stream = UnixStream::connect(&self.socket).expect("connected");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        // It may have hung up already.
+        // The server may have closed the connection already.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
         match stream.read_to_end(&mut answer) {
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
-            Err(error) => panic!("the server keeps us waiting: {error}"),
+            Err(error) => panic!("the server does not close the connection: {error}"),
         }
     }
 
@@ -92,7 +92,7 @@ thread_local! {
     static RIG: RefCell<Rig> = RefCell::new(Rig::new());
 }
 
-/// A frame as `docs/formats/wire.md` draws it.
+/// A frame as in `docs/formats/wire.md`.
 fn frame(version: u16, kind: u16, id: u64, control: &[u8]) -> Vec<u8> {
     let mut bytes = b"SLBW".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
@@ -110,7 +110,7 @@ fn frame(version: u16, kind: u16, id: u64, control: &[u8]) -> Vec<u8> {
 
 fn frames(mut data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A server takes the version from behind its welcome on, a client from behind that.
+    // Servers check the version after the handshake, clients after that.
     let (mut version, mut id) = (0, 0);
     while let [kind, low, high, rest @ ..] = data {
         let len = (usize::from(*low) | usize::from(*high) << 8).min(rest.len());

@@ -1,4 +1,4 @@
-//! What several fuzz targets need.
+//! Shared parts of the fuzz targets.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use slabfs_mdserver::tags::query::{Builtin, BuiltinValue, Subject};
 use slabfs_model::Tag;
 use tempfile::TempDir;
 
-/// A directory that is gone in the end, in memory where there is such a filesystem.
+/// A temporary directory, in memory where there is such a filesystem.
 pub fn scratch() -> TempDir {
     let shm = std::path::Path::new("/dev/shm");
     let dir = match shm.is_dir() {
@@ -18,7 +18,7 @@ pub fn scratch() -> TempDir {
     dir.expect("a directory")
 }
 
-/// An object to ask queries about.
+/// An object for queries.
 #[derive(Debug, Default)]
 pub struct Thing {
     /// Its tags.

@@ -1,8 +1,8 @@
-//! Starts processes for the tests; `slabfs_tests::starter` says why and is the other side.
+//! Starts processes for the tests; `slabfs_tests::starter` is the other side and explains why.
 //!
-//! One request a line: `{number, program, args, env, dir, stdout, stderr}` starts something and is
-//! answered by `{number, pid}` or `{number, error}`, and by `{number, status}` at its end;
-//! `{number, signal}` sends it a signal. Ends with its stdin; what it started is then told to stop.
+//! One request per line: `{number, program, args, env, dir, stdout, stderr}` starts a process; the replies are
+//! `{number, pid}` or `{number, error}`, and `{number, status}` at its end. `{number, signal}` sends it a
+//! signal. The helper ends with its stdin; the processes it started then get a signal to stop.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// Processes that have not been reaped, by the number of their request: these ids mean them.
+/// Processes that have not been reaped, by the number of their request: their ids cannot be reused.
 type Running = Arc<Mutex<HashMap<u64, Pid>>>;
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
             let running = running.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(pid), Ok(signal)) = (running.get(&number), Signal::try_from(signal as i32))
             {
-                // It may have ended and not been reaped; then there is nobody to hear it.
+                // It may have ended without being reaped; then the signal has no effect.
                 let _ = kill(*pid, signal);
             }
         } else if let Err(error) = start(number, &request, &running) {
@@ -39,7 +39,7 @@ fn main() {
 
 fn say(answer: &Value) {
     let mut stdout = std::io::stdout().lock();
-    // When nobody reads any more the end of stdin is near.
+    // If the reader is gone, stdin ends soon.
     let _ = writeln!(stdout, "{answer}").and_then(|()| stdout.flush());
 }
 
@@ -72,7 +72,7 @@ fn start(number: u64, request: &Value, running: &Running) -> std::io::Result<()>
         .stdin(Stdio::null())
         .stdout(log("stdout")?)
         .stderr(log("stderr")?);
-    // SAFETY: between fork and exec this makes one system call, prctl, and touches no memory of ours.
+    // SAFETY: between fork and exec this makes one system call, prctl, and does not access memory.
     unsafe {
         command.pre_exec(|| {
             nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
@@ -88,7 +88,7 @@ fn start(number: u64, request: &Value, running: &Running) -> std::io::Result<()>
     say(&json!({ "number": number, "pid": child.id() }));
     let running = Arc::clone(running);
     std::thread::spawn(move || {
-        // Waits without reaping, so that no signal can meet another process of the same id.
+        // Waits without reaping, so that no signal can reach another process with the same id.
         let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         let status = {
             let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,7 +40,7 @@ pub fn touched(op: &Op) -> &[u32] {
     }
 }
 
-/// What the operations did to one cell alone; others keep their place without a cell.
+/// The operations on one cell alone; other operations stay in the list without a cell.
 pub fn of_one(ops: &[Op], cell: u32) -> Vec<Op> {
     let one = |op: &Op| -> Option<Op> {
         let place = touched(op).iter().position(|&other| other == cell)?;
@@ -57,7 +57,7 @@ pub fn of_one(ops: &[Op], cell: u32) -> Vec<Op> {
     ops.iter().filter_map(one).collect()
 }
 
-/// Values that reads in `ops` have seen.
+/// Values that reads in `ops` returned.
 pub fn seen(ops: &[Op]) -> std::collections::HashSet<u64> {
     let values = |op: &Op| match &op.answer {
         Answer::Values(values) => values.clone(),

@@ -1,5 +1,5 @@
-//! Checks a whole history: takes it apart into objects and cells that have nothing to do with each other,
-//! gives each to the check for its kind, and shows what is wrong.
+//! Checks a complete history: divides it into independent objects and cells, runs the check for each kind, and
+//! shows violations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,31 +14,31 @@ use super::shrink::shrink;
 use super::sized::Records;
 use super::{locks, regular};
 
-/// What the mounts promise each other.
+/// The consistency that the mounts promise each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Promise {
     /// As on one machine.
     Strict,
-    /// Others see data after `fsync` or `close`, from their next open on.
+    /// Other mounts see data after `fsync` or `close`, from their next open on.
     Commit,
 }
 
-/// Operations of one object that nothing explains.
+/// Operations of one object that no order explains.
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The object.
     pub object: String,
-    /// What they should have been.
+    /// The broken rule.
     pub what: String,
-    /// As few of them as show it.
+    /// A small subset of them that shows it.
     pub ops: Vec<Op>,
 }
 
-/// All that is wrong in a history, once for each object and kind of promise.
+/// All violations in a history, one per object and kind of promise.
 pub fn check(ops: &[Op], promise: Promise) -> Vec<Violation> {
     let mut objects: BTreeMap<&str, Vec<Op>> = BTreeMap::new();
     for op in ops {
-        // What only looks and got no answer says nothing.
+        // A read without a reply gives no information.
         if !(op.is_doubtful() && op.only_looks()) {
             objects.entry(&op.object).or_default().push(op.clone());
         }
@@ -59,7 +59,7 @@ pub fn check(ops: &[Op], promise: Promise) -> Vec<Violation> {
             wrong.extend(ordered("a directory", &Directory, &ops));
         }
         if has(of_records) && promise == Promise::Strict {
-            // Made smaller without what reads tell: some of them are left out there.
+            // Shrunk with a model that ignores what reads reveal, because shrinking omits some of them.
             let (known, plain) = (Records::of(&ops), Records::default());
             wrong.extend(ordered_by("a file of records", (&known, &plain), &ops));
         }
@@ -105,7 +105,7 @@ fn ordered<M: Model>(what: &str, model: &M, ops: &[Op]) -> Option<(String, Vec<O
     ordered_by(what, (model, model), ops)
 }
 
-/// With a model to search by, and one to make the contradiction smaller by.
+/// With a model to search by, and one to shrink the contradiction by.
 fn ordered_by<M: Model>(
     what: &str,
     (model, small): (&M, &M),
@@ -118,8 +118,7 @@ fn ordered_by<M: Model>(
             Some((what, shrink(small, ops, at)))
         }
         Verdict::TooHard => {
-            let what =
-                format!("too many orders of {what} to look at; make fewer operations overlap");
+            let what = format!("too many orders of {what} to try; make fewer operations overlap");
             Some((what, Vec::new()))
         }
     }
@@ -142,9 +141,9 @@ fn strict_cells(ops: &[Op]) -> Option<(String, Vec<Op>)> {
     None
 }
 
-/// Whether one `read` sees one `write` wholly or not at all: the arrays of a history, all cells of one
-/// together. Mappings are of cells: the kernel fetches and writes pages by itself.
-pub fn check_whole(ops: &[Op]) -> Vec<Violation> {
+/// Whether one `read` sees one `write` completely or not at all: the arrays of a history, all cells of one
+/// together. Not for mappings: the kernel fetches and writes pages independently.
+pub fn check_atomic(ops: &[Op]) -> Vec<Violation> {
     let mut objects: BTreeMap<&str, Vec<Op>> = BTreeMap::new();
     for op in ops.iter().filter(|op| !cells::touched(op).is_empty()) {
         if !(op.is_doubtful() && op.only_looks()) {

@@ -1,38 +1,38 @@
-//! The search for an order: Wing and Gong's algorithm with Lowe's memory of what was tried, as Porcupine
-//! (Anish Athalye) has it.
+//! The search for an order: Wing and Gong's algorithm with Lowe's cache of tried states, as in Porcupine (Anish
+//! Athalye).
 //!
-//! Starts and ends of the operations stand in a list in the order of time. The search takes the first
-//! operation whose start stands before every end and whose answer fits the state, takes it out of the list,
-//! and goes on with what is left; at an end of an operation that was not taken yet it has to take back the
-//! last one and try the next. What has been reached once (the set of operations taken, and the state) is not
-//! tried again: that bounds the work by the operations that run at the same time, not by all.
+//! Starts and ends of the operations are in a list ordered by time. The search takes the first operation whose
+//! start precedes every end and whose answer fits the state, removes it from the list, and continues with the
+//! rest; at the end of an operation that was not taken yet it has to put the last one back and try the next. A
+//! combination that was reached before (the set of operations taken, and the state) is not tried again: that
+//! bounds the work by the number of concurrent operations, not of all.
 //!
 //! Operations that may not have happened have no end in the list: they can be taken at any time after their
-//! start, and need not be.
+//! start, or not at all.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
 use super::op::Op;
 
-/// What an object is when one process uses it alone.
+/// The sequential specification of an object.
 pub trait Model {
-    /// All that its answers depend on.
+    /// Everything that its answers depend on.
     type State: Clone + Eq + Hash;
 
     /// Before the first operation.
     fn initial(&self) -> Self::State;
 
-    /// After the operation; `None` when it would not have answered so.
+    /// After the operation; `None` if the object would have answered differently.
     fn step(&self, state: &Self::State, op: &Op) -> Option<Self::State>;
 }
 
-/// What the search found.
+/// The result of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order.
     Fine,
-    /// There is none; no try came past the end of this operation, by its index.
+    /// There is none; no attempt got past the end of this operation, given by its index.
     Stuck(usize),
     /// The search was given up.
     TooHard,
@@ -43,7 +43,7 @@ pub const PATIENCE: usize = 4_000_000;
 
 const NONE: usize = usize::MAX;
 
-/// Starts and ends in a list from which pairs are taken and put back.
+/// Starts and ends in a list from which pairs are removed and put back.
 struct Events {
     next: Vec<usize>,
     prev: Vec<usize>,
@@ -65,7 +65,7 @@ impl Events {
                 times.push((op.end, true, index));
             }
         }
-        // Of one instant starts come first: what touches may have been at the same time.
+        // At the same instant starts come first: adjacent operations may have been concurrent.
         times.sort_unstable();
         let len = times.len() + 1;
         let mut events = Events {
@@ -119,7 +119,7 @@ impl Events {
     }
 }
 
-/// A set of operations; nearly all of them up to some number, and few beyond.
+/// A set of operations: nearly all of them up to some number, and few beyond.
 struct Taken {
     words: Vec<u64>,
     /// Words before this one are full.
@@ -140,7 +140,7 @@ impl Taken {
         }
     }
 
-    /// The same for the same set, and short.
+    /// A short key that is equal for equal sets.
     fn key(&self) -> (usize, Box<[u64]>) {
         let rest = &self.words[self.full..];
         let used = rest
@@ -151,9 +151,9 @@ impl Taken {
     }
 }
 
-/// Looks for an order of `ops` that `model` explains.
+/// Searches for an order of `ops` that `model` explains.
 pub fn search<M: Model>(model: &M, ops: &[Op]) -> Verdict {
-    // By their starts, so that what was taken is a prefix and little more.
+    // By their starts, so that the taken operations are a prefix and few more.
     let mut order: Vec<usize> = (0..ops.len()).collect();
     order.sort_by_key(|&index| ops[index].start);
     let sorted: Vec<Op> = order.iter().map(|&index| ops[index].clone()).collect();

@@ -1,12 +1,12 @@
-//! Locks: nobody holds what another holds, and nobody is refused what is free.
+//! Locks: no two processes hold conflicting locks, and no free lock is refused.
 //!
-//! A lock is held for certain from the end of the call that took it to the start of the one that gave it
-//! back, and perhaps from the start of the first to the end of the second. A process that never says that it
-//! gives it back holds it for certain only until its last operation.
+//! A lock is held for certain from the end of the call that acquired it to the start of the call that released
+//! it, and perhaps from the start of the first to the end of the second. If a process never releases it, it is
+//! held for certain only until its last operation.
 
 use super::op::{Answer, Call, NEVER, Op};
 
-/// One lock that was taken.
+/// One acquired lock.
 #[derive(Debug, Clone)]
 struct Hold {
     by: u32,
@@ -15,7 +15,7 @@ struct Hold {
     exclusive: bool,
     certain: (u64, u64),
     perhaps: (u64, u64),
-    /// The operation that took it.
+    /// The operation that acquired it.
     op: usize,
 }
 
@@ -25,7 +25,7 @@ impl Hold {
     }
 }
 
-/// Operations that contradict each other, each time by their indices; all are of one object.
+/// Sets of operations that contradict each other, by their indices; all are of one object.
 pub fn contradictions(ops: &[Op]) -> Vec<Vec<usize>> {
     let holds = holds(ops);
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn holds(ops: &[Op]) -> Vec<Hold> {
             .min_by_key(|other| other.start);
         let last_seen = mine().map(|other| other.start).max().unwrap_or(0);
         let (first, last) = range(&op.call);
-        // One that may not have been taken is held for certain at no time.
+        // A lock that may not have been acquired is held for certain at no time.
         let from = if op.is_doubtful() { NEVER } else { op.end };
         let doubtful = |unlock: &&Op| unlock.is_doubtful();
         holds.push(Hold {

@@ -1,7 +1,7 @@
-//! Logs of workers and files of whole histories: lines of JSON.
+//! Logs of workers and files of complete histories: lines of JSON.
 //!
-//! A worker writes a line before an operation and one after it, each at once, so that one that was killed
-//! or hangs leaves what it was at.
+//! A worker writes a line before an operation and one after it, both immediately, so that a killed or hanging
+//! worker leaves its last operation.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Result, Write};
@@ -47,10 +47,9 @@ impl Log {
         Ok(Log(File::create(path)?))
     }
 
-    /// Does something, and writes down what.
+    /// Does an operation, and logs it.
     ///
-    /// # Panics
-    /// When the log cannot be written.
+    /// # Panics If the log cannot be written.
     pub fn note(&mut self, object: &str, call: Call, act: impl FnOnce() -> Answer) -> Answer {
         let object = object.to_owned();
         self.line(&Line::Began {
@@ -75,10 +74,9 @@ impl Log {
     }
 }
 
-/// Reads the log of a worker. What it was at in the end has no end; half a line at the end is none.
+/// Reads the log of a worker. An unfinished last operation has no end; an incomplete last line is ignored.
 ///
-/// # Errors
-/// Those of reading the file.
+/// # Errors Those of reading the file.
 pub fn read(path: &Path, process: u32, mount: u32) -> Result<Vec<Op>> {
     let mut ops: Vec<Op> = Vec::new();
     for line in BufReader::new(File::open(path)?).lines() {
@@ -106,10 +104,9 @@ pub fn read(path: &Path, process: u32, mount: u32) -> Result<Vec<Op>> {
     Ok(ops)
 }
 
-/// Writes a whole history, an operation a line.
+/// Writes a complete history, an operation a line.
 ///
-/// # Errors
-/// Those of writing the file.
+/// # Errors Those of writing the file.
 pub fn keep(path: &Path, ops: &[Op]) -> Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     for op in ops {
@@ -119,10 +116,9 @@ pub fn keep(path: &Path, ops: &[Op]) -> Result<()> {
     file.flush()
 }
 
-/// Reads a whole history.
+/// Reads a complete history.
 ///
-/// # Errors
-/// Those of reading the file, and what is no operation.
+/// # Errors Those of reading the file, and invalid lines.
 pub fn load(path: &Path) -> Result<Vec<Op>> {
     let lines = BufReader::new(File::open(path)?).lines();
     lines

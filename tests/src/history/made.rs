@@ -1,5 +1,5 @@
-//! Histories that are made up: right ones, of objects that one process used, with the operations moved
-//! about as far as they may be; and all orders of short ones, tried one by one.
+//! Generated histories: valid ones, of objects that one process used, with the operations moved in time as far
+//! as possible; and all orders of short ones, tried one by one.
 
 use super::linear::Model;
 use super::op::{Answer, Call, How, NEVER, Op};
@@ -38,11 +38,11 @@ pub(super) fn read(process: u32, times: (u64, u64), cell: u32, value: u64) -> Op
     op(process, times, call, Answer::Values(vec![value]))
 }
 
-/// A call and the right answer to it, on an object of which `state` is all that counts.
+/// A call and its right answer, on an object whose complete state is `state`.
 pub(super) type Step<S> = fn(&mut Random, &mut S, u64) -> (Call, Answer);
 
-/// A history of `len` operations by `processes`, each of which really happened at one instant between its
-/// start and its end; in the order of those instants.
+/// A history of `len` operations by `processes`, each of which happened at one instant between its start and
+/// its end; in the order of those instants.
 pub(super) fn history<S: Default>(
     random: &mut Random,
     processes: u32,
@@ -57,12 +57,12 @@ pub(super) fn history<S: Default>(
         let instant = (number + 1) * 1000;
         let process = random.range(0, u64::from(processes)) as u32;
         let (call, answer) = step(random, &mut state, number + 1);
-        // As far back as the process is free, at most some operations of others.
+        // As early as the process is free, overlapping a limited number of operations of others.
         let earliest: u64 = free[process as usize] + 1;
         let start = random.range(earliest.max(instant.saturating_sub(5000)), instant + 1);
         let end = instant + random.range(0, 5000);
         if let Some(before) = ops.iter().rposition(|op| op.process == process) {
-            // It had ended when this one began.
+            // The earlier operation ended when this one began.
             ops[before].end = ops[before].end.min(start.max(instants[before] + 1) - 1);
         }
         free[process as usize] = instant;
@@ -94,7 +94,7 @@ pub(super) fn cells(random: &mut Random, state: &mut Vec<u64>, number: u64) -> (
     }
 }
 
-/// Records: appended, cut, looked at.
+/// Records: appended, truncated, read.
 pub(super) fn records(random: &mut Random, state: &mut Vec<u64>, number: u64) -> (Call, Answer) {
     match random.range(0, 8) {
         0..4 => {
@@ -149,14 +149,14 @@ pub(super) fn names(
     }
 }
 
-/// Whether any order of these few operations is right: all are tried.
+/// Whether any order of these few operations is valid: all are tried.
 pub(super) fn any_order<M: Model>(model: &M, state: &M::State, left: &[Op]) -> bool {
     if left.iter().all(Op::is_doubtful) {
         return true;
     }
     (0..left.len()).any(|first| {
         let op = &left[first];
-        // Whatever ended before it began comes before it.
+        // Operations that ended before it began come before it.
         let may = left
             .iter()
             .all(|other| other.is_doubtful() || other.end >= op.start);

@@ -1,24 +1,24 @@
-//! Histories: what several processes did to the same objects at the same time, and whether slabfs may
-//! have answered so.
+//! Histories: concurrent operations of several processes on the same objects, and the check whether slabfs may
+//! have answered as it did.
 //!
-//! Workers (processes of their own, [`work`]) do random operations on mounts of one cluster and log what
-//! they asked, what was answered, and between which two instants of `CLOCK_MONOTONIC`. Afterwards all logs
-//! of one object are one history, and [`check`](check()) looks for an order that explains it:
+//! Workers (processes of their own, [`work`]) do random operations on mounts of one cluster and log the
+//! requests, the answers, and the two instants of `CLOCK_MONOTONIC` around each. Afterwards all logs of one
+//! object are one history, and [`check`](check()) searches for an order that explains it:
 //!
 //! | promise | of | an order of the operations that |
 //! |---|---|---|
 //! | strict | cells of an array, each by itself | is that of a register ([`cells`]) |
-//! | strict, on one mount ([`check_whole`]) | cells that are only read and written by system calls, all together | is that of an array: one `read` or `write`, which is one request here, is atomic towards the others |
-//! | strict | a byte object with a size | is that of a list of records that is appended to, cut and read whole ([`sized`]) |
+//! | strict, on one mount ([`check_atomic`]) | cells that are only read and written by system calls, all together | is that of an array: one `read` or `write`, which is one request here, is atomic towards the others |
+//! | strict | a byte object with a size | is that of a list of records that is appended to, truncated and read completely ([`sized`]) |
 //! | both | names in a directory | is that of a map from names to files ([`names`]) |
-//! | both | `fcntl` locks | lets nobody hold what another holds ([`locks`]) |
-//! | commit | cells of an array, each by itself | none is looked for: each read answers with a value that was not yet replaced by one that the reader has to know ([`regular`]) |
+//! | both | `fcntl` locks | has no two holders of conflicting locks ([`locks`]) |
+//! | commit | cells of an array, each by itself | none is searched: each read returns a value that was not yet replaced by one that the reader has to know ([`regular`]) |
 //!
-//! In the first five an operation has to seem to happen at one instant between its start and its end
-//! (linearizability: Herlihy, Wing 1990); [`linear`] searches. One that never returned, or failed with an
-//! error that says nothing, may have happened at any time after its start, or never.
+//! In the first five an operation has to appear to happen at one instant between its start and its end
+//! (linearizability: Herlihy, Wing 1990); [`linear`] searches. An operation that never returned, or failed with
+//! an error that gives no information, may have happened at any time after its start, or never.
 //!
-//! Everything but [`work`] and [`run`](mod@run) is a pure function of a history. What is found is made small
+//! Everything but [`work`] and [`run`](mod@run) is a pure function of a history. A violation is shrunk
 //! ([`shrink`]) before it is shown. Deliberately not here: kills and restarts, which `crash` has.
 
 pub mod cells;
@@ -39,6 +39,6 @@ mod made;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Promise, Violation, check, check_whole};
+pub use check::{Promise, Violation, check, check_atomic};
 pub use op::{Answer, Call, How, Op};
 pub use run::{Outcome, Run, run};

@@ -1,4 +1,4 @@
-//! Names of one directory: which file each of them is.
+//! Names of one directory: the file that each of them refers to.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::op::{Answer, Call, Op};
 #[derive(Debug, Clone, Copy)]
 pub struct Directory;
 
-/// Stands for the file of a creation that nobody knows to have happened: the first look finds out.
+/// Stands for the file of a creation that may not have happened: the first look-up determines it.
 const ANY: u64 = 0;
 
 impl Model for Directory {
@@ -38,8 +38,8 @@ impl Model for Directory {
                 (was != refused).then_some(after)
             }
             Call::Rename { from, to } => match after.remove(from) {
-                // The kernel looks both names up, one after the other, and does nothing where it found one
-                // file: another may have moved it from here to there in between.
+                // The kernel looks both names up, one after the other, and does nothing if both are of one
+                // file: another process may have renamed it from the one to the other in between.
                 None => (refused || state.contains_key(to)).then_some(after),
                 Some(_) if refused => None,
                 Some(file) => {

@@ -1,17 +1,17 @@
-//! What mode commit promises of a cell: a regular register with `fsync`, `close` and `open`.
+//! The promise of mode commit for a cell: a regular register with `fsync`, `close` and `open`.
 //!
-//! A read may answer with the value of a write that started before the read ended, unless another write
-//! *replaced* it and the reader *has to know* that other write. The reader has to know
+//! A read may return the value of a write that started before the read ended, unless another write *replaced*
+//! it and the reader *has to know* that other write. The reader has to know
 //!
-//! - a write that its writer synced or closed, and that call ended before the reader's open started;
+//! - a write that its writer synced or closed, if that call ended before the reader's open started;
 //! - a write of its own mount that ended before the read started.
 //!
-//! A write is replaced by one that started when the first had been synced or closed by its writer, or, on
-//! the same mount, had ended: nothing orders two writes of two mounts otherwise.
+//! A write is replaced by one that started when the first had been synced or closed by its writer, or, on the
+//! same mount, had ended: otherwise two writes of two mounts are not ordered.
 
 use super::op::{Answer, Call, How, NEVER, Op};
 
-/// A write of the cell, or its beginning.
+/// A write of the cell, or its initial value.
 struct Written {
     value: u64,
     mount: Option<u32>,
@@ -22,8 +22,8 @@ struct Written {
     op: Option<usize>,
 }
 
-/// Reads that answered with what they may not, each with the write they should have known, by their
-/// indices in `ops`: all operations of one object, of which the reads and writes touch one cell.
+/// Reads that returned a value that they may not, each with the write they should have known, by their indices
+/// in `ops`: all operations of one object, of which the reads and writes touch one cell.
 pub fn contradictions(ops: &[Op]) -> Vec<Vec<usize>> {
     let writes = writes(ops);
     let mut found = Vec::new();
@@ -97,7 +97,7 @@ fn writes(ops: &[Op]) -> Vec<Written> {
     writes
 }
 
-/// When the last open of the process before a read began.
+/// When the last open of the process before a read started.
 fn opened(ops: &[Op], read: &Op) -> u64 {
     let opens = ops
         .iter()

@@ -1,8 +1,8 @@
-//! One run: workers as processes on the mounts of a cluster, and the verdict on what they did.
+//! One run: workers as processes on the mounts of a cluster, and the check of their history.
 //!
-//! Workers that end badly, or stop getting on, are part of the verdict: the others are then killed, and what
-//! was begun counts as perhaps done. All histories are kept as files in `$SLABFS_HISTORY_DIR`, if that is set;
-//! else those that a test complains of, in the directory for temporary files.
+//! Workers that fail, or make no progress, are part of the result: the others are then killed, and unfinished
+//! operations count as perhaps done. All histories are stored as files in `$SLABFS_HISTORY_DIR`, if that is
+//! set; else those of failed tests, in the directory for temporary files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,45 +15,43 @@ use super::op::{Answer, NEVER, Op};
 use super::work::{self, Task, Workload};
 use crate::{Cluster, Service, poll};
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// What the workers do.
+    /// The workload.
     pub workload: Workload,
-    /// What the mounts promise, and the workers keep to.
+    /// The promise of the mounts, to which the workers adapt.
     pub promise: Promise,
-    /// Over how many mounts, from the first on.
+    /// The number of mounts, from the first on.
     pub mounts: u32,
-    /// How many of them.
+    /// The number of workers.
     pub workers: u32,
-    /// Roughly, of each worker.
+    /// The approximate number of operations of each worker.
     pub operations: u64,
-    /// What everything random comes from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     run: Run,
     name: String,
     /// All operations.
     pub ops: Vec<Op>,
-    /// What is wrong with them.
+    /// Violations in them.
     pub violations: Vec<Violation>,
-    /// How workers failed.
+    /// Failures of workers.
     failures: Vec<String>,
     place: Option<PathBuf>,
 }
 
-/// Workers of which none does anything for so long hang: twice the time after which slabfs gives an
-/// operation up.
+/// Workers hang if none does anything for this time: twice the time after which slabfs gives an operation up.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// Runs it on a cluster that has as many mounts.
+/// Runs it on a cluster with that many mounts.
 ///
-/// # Panics
-/// When the workers cannot be started.
+/// # Panics If the workers cannot be started.
 pub fn run(cluster: &Cluster, run: Run) -> Outcome {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let number = RUNS.fetch_add(1, Ordering::SeqCst);
@@ -91,12 +89,16 @@ pub fn run(cluster: &Cluster, run: Run) -> Outcome {
         place: None,
     };
     if let Some(dir) = std::env::var_os("SLABFS_HISTORY_DIR") {
-        outcome.place = Some(outcome.keep(Path::new(&dir)).expect("the history is kept"));
+        outcome.place = Some(
+            outcome
+                .keep(Path::new(&dir))
+                .expect("the history is stored"),
+        );
     }
     outcome
 }
 
-/// Starts the workers and waits for them; how they failed.
+/// Starts the workers and waits for them; returns their failures.
 fn play(dir: &Path, tasks: &[Task]) -> Vec<String> {
     let program = crate::binary::profile_dir().join("history");
     let start = |task: &Task| {
@@ -127,15 +129,15 @@ fn play(dir: &Path, tasks: &[Task]) -> Vec<String> {
         if now != last {
             (last, since) = (now, Instant::now());
         } else if since.elapsed() > STANDSTILL {
-            failures.push(format!("no worker gets on any more\n{}", stacks(&workers)));
+            failures.push(format!("no worker makes progress\n{}", stacks(&workers)));
             break;
         }
-        // Between two looks, not instead of one.
+        // Between two checks, not instead of one.
         std::thread::sleep(Duration::from_millis(10));
     }
     for worker in workers.iter().filter(|worker| worker.ended().is_none()) {
         worker.signal(nix::sys::signal::Signal::SIGKILL);
-        // One that hangs in the kernel does not end before its mount does.
+        // A worker that hangs in the kernel does not end before its mount does.
         let _ = poll::until_or(Duration::from_secs(5), || worker.ended());
         if worker.ended().is_none() {
             failures.push(format!("worker {} cannot be killed", worker.pid()));
@@ -144,7 +146,7 @@ fn play(dir: &Path, tasks: &[Task]) -> Vec<String> {
     failures
 }
 
-/// Where in the kernel each worker is, as far as one may see it.
+/// The kernel stack of each worker, as far as it is readable.
 fn stacks(workers: &[Service]) -> String {
     let living = workers.iter().filter(|worker| worker.ended().is_none());
     living
@@ -175,20 +177,18 @@ impl Outcome {
         self.ops.iter().filter(took).collect()
     }
 
-    /// Whether nothing is wrong with the history, no worker failed, and no operation.
+    /// Whether the history has no violation, and no worker and no operation failed.
     pub fn is_fine(&self) -> bool {
         self.violations.is_empty() && self.failures.is_empty() && self.failed().is_empty()
     }
 
-    /// # Panics
-    /// When it is not fine.
+    /// # Panics If it is not fine.
     #[track_caller]
     pub fn expect_fine(&self) {
         assert!(self.is_fine(), "{}", self.report());
     }
 
-    /// # Panics
-    /// When a worker or an operation failed; the history may be wrong.
+    /// # Panics If a worker or an operation failed; the history may have violations.
     #[track_caller]
     pub fn expect_no_failures(&self) {
         assert!(
@@ -198,15 +198,17 @@ impl Outcome {
         );
     }
 
-    /// # Panics
-    /// When the history is as if the mounts kept the promise.
+    /// # Panics If the history has no violation.
     #[track_caller]
     pub fn expect_violations(&self) {
         assert!(self.failures.is_empty(), "{}", self.report());
-        assert!(!self.violations.is_empty(), "nothing was found in {self}");
+        assert!(
+            !self.violations.is_empty(),
+            "no violation was found in {self}"
+        );
     }
 
-    /// All about it; its history is kept.
+    /// A report; its history is stored.
     pub fn report(&self) -> String {
         let place = match &self.place {
             Some(place) => Ok(place.clone()),
@@ -214,7 +216,7 @@ impl Outcome {
         };
         match place {
             Ok(place) => format!("{self}the history: {}", place.display()),
-            Err(error) => format!("{self}the history is not kept: {error}"),
+            Err(error) => format!("{self}the history is not stored: {error}"),
         }
     }
 

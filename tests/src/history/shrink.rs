@@ -1,39 +1,39 @@
-//! Makes a history that nothing explains as small as it gets, so that a person can see why.
+//! Shrinks a history that no order explains, to make the contradiction readable.
 //!
-//! Kept true: what is left contradicts itself only if the whole does. What began after the operation where
-//! the search got stuck goes; then, in halves and smaller parts, all that may be left out without changing
-//! what others may see: those that only look, and writes whose value no read has seen.
+//! Invariant: the result contradicts itself only if the input does. Operations that began after the one where
+//! the search got stuck are removed; then, in halves and smaller parts, all that can be removed without
+//! changing what others may see: reads, and writes whose value no read returned.
 
 use super::cells::seen;
 use super::linear::{Model, Verdict, search};
 use super::op::{Call, NEVER, Op};
 
-/// A part of `ops` that contradicts itself as well; `stuck` is where the search of all gave up.
+/// A subset of `ops` that contradicts itself as well; `stuck` is where the search of all of them ended.
 pub fn shrink<M: Model>(model: &M, ops: &[Op], stuck: usize) -> Vec<Op> {
     let cut = cut(ops, ops[stuck].end);
     let fails = |ops: &[Op]| matches!(search(model, ops), Verdict::Stuck(_));
-    let mut kept = if fails(&cut) { cut } else { ops.to_vec() };
-    let mut step = kept.len().div_ceil(2).max(1);
+    let mut rest = if fails(&cut) { cut } else { ops.to_vec() };
+    let mut step = rest.len().div_ceil(2).max(1);
     loop {
         let mut at = 0;
-        while at < kept.len() {
-            let until = (at + step).min(kept.len());
-            let less = without(&kept, at, until);
-            if less.len() < kept.len() && fails(&less) {
-                at = until - (kept.len() - less.len());
-                kept = less;
+        while at < rest.len() {
+            let until = (at + step).min(rest.len());
+            let less = without(&rest, at, until);
+            if less.len() < rest.len() && fails(&less) {
+                at = until - (rest.len() - less.len());
+                rest = less;
             } else {
                 at = until;
             }
         }
         if step == 1 {
-            return kept;
+            return rest;
         }
         step = step.div_ceil(2);
     }
 }
 
-/// What had begun at an instant; what had not ended then may not have happened.
+/// The operations that had begun at an instant; those that had not ended then may not have happened.
 fn cut(ops: &[Op], instant: u64) -> Vec<Op> {
     let begun = ops.iter().filter(|op| op.start <= instant);
     let open = |op: &Op| op.end > instant;
@@ -46,7 +46,8 @@ fn cut(ops: &[Op], instant: u64) -> Vec<Op> {
         .collect()
 }
 
-/// Without those from `at` to `until` that may be left out: looks first, and then writes nobody has seen.
+/// `ops` without those from `at` to `until` that can be removed: first reads, and then writes that no read
+/// returned.
 fn without(ops: &[Op], at: usize, until: usize) -> Vec<Op> {
     let inside = |index: &usize| (at..until).contains(index);
     let keep = |keep: &dyn Fn(&Op) -> bool, ops: Vec<(usize, Op)>| -> Vec<(usize, Op)> {
@@ -55,13 +56,13 @@ fn without(ops: &[Op], at: usize, until: usize) -> Vec<Op> {
             .collect()
     };
     let all = ops.iter().cloned().enumerate().collect();
-    let kept = keep(&|op| !op.only_looks(), all);
-    let left: Vec<Op> = kept.iter().map(|(_, op)| op.clone()).collect();
+    let rest = keep(&|op| !op.only_looks(), all);
+    let left: Vec<Op> = rest.iter().map(|(_, op)| op.clone()).collect();
     let seen = seen(&left);
-    // An append moves those behind it; only cells are written without a trace.
+    // An append moves later ones; only a write of cells leaves no trace.
     let traceless =
         |op: &Op| matches!(&op.call, Call::Write { value, .. } if !seen.contains(value));
-    keep(&|op| !traceless(op), kept)
+    keep(&|op| !traceless(op), rest)
         .into_iter()
         .map(|(_, op)| op)
         .collect()

@@ -1,43 +1,43 @@
-//! A byte object of records: appended to, cut, made longer, looked at and read whole.
+//! A byte object of records: appended to, truncated, extended, and read completely.
 //!
-//! Each record has a value of its own, so a read that saw it tells at which place it was appended, whenever that
-//! was; and those that no read has seen are alike. A search that knows this need not try the orders of appends that
-//! differ in nothing anybody saw, or that a later read contradicts: of twenty appends with nothing but sizes asked in
-//! between there are more than it has patience for.
+//! Each record has a unique value, so a read that returned it reveals the place at which it was appended, at
+//! any time; and records that no read has returned are equivalent. With that a search need not try the orders
+//! of appends that differ only in unread records, or that a later read contradicts: of twenty appends with only
+//! sizes in between there are more than it can try.
 
 use std::collections::HashMap;
 
 use super::linear::Model;
 use super::op::{Answer, Call, Op};
 
-/// Stands in a state for every record that no read has seen. Nothing that is read is equal to it.
+/// Stands in a state for every record that no read has returned. No read value is equal to it.
 const UNSEEN: u64 = u64::MAX - 1;
 
 /// Records, none to begin with.
 #[derive(Debug, Clone, Default)]
 pub struct Records {
-    /// Where reads have seen each record; `None`: what they saw is not known.
+    /// Where reads have seen each record; `None`: not known.
     places: Option<HashMap<u64, usize>>,
 }
 
 impl Records {
-    /// With what the reads of a history tell.
+    /// With the knowledge from the reads of a history.
     pub fn of(ops: &[Op]) -> Records {
         let mut places = HashMap::new();
         for op in ops {
             if let (Call::ReadAll, Answer::Values(values)) = (&op.call, &op.answer) {
-                // At another place in another read: that one contradicts whatever the state is by then.
+                // At different places in two reads: one of them contradicts any state.
                 places.extend(values.iter().enumerate().map(|(at, &value)| (value, at)));
             }
         }
-        // What a file that was made longer is filled with.
+        // The fill of an extended file.
         places.remove(&0);
         Records {
             places: Some(places),
         }
     }
 
-    /// What stands in the state for a record that is appended at `place`; `None` if it was not appended there.
+    /// The value in the state for a record that is appended at `place`; `None` if it was not appended there.
     fn appended(&self, value: u64, place: usize) -> Option<u64> {
         match &self.places {
             Some(places) if value != 0 => match places.get(&value) {

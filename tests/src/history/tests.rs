@@ -1,7 +1,7 @@
-//! The checks are right about histories that somebody made: they accept what can be, refuse what cannot.
+//! The checks are right about generated histories: they accept valid ones and refuse invalid ones.
 
 use super::cells::Cells;
-use super::check::{Promise, check, check_whole};
+use super::check::{Promise, check, check_atomic};
 use super::linear::{Model, Verdict, search};
 use super::made::{self, any_order, op, read, write};
 use super::names::Directory;
@@ -10,7 +10,7 @@ use super::sized::Records;
 use crate::Random;
 
 fn fine(ops: &[Op]) -> bool {
-    check(ops, Promise::Strict).is_empty() && check_whole(ops).is_empty()
+    check(ops, Promise::Strict).is_empty() && check_atomic(ops).is_empty()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_read_of_an_old_value_is_found_and_shown_small() {
 }
 
 #[test]
-fn what_overlaps_may_be_seen_or_not_but_not_back_again() {
+fn concurrent_writes_may_be_seen_or_not_but_not_reverted() {
     let long = write(0, (0, 100), 0, 1);
     assert!(fine(&[
         long.clone(),
@@ -42,9 +42,9 @@ fn what_overlaps_may_be_seen_or_not_but_not_back_again() {
         read(2, (30, 40), 0, 0)
     ]));
     assert!(!fine(&[long.clone(), read(1, (110, 120), 0, 0)]));
-    // Instants that touch may be the same one.
+    // Adjacent intervals may share an instant.
     assert!(fine(&[long, read(1, (100, 120), 0, 0)]));
-    assert!(!fine(&[read(1, (0, 10), 0, 5)]), "nobody wrote that");
+    assert!(!fine(&[read(1, (0, 10), 0, 5)]), "never written");
     assert!(
         !fine(&[read(1, (0, 10), 0, 5), write(0, (11, 20), 0, 5)]),
         "from the future"
@@ -52,7 +52,7 @@ fn what_overlaps_may_be_seen_or_not_but_not_back_again() {
 }
 
 #[test]
-fn what_never_returned_may_happen_late_or_never() {
+fn operations_that_never_returned_may_happen_late_or_never() {
     let mut lost = write(0, (0, NEVER), 0, 1);
     lost.answer = Answer::Unknown("killed".to_owned());
     let old = |at| read(1, (at, at + 5), 0, 0);
@@ -60,14 +60,14 @@ fn what_never_returned_may_happen_late_or_never() {
     assert!(fine(&[lost.clone(), old(10), old(20)]));
     assert!(fine(&[lost.clone(), old(10), new(20)]));
     assert!(!fine(&[lost.clone(), new(10), old(20)]));
-    // It failed, and what failed may still be on its way.
+    // It failed, and may still be under way.
     lost.end = 5;
     assert!(fine(&[lost, old(10), new(20)]));
 }
 
 #[test]
-fn a_region_is_seen_whole() {
-    let whole = |process, times, value| {
+fn a_region_is_seen_completely() {
+    let both_cells = |process, times, value| {
         let call = Call::Write {
             cells: vec![0, 1],
             value,
@@ -82,7 +82,7 @@ fn a_region_is_seen_whole() {
         };
         op(9, times, call, Answer::Values(values.to_vec()))
     };
-    let both = [whole(0, (0, 100), 1), whole(1, (0, 100), 2)];
+    let both = [both_cells(0, (0, 100), 1), both_cells(1, (0, 100), 2)];
     let with = |op: Op| [both[0].clone(), both[1].clone(), op];
     assert!(fine(&with(seen((10, 20), [2, 2], How::Call))));
     assert!(!fine(&with(seen((10, 20), [1, 2], How::Call))));
@@ -222,12 +222,12 @@ fn commit_lets_see_old_values_until_the_next_open() {
     assert!(holds(history(55, 1)), "opened before the sync had ended");
     assert!(!holds(history(55, 0)), "older than what was known");
     assert!(holds(history(22, 0)));
-    assert!(!holds(history(22, 3)), "nobody wrote that");
+    assert!(!holds(history(22, 3)), "never written");
     // On the same mount nothing has to be synced.
     let mut same = history(3, 1);
     same.iter_mut().for_each(|op| op.mount = 0);
     assert!(!holds(same));
-    // Without a sync the value may be seen, and need not.
+    // Without a sync the value may be seen or not.
     for value in [0, 1, 2] {
         let ops: Vec<Op> = history(70, value)
             .into_iter()
@@ -237,7 +237,7 @@ fn commit_lets_see_old_values_until_the_next_open() {
     }
 }
 
-/// Whatever order the operations had, within their times: it is found.
+/// Any order of the operations, within their times, is found.
 #[test]
 fn random_histories_that_happened_are_accepted() {
     let mut random = Random::new(71);
@@ -253,7 +253,7 @@ fn random_histories_that_happened_are_accepted() {
                     made::forget(&mut random, &mut ops);
                 }
                 let mut found = check(&ops, Promise::Strict);
-                found.extend(check_whole(&ops));
+                found.extend(check_atomic(&ops));
                 assert!(
                     found.is_empty(),
                     "{processes} processes, round {round}: {}",
@@ -264,7 +264,7 @@ fn random_histories_that_happened_are_accepted() {
     }
 }
 
-/// A read that answers with what was certainly replaced is found, wherever it is.
+/// A read that returns a value that was certainly replaced is found, wherever it is.
 #[test]
 fn random_histories_with_one_old_answer_are_refused() {
     let mut random = Random::new(72);
@@ -289,7 +289,7 @@ fn random_histories_with_one_old_answer_are_refused() {
     assert!(spoiled > 10, "{spoiled}");
 }
 
-/// A value of the first cell that the operation reads which was replaced before it began.
+/// A value of the first cell of the operation that was replaced before it began.
 fn certainly_replaced(ops: &[Op], at: usize) -> Option<u64> {
     let Call::Read { cells, .. } = &ops[at].call else {
         return None;
@@ -309,7 +309,7 @@ fn certainly_replaced(ops: &[Op], at: usize) -> Option<u64> {
     Some(old.map_or(0, |old| writes(old).expect("a write")))
 }
 
-/// The search says of short histories, right or spoiled, what trying all orders says.
+/// For short histories, valid or modified, the search agrees with trying all orders.
 #[test]
 fn the_search_agrees_with_all_orders() {
     let mut random = Random::new(73);
@@ -323,7 +323,7 @@ fn the_search_agrees_with_all_orders() {
         };
         made::forget(&mut random, &mut ops);
         if random.one_in(2) {
-            // Two operations change their answers: that may be possible as well.
+            // Two operations exchange their answers: that may be valid as well.
             let [one, other] = [(); 2].map(|()| random.range(0, ops.len() as u64) as usize);
             let answer = ops[one].answer.clone();
             if std::mem::discriminant(&ops[one].call) == std::mem::discriminant(&ops[other].call) {
@@ -333,7 +333,7 @@ fn the_search_agrees_with_all_orders() {
         let possible = match &ops[0].call {
             Call::Write { .. } | Call::Read { .. } => agree(&Cells::of(&ops), &ops),
             Call::Append { .. } | Call::Resize { .. } | Call::Size | Call::ReadAll => {
-                // The place is not always told.
+                // The place is not always known.
                 for op in &mut ops {
                     if matches!(op.call, Call::Append { .. }) && random.one_in(2) {
                         op.answer = Answer::Done;
@@ -360,9 +360,9 @@ fn agree<M: Model>(model: &M, ops: &[Op]) -> bool {
     possible
 }
 
-/// Of appends that overlap and that nobody reads in between there are too many orders to look at each.
+/// Overlapping appends without reads in between have too many orders to try each.
 #[test]
-fn many_appends_that_nobody_reads_are_no_work() {
+fn many_unread_appends_are_checked_quickly() {
     let appends = |from: u64, count: u64| {
         (from..from + count).map(move |number| {
             let begin = number * 10;
@@ -392,7 +392,7 @@ fn many_appends_that_nobody_reads_are_no_work() {
 }
 
 #[test]
-fn logs_come_back() {
+fn logs_are_read_back() {
     let area = crate::Area::new();
     let path = area.at("log");
     let mut log = super::log::Log::create(&path).expect("a log");
@@ -418,7 +418,7 @@ fn logs_come_back() {
     assert_eq!((ops[0].process, ops[0].mount, &ops[0].call), (5, 2, &call));
     assert!(!ops[0].is_doubtful() && ops[0].end >= ops[0].start);
     assert!(ops[1].is_doubtful() && ops[1].end == NEVER);
-    let kept = area.at("kept");
-    super::log::keep(&kept, &ops).expect("kept");
-    assert_eq!(super::log::load(&kept).expect("loaded"), ops);
+    let path = area.at("history");
+    super::log::keep(&path, &ops).expect("stored");
+    assert_eq!(super::log::load(&path).expect("loaded"), ops);
 }

@@ -1,5 +1,5 @@
-//! Starting four ranks on this machine, with each of Debian's MPIs: over shared memory and the loopback,
-//! not bound to processors, and giving the processor away where they wait.
+//! Starts four ranks on this machine, with each of Debian's MPIs: over shared memory and the loopback, not
+//! bound to processors, and yielding the processor while they wait.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,20 @@ use std::time::Duration;
 use super::Mpi;
 use crate::{Outcome, tool};
 
-/// Mounts the directory its second argument names over its first, for itself alone, and runs the rest there.
+/// In a private mount namespace, mounts the directory in the second argument over that in the first, and runs
+/// the rest there.
 const UNDER_ONE_NAME: &str = "mount --bind \"$2\" \"$1\" && cd \"$1\" && shift 2 && exec \"$@\"";
 
-/// How many ranks a program has when nothing else is said.
+/// The default number of ranks.
 pub const RANKS: usize = 4;
 
 /// Starts ranks.
 #[derive(Debug)]
 pub struct Launcher {
     mpi: Mpi,
-    /// Where MPI puts its own files.
+    /// The directory of MPI's own files.
     temporary: PathBuf,
-    /// What gives the processor away where MPI waits; only for MPICH.
+    /// The preloaded library that yields the processor while MPI waits; only for MPICH.
     yielding: Option<PathBuf>,
     environment: Vec<(String, String)>,
     ranks: usize,
@@ -42,7 +43,7 @@ impl Launcher {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Makes it start another number of ranks.
+    /// Sets the number of ranks.
     pub fn set_ranks(&mut self, ranks: usize) {
         self.ranks = ranks;
     }
@@ -69,20 +70,18 @@ impl Launcher {
 
     /// Runs them to their end.
     ///
-    /// # Panics
-    /// When `mpirun` cannot be started or does not end.
+    /// # Panics If `mpirun` cannot be started or does not end.
     #[track_caller]
     pub fn run(&self, lines: &[Vec<OsString>]) -> Outcome {
         tool::run(&mut self.command(lines))
     }
 
-    /// Runs one command line in a place, or with the ranks spread evenly over several: then every rank finds
-    /// its own under the name `common`, an empty directory, and starts in that; this needs the superuser. For
-    /// programs that pass the one path that they were told from rank to rank. `None` when it did not end
-    /// within the limit.
+    /// Runs one command line in a directory, or with the ranks spread evenly over several: then every rank
+    /// finds its own under the name `common`, an empty directory, and starts in that; this needs the superuser.
+    /// For programs in which one rank sends the path that it got to the others. `None` if it did not end within
+    /// the limit.
     ///
-    /// # Panics
-    /// When `mpirun` cannot be started.
+    /// # Panics If `mpirun` cannot be started.
     #[track_caller]
     pub fn run_in(
         &self,
@@ -127,7 +126,7 @@ impl Launcher {
             ("pml", "ob1"),
             ("btl", "self,vader"),
             ("oob_tcp_if_include", "lo"),
-            // Reading another process's memory may be forbidden, in containers for one.
+            // Reading another process's memory may be forbidden, in containers for example.
             ("btl_vader_single_copy_mechanism", "none"),
             ("mpi_yield_when_idle", "1"),
         ] {
@@ -146,7 +145,7 @@ pub(super) fn line<S: AsRef<OsStr>>(
     std::iter::once(program.into()).chain(args).collect()
 }
 
-/// What Open MPI calls its ROMIO: the name has a version in it.
+/// Open MPI's name of its ROMIO, which contains a version.
 #[track_caller]
 fn open_romio() -> String {
     let said = tool::program("ompi_info", ["--parsable"]).ok();

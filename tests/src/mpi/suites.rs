@@ -1,8 +1,8 @@
-//! The test programs that ROMIO, MPICH, HDF5 and PnetCDF bring, as `tools/mpi-suites` built them.
+//! The test programs of ROMIO, MPICH, HDF5 and PnetCDF, as built by `tools/mpi-suites`.
 //!
-//! They work in the directory they start in, on files of their own names. Some report what is wrong and end
-//! with 0 all the same: what they say is looked at too. What a filesystem has to pass is not listed here: it is
-//! what passes on the machine's own.
+//! They work in their current directory, on files with fixed names. Some report errors and exit with 0 all the
+//! same: their output is checked too. The programs that have to succeed are not listed here: they are those
+//! that succeed on the machine's own filesystem.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::{Alone, Launcher, Mpi};
 use crate::{Area, Outcome, inputs};
 
-/// A program that has not ended by then hangs, wherever it passes at all.
+/// A program that has not ended by then hangs, if it works at all.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// Where test programs come from.
+/// A source of test programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suite {
     /// ROMIO's own.
@@ -23,7 +23,7 @@ pub enum Suite {
     Mpich,
     /// Those of parallel HDF5.
     Hdf5,
-    /// PnetCDF's, and its examples. With Open MPI alone: Debian's library is linked with that.
+    /// PnetCDF's, and its examples. With Open MPI only: Debian's library is linked with that.
     Pnetcdf,
 }
 
@@ -37,21 +37,21 @@ impl Suite {
         }
     }
 
-    /// Programs that are no tests of a filesystem.
+    /// Programs that do not test a filesystem.
     fn leaves_out(self, name: &str) -> bool {
         match self {
-            // Hints from a file, and nothing is written; and 4 GB in memory, as often as ranks.
+            // Hints from a file, and nothing is written; and 4 GB of memory per rank.
             Suite::Romio => ["syshints", "coll_perf"].contains(&name),
             // Each takes 6.5 GB of memory.
             Suite::Mpich => name.ends_with("bigtype"),
-            // The second of each pair needs that the first was ended by force.
+            // The second of each pair requires that the first was killed.
             Suite::Hdf5 => name.starts_with("t_pflush"),
-            // Gigabytes of a file, of which nobody says how much is needed.
+            // Files of gigabytes, whose exact size is unknown.
             Suite::Pnetcdf => name.starts_with("largefile_"),
         }
     }
 
-    /// As the suites' own scripts start them.
+    /// As in the suites' own scripts.
     fn ranks(self, name: &str) -> usize {
         match (self, name) {
             (Suite::Romio, "error" | "status") => 1,
@@ -88,16 +88,15 @@ pub struct Programs {
     mpi: Mpi,
     dir: PathBuf,
     launcher: Launcher,
-    /// The name under which every rank finds the place it works in.
+    /// The path under which every rank finds its working directory.
     common: PathBuf,
     _alone: Alone,
 }
 
 impl Programs {
-    /// Those of `suite` as they were built for `mpi`, once no other MPI program runs.
+    /// The programs of `suite` built for `mpi`, once no other MPI program runs.
     ///
-    /// # Panics
-    /// When they were not built.
+    /// # Panics If they were not built.
     #[track_caller]
     pub fn new(suite: Suite, mpi: Mpi, area: &Area) -> Programs {
         let alone = Alone::wait();
@@ -116,10 +115,9 @@ impl Programs {
         }
     }
 
-    /// The names of all that were built.
+    /// The names of all programs that were built.
     ///
-    /// # Panics
-    /// When there are none.
+    /// # Panics If there are none.
     #[track_caller]
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.dir).expect("the suite");
@@ -133,11 +131,10 @@ impl Programs {
         names
     }
 
-    /// Runs a program with its ranks spread evenly over `places`, directories that show the same files. One that
-    /// has not ended after `limit` hangs.
+    /// Runs a program with its ranks spread evenly over `places`, directories that show the same files. A
+    /// program that has not ended after `limit` hangs.
     ///
-    /// # Errors
-    /// What was wrong, in the words of the program.
+    /// # Errors The program's error output.
     pub fn run(&mut self, name: &str, places: &[PathBuf], limit: Duration) -> Result<(), String> {
         let mut line: Vec<OsString> = vec![self.dir.join(name).into()];
         line.extend(self.suite.args(name).iter().map(OsString::from));
@@ -159,11 +156,11 @@ impl Programs {
     }
 }
 
-/// Whether a program that ended with 0 says that something was wrong.
+/// Whether a program that exited with 0 reports an error.
 fn complains(outcome: &Outcome) -> bool {
     let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
     said.lines().any(|line| {
-        // What HDF5's programs say of all that went well, and a test of theirs is named.
+        // Phrases of HDF5's programs that succeed, and the name of one of their tests.
         let line = line.to_lowercase();
         let line = line
             .replace("no failures", "")

@@ -1,4 +1,5 @@
-//! `user.slabfs.*`: declaring by `setfattr`, what may be set when, copies that stay arrays, tags.
+//! `user.slabfs.*` attributes: declaring arrays by `setfattr`, which changes are allowed when, copies that stay
+//! arrays, tags.
 
 use std::fs::File;
 use std::path::Path;
@@ -70,7 +71,7 @@ fn touch_and_setfattr_declare() {
     );
 }
 
-/// Tools that write first and set attributes afterwards keep arrays arrays.
+/// Tools that write the data first and set attributes afterwards preserve arrays.
 #[test]
 fn bytes_first_and_dims_afterwards() {
     needs_mount!();
@@ -86,7 +87,7 @@ fn bytes_first_and_dims_afterwards() {
     assert_eq!(
         errno(set(&path, "dtype", "V7")),
         Errno::EINVAL,
-        "no whole number of elements"
+        "not a multiple of the element size"
     );
     set(&path, "dtype", "f4").expect("dtype");
     set(&path, "dims", "6,10").expect("dims that fit");
@@ -243,7 +244,7 @@ fn tags() {
     );
 }
 
-/// What a listing names can be read, and only that which describes an array.
+/// Every listed attribute can be read; only attributes that describe an array are listed.
 #[test]
 fn listings() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! Wrong command lines, configs and descriptions of arrays: exit status 2, and a message with advice.
+//! Invalid command lines, configs and array descriptions: exit status 2, and a message with advice.
 
 use slabfs_tests::cluster::write_key;
 use slabfs_tests::tool::create;

@@ -1,4 +1,4 @@
-//! Places that cannot be used: mount points, data directories, addresses, servers that are away.
+//! Unusable places: mount points, data directories, addresses, servers that are away.
 
 use std::os::unix::net::UnixListener;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn mount_points() {
     up(&data, other.mnt()).fails(1, &["busy", "slabfs umount"]);
     file::write(&other.at("f"), "still works");
     assert_eq!(file::read(&other.at("f")), b"still works");
-    // What a killed mount left can be taken away.
+    // The mount of a killed process can be removed.
     let mnt = other.mnt().to_owned();
     other.kill9_and_leave();
     assert_eq!(errno(std::fs::read_dir(&mnt)), Errno::ENOTCONN);
@@ -49,12 +49,12 @@ fn mount_points() {
 fn a_dead_mount_is_taken_over() {
     needs_mount!();
     let mut up = Up::start();
-    file::write(&up.at("f"), "kept");
+    file::write(&up.at("f"), "data");
     file::open(&up.at("f")).sync_all().expect("synced");
     file::sync_dir(up.mnt()).expect("synced");
     up.kill9_and_leave();
     up.start_again();
-    assert_eq!(file::read(&up.at("f")), b"kept");
+    assert_eq!(file::read(&up.at("f")), b"data");
 }
 
 #[test]
@@ -76,19 +76,20 @@ fn locked_data() {
     assert_eq!(file::read(&cluster.at(0, "f")), b"theirs");
 }
 
-/// Objects and chunks are counted from 1 in each filesystem: new ones would be written over those that lie there.
+/// Each filesystem numbers its objects and chunks from 1: new chunks would overwrite those of the other
+/// filesystem.
 #[test]
 fn data_of_another_filesystem() {
     needs_mount!();
     let mut first = Up::start();
     file::write(&first.at("f"), "mine");
     first.stop();
-    let (metadata, aside) = (first.data().join("md"), first.data().join("aside"));
-    std::fs::rename(&metadata, &aside).expect("moved");
+    let (metadata, moved) = (first.data().join("md"), first.data().join("moved"));
+    std::fs::rename(&metadata, &moved).expect("moved");
     let why = first.try_start(&[]).expect_err("without its metadata");
     assert!(why.contains("of other metadata"), "{why}");
     std::fs::remove_dir_all(&metadata).expect("removed");
-    std::fs::rename(&aside, &metadata).expect("moved back");
+    std::fs::rename(&moved, &metadata).expect("moved back");
     first.start_again();
     assert_eq!(file::read(&first.at("f")), b"mine");
     first.stop();
@@ -137,9 +138,9 @@ fn addresses_in_use() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let addr = format!("unix:{}", socket.display());
     slabfs(["mdserver", "--listen", &addr, "--data", &data]).fails(1, &["in use", "s.s"]);
-    assert!(socket.exists(), "somebody's socket stays");
+    assert!(socket.exists(), "the other process's socket stays");
     drop(listener);
-    // A file is not a socket that was left: it stays as it is.
+    // A file is not a stale socket: it is not removed.
     let precious = area.write("precious", "data");
     slabfs([
         "mdserver",
@@ -173,7 +174,7 @@ fn addresses_in_use() {
     assert!(!area.at("d").join("journal").exists());
 }
 
-/// A socket that a killed server left is no obstacle.
+/// The socket of a killed server does not prevent a start.
 #[test]
 fn sockets_that_were_left() {
     needs_mount!();
@@ -237,7 +238,7 @@ fn a_data_server_that_is_away() {
 fn a_metadata_server_that_is_away() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 1, &["--io-timeout", "1s"]);
-    file::write(&cluster.at(0, "f"), "kept");
+    file::write(&cluster.at(0, "f"), "data");
     cluster.kill_md();
     assert_eq!(errno(std::fs::write(cluster.at(0, "g"), "x")), Errno::EIO);
     let said = "the metadata service at";
@@ -251,9 +252,9 @@ fn a_metadata_server_that_is_away() {
     cluster.start_md();
     file::write(&cluster.at(0, "g"), "works again");
     assert_eq!(file::read(&cluster.at(0, "g")), b"works again");
-    assert_eq!(file::read(&cluster.at(0, "f")), b"kept");
+    assert_eq!(file::read(&cluster.at(0, "f")), b"data");
     let area = Area::new();
-    let nowhere = format!("unix:{}", area.at("nobody.s").display());
+    let nowhere = format!("unix:{}", area.at("missing.s").display());
     let mnt = area.mkdir("m");
     slabfs([
         "mount",
@@ -263,7 +264,7 @@ fn a_metadata_server_that_is_away() {
         "500ms",
         &mnt.display().to_string(),
     ])
-    .fails(1, &["nobody.s"]);
+    .fails(1, &["missing.s"]);
     assert!(!mounts::is_mounted(&mnt));
 }
 
@@ -283,7 +284,7 @@ fn without_dev_fuse() {
     assert!(!area.at("d").exists(), "nothing was made");
 }
 
-/// A mount of somebody else's data with another key is refused, and nothing is mounted.
+/// A mount with a wrong key is refused, and nothing is mounted.
 #[test]
 fn a_wrong_key() {
     needs_mount!();
@@ -315,10 +316,10 @@ fn a_wrong_key() {
     assert_eq!(file::read(&cluster.at(0, "f")), b"the right key works");
 }
 
-/// A data server that is refused, or asks somebody else, does not say that it is ready; one whose metadata service is
-/// not there yet says that it waits.
+/// A data server that is refused, or connects to the wrong service, does not report ready; one whose metadata
+/// service is unreachable reports that it waits.
 #[test]
-fn a_data_server_that_nobody_takes() {
+fn a_refused_data_server_does_not_start() {
     let mut cluster = Cluster::tcp(1, 0);
     let wrong = write_key(cluster.area(), "wrong", b"another key of thirty-two bytes!")
         .display()
@@ -345,7 +346,7 @@ fn a_data_server_that_nobody_takes() {
     };
     let refused = start(cluster.md_addr(), &wrong);
     refused.fails(1, &["does not take", "the same shared key", "--key-file"]);
-    // That one is a data server.
+    // That address is a data server.
     let other = cluster.server_addr(0).to_owned();
     start(&other, &right).fails(1, &["does not take", &other, "--md"]);
     let md = cluster.md_addr().to_owned();

@@ -1,4 +1,4 @@
-//! Garbage on a server's socket: that connection ends, and everything else goes on.
+//! Garbage on a server's socket: that connection ends, and nothing else is affected.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use slabfs_objstore::wire::{Buffers, Connection, Key};
 use slabfs_tests::{Cluster, Random, file, needs_mount, poll};
 
-/// How long a server may take to end a connection it does not understand.
+/// How long a server may take to close a connection with garbage.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A header as `docs/formats/wire.md` draws it, with any lengths and a checksum that is wrong anyway.
+/// A header as in `docs/formats/wire.md`, with any lengths and a wrong checksum.
 fn header(kind: u16, control: u32, payload: u32) -> Vec<u8> {
     let mut bytes = b"SLBW".to_vec();
     bytes.extend(0_u16.to_le_bytes());
@@ -22,12 +22,12 @@ fn header(kind: u16, control: u32, payload: u32) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes and waits until the server has closed.
+/// Sends bytes and waits until the server closes the connection.
 fn ends(address: &str, bytes: &[u8]) {
     let path = address.trim_start_matches("unix:");
     let mut stream = UnixStream::connect(path).expect("the socket");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // The server may have closed before it took all of it.
+    // The server may close before it has read all of it.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -75,16 +75,16 @@ fn garbage_ends_its_connection_only() {
         assert!(!log.contains("panicked"), "{log}");
         assert!(
             log.contains("WARN") || log.contains("not a slabfs frame"),
-            "the log says so:\n{log}"
+            "the log reports it:\n{log}"
         );
         let (_, most) = service.memory();
-        assert!(most < 400 << 20, "{most} bytes for lengths somebody named");
+        assert!(most < 400 << 20, "{most} bytes for lengths in a header");
     }
 }
 
-/// The same behind a handshake that is right: kinds, controls and lengths that make no sense.
+/// The same after a valid handshake: kinds, controls and lengths that make no sense.
 #[test]
-fn garbage_from_somebody_who_may_talk() {
+fn garbage_from_an_authenticated_client() {
     needs_mount!();
     for tcp in [false, true] {
         let cluster = if tcp {
@@ -112,7 +112,7 @@ fn garbage_from_somebody_who_may_talk() {
                 };
                 let len = random.range(0, 300) as usize;
                 let control = match round % 4 {
-                    // Numbers that are lengths in postcard, enormous.
+                    // Numbers that are enormous as lengths in postcard.
                     0 => [vec![0xff; 9], vec![1]].concat().repeat(3),
                     1 => vec![0; len],
                     _ => random.bytes(len),
@@ -125,7 +125,7 @@ fn garbage_from_somebody_who_may_talk() {
                 {
                     continue;
                 }
-                // An error, a fault or the end: all of them in time, and none of them takes the server along.
+                // The reply is an error, a fault or the end, each in time, and the server survives all of them.
                 let mut buffers = Buffers::default();
                 let answer = connection
                     .recv(&mut buffers, deadline(), PATIENCE)
@@ -146,9 +146,9 @@ fn garbage_from_somebody_who_may_talk() {
     }
 }
 
-/// Somebody who connects and says nothing, or stops in the middle, keeps nobody waiting.
+/// A client that connects and sends nothing, or stops in the middle of a request, does not block others.
 #[test]
-fn silence_keeps_nobody_waiting() {
+fn a_silent_client_does_not_block_others() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
     let mut silent = Vec::new();

@@ -1,11 +1,11 @@
-//! What went wrong on other filesystems, as public reports tell, tried on a mount: the scripts of `tests/cases`.
+//! Bugs of other filesystems from public reports, tried on a mount: the scripts of `tests/cases`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use slabfs_tests::{Cluster, Up, needs_mount};
 
-/// Seconds for a script.
+/// Timeout of a script in seconds.
 const LIMIT: &str = "300";
 
 #[test]

@@ -1,4 +1,4 @@
-//! The command as a newcomer meets it: help, config files, background, output for people and programs.
+//! The command as a new user meets it: help, config files, background, output for people and programs.
 
 use slabfs_tests::tool::{create, info, layout, servers, shell, stats};
 use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
@@ -144,7 +144,7 @@ fn help_names_every_flag() {
     assert!(version.text().starts_with("slabfs "));
     assert!(
         slabfs([] as [&str; 0]).status == 2,
-        "without a command: the help, and a status that says so"
+        "without a command: the help, and status 2"
     );
 }
 
@@ -185,7 +185,7 @@ fn a_config_file_instead_of_flags() {
         );
         service.stop();
     }
-    // Flags win over the config.
+    // Flags override the config.
     args.insert(3, "--data".to_owned());
     args.insert(4, area.at("other").display().to_string());
     let mut service = slabfs_tests::Service::start(area.path(), "up", &args);
@@ -232,13 +232,13 @@ fn in_the_background_and_umount() {
         "{}",
         again.report()
     );
-    // In use: refused with the name of who uses it.
+    // In use: refused, and the message names the process that uses it.
     let open = file::open(&mnt.join("f"));
     slabfs(["umount", &path(&mnt)]).fails(1, &["in use", &std::process::id().to_string()]);
     drop(open);
     slabfs(["umount", &path(&mnt)]).ok();
     assert!(!mounts::is_mounted(&mnt));
-    // Its process is gone, so the data is free for the next.
+    // Its process has ended, so another one can use the data.
     start().ok();
     assert_eq!(file::read(&mnt.join("f")), vec![5; 400_000]);
     slabfs(["umount", &path(&mnt)]).ok();
@@ -247,7 +247,7 @@ fn in_the_background_and_umount() {
     assert!(!log.is_empty() && !log.contains("panicked"), "{log}");
 }
 
-/// A start in the background that fails says so, with its status.
+/// A failed start in the background reports the error, with its status.
 #[test]
 fn in_the_background_without_success() {
     needs_mount!();
@@ -346,7 +346,7 @@ fn an_empty_grid_is_drawn_empty() {
             text.report()
         );
         assert_eq!(info(&object)["chunks"], 0);
-        // Four elements in the middle.
+        // Four elements in the middle of the array.
         file::write(&file::named(&object, "@[1:3,4:6]"), [1; 16]);
         assert_eq!(info(&object)["chunks"], 4, "{grid}");
         let text = slabfs(["layout", path]).ok();
@@ -379,7 +379,7 @@ fn the_layout_drawn() {
     for shape in ["10 x 9", "7 x 7", "6 x 9", "9 x 7"] {
         assert!(svg.contains(shape), "{shape}");
     }
-    // Few bytes may all lie on the server that had the fewest; more than that are spread.
+    // A few bytes may all be on the server that has the fewest; more than that are spread.
     let large = up.at("large");
     create(&large, "512,512", "f4", &[]);
     for row in 0..4 {
@@ -393,7 +393,7 @@ fn the_layout_drawn() {
         .iter()
         .map(|chunk| chunk["server"].as_u64().expect("a server"))
         .collect();
-    // Which ones is placement's matter; so few bytes may well lie together.
+    // Which servers is up to the placement; so few bytes may be together.
     let known = servers.iter().all(|server| (1..=3).contains(server));
     assert!(known && !servers.is_empty(), "a server each: {json}");
     for (name, dims, more) in [
@@ -420,7 +420,7 @@ fn the_layout_drawn() {
     slabfs(["layout", up.at("plain").to_str().expect("text")]).ok();
     create(&up.at("empty"), "4,4", "f4", &[]);
     slabfs(["layout", up.at("empty").to_str().expect("text")]).ok();
-    // The reader may go away.
+    // The reader may close the pipe.
     shell(
         up.area().path(),
         &format!(
@@ -470,18 +470,18 @@ fn stats_count() {
     }
 }
 
-/// A mount that only reads: everything else is `EROFS`.
+/// A read-only mount: every change fails with `EROFS`.
 #[test]
 fn read_only() {
     needs_mount!();
     let mut up = Up::start();
     create(&up.at("a"), "4", "u1", &[]);
-    file::write(&up.at("f"), "kept");
+    file::write(&up.at("f"), "data");
     let f = up.at("f").display().to_string();
     slabfs(["tag", &f, "step=3", &format!("long={}", "x".repeat(20_000))]).ok();
     up.stop();
     up.try_start(&["--read-only"]).expect("up");
-    assert_eq!(file::read(&up.at("f")), b"kept");
+    assert_eq!(file::read(&up.at("f")), b"data");
     let refused =
         |result: std::io::Result<()>| assert_eq!(file::errno(result), nix::errno::Errno::EROFS);
     refused(std::fs::write(up.at("new"), "x"));
@@ -492,11 +492,11 @@ fn read_only() {
     refused(std::fs::create_dir(up.at("d")));
     refused(file::set_xattr(&up.at("f"), "user.x", "y", 0));
     slabfs(["set", up.at("a").to_str().expect("text"), "--dims", "2"]).fails(1, &["read-only"]);
-    // A mark would keep new chunks away from the server for everybody.
+    // The mark would stop new chunks of all mounts.
     let mnt = up.mnt().to_str().expect("text");
     slabfs(["drain", "1", mnt]).fails(1, &["read-only"]);
     assert_eq!(servers(up.mnt())[0]["draining"], false);
-    // What only looks is answered, and what changes is not.
+    // Requests that only read succeed, and those that change fail.
     let found = slabfs(["find", "has step", "--in", mnt]).ok();
     assert_eq!(found.text(), format!("{mnt}/f\n"));
     let f = up.at("f").display().to_string();
@@ -522,12 +522,12 @@ fn read_only() {
     ])
     .fails(1, &["read-only"]);
     slabfs(["find", "step = = 3", "--in", mnt]).fails(2, &["^"]);
-    assert_eq!(file::read(&up.at("f")), b"kept");
+    assert_eq!(file::read(&up.at("f")), b"data");
     slabfs(["umount", mnt]).ok();
     up.stopped();
 }
 
-/// The log is for people: it says what starts and ends, and nothing of its insides.
+/// The log is for people: it reports starts and ends, and no internals.
 #[test]
 fn the_log_is_readable() {
     needs_mount!();
@@ -545,9 +545,10 @@ fn the_log_is_readable() {
     assert_eq!(up.log().len(), before, "{}", up.log());
 }
 
-/// Whoever read what it logs has gone (`slabfs up mnt 2>&1 | head`): it goes on, and ends when it is told to.
+/// The reader of its stderr has exited (`slabfs up mnt 2>&1 | head`): the service continues, and stops on a
+/// signal.
 #[test]
-fn logs_that_nobody_reads_any_more() {
+fn logging_without_a_reader() {
     needs_mount!();
     let area = Area::new();
     let mnt = area.mkdir("mnt");

@@ -1,4 +1,5 @@
-//! Codecs: what they give back, what they save, on large and small chunks and parts of them.
+//! Codecs: the data is read back unchanged, and how much space they save, on large and small chunks and parts
+//! of them.
 
 use slabfs_tests::array::{Array, Select, same};
 use slabfs_tests::tool::{create, slabfs};
@@ -14,7 +15,7 @@ const CODECS: [&str; 7] = [
     "shuffle+lz4",
 ];
 
-/// A field as of a simulation: smooth, so that shuffling helps.
+/// A field like that of a simulation: smooth, so that shuffling helps.
 fn smooth(rows: usize, columns: usize) -> Vec<u8> {
     (0..rows * columns)
         .flat_map(|i| {
@@ -25,7 +26,7 @@ fn smooth(rows: usize, columns: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_codec_gives_back_what_it_was_given() {
+fn every_codec_returns_the_data_unchanged() {
     needs_mount!();
     let mut up = Up::start();
     let (rows, columns) = (300, 1000);
@@ -44,7 +45,7 @@ fn every_codec_gives_back_what_it_was_given() {
     }
     let plain = sizes[0].0;
     for (size, codec) in &sizes[1..] {
-        // lz4 alone finds nothing in floats.
+        // lz4 alone does not compress floats.
         assert!(
             *size < plain || *codec == "lz4",
             "{codec} takes {size} bytes, none {plain}"
@@ -68,7 +69,7 @@ fn every_codec_gives_back_what_it_was_given() {
 }
 
 #[test]
-fn what_does_not_compress_is_kept_too() {
+fn incompressible_data_is_stored_too() {
     needs_mount!();
     let up = Up::start();
     let bytes = Random::new(22).bytes(1_500_000);

@@ -1,5 +1,5 @@
-//! What commands make of their arguments: tags that come back as they were, lists of objects that are refused
-//! whole, orders of hits, and the line between a wrong command (status 2) and a refusal (status 1).
+//! How commands interpret their arguments: tags that are read back unchanged, lists of objects that are refused
+//! completely, sort orders, and the difference between wrong usage (status 2) and a refusal (status 1).
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn tags_come_back_as_they_were() {
     for name in ["a", "b", "c"] {
         file::write(&mnt.join(name), "");
     }
-    // A number in another form is text and a number, and keeps its form.
+    // A number in another form is text and a number, and is stored in that form.
     command(mnt, "$S tag a id=007 v=1.10 e=1e3 run:auto=3 t:text=3").ok();
     for query in [
         "id = 7",
@@ -82,7 +82,7 @@ fn tags_come_back_as_they_were() {
     command(mnt, "$S tags a --typed").fails(2, &["--json"]);
     assert_eq!(command(mnt, "$S tags a user.z").ok().text(), "z=3\n");
     command(mnt, "$S untag a user.z && $S tags a z").fails(1, &["no tag z"]);
-    // Defaults too.
+    // Also as defaults.
     command(
         mnt,
         "mkdir d && $S set d --default-tag id=007 --default-tag 'l=[1,2.5]' && touch d/f",
@@ -92,11 +92,11 @@ fn tags_come_back_as_they_were() {
         command(mnt, "$S tags d/f").ok().text(),
         "id=007\nl=[1,2.5]\n"
     );
-    let told = command(mnt, "$S info d").ok();
+    let output = command(mnt, "$S info d").ok();
     assert!(
-        told.text().contains("default tag l:  [1,2.5]\n"),
+        output.text().contains("default tag l:  [1,2.5]\n"),
         "{}",
-        told.text()
+        output.text()
     );
     command(mnt, "cp -a d copy && touch copy/f").ok();
     assert_eq!(
@@ -163,17 +163,17 @@ fn a_list_of_objects_is_refused_before_anything_is_made() {
         (r#"{"dims":[1]}"#, &["\"path\" is missing"]),
         ("3", &["an object is written", "not 3"]),
     ] {
-        let told =
+        let output =
             from(&format!("{good}\n{line}\n"), "-p").fails(2, &["line 2", "no object was made"]);
         for word in words {
-            assert!(told.stderr.contains(word), "{line}: {}", told.stderr);
+            assert!(output.stderr.contains(word), "{line}: {}", output.stderr);
         }
-        assert!(!told.stderr.contains("struct"), "{}", told.stderr);
+        assert!(!output.stderr.contains("struct"), "{}", output.stderr);
         let left = std::fs::read_dir(mnt.join("run")).expect("listed").count();
         assert_eq!(left, 0, "{line}");
         assert!(!mnt.join("esc").exists(), "{line}");
     }
-    // What only the mount can know leaves no directories either.
+    // An error that only the mount can detect leaves no directories either.
     std::fs::create_dir(mnt.join("run/there")).expect("made");
     file::write(&mnt.join("run/there/x"), "");
     let taken = format!("{good}\n{}\n", r#"{"path":"there/x"}"#);
@@ -182,15 +182,15 @@ fn a_list_of_objects_is_refused_before_anything_is_made() {
     let far = format!("{good}\n{}\n", r#"{"path":"y","placement":"server:9"}"#);
     from(&far, "-p").fails(1, &["line 2", "no data server 9"]);
     assert!(!mnt.join("run/new").exists());
-    // Nor of a grid that has data, though that keeps its servers.
+    // Nor for a grid that has data, although that does not change its servers.
     file::write(&mnt.join("grid"), "data");
     let set = "$S set grid --placement server:9";
     command(mnt, set).fails(1, &["no data server 9", "slabfs servers"]);
     from(good, "").fails(1, &["line 1", "run/new does not exist", "--parents"]);
-    // How many there are is said.
+    // The number of objects is printed.
     assert_eq!(from(good, "-p").ok().text(), "1 object made\n");
     assert_eq!(from(r#"{"path":"new/y"}"#, "-q").ok().text(), "");
-    // Another program is told the same.
+    // Other programs get the same error.
     for path in ["../x", "/x", "x/"] {
         let request = json!({"op": "create", "in": "run", "objects": [{"path": path}]});
         command(mnt, &format!("$S call . '{request}'")).fails(2, &[path]);
@@ -222,8 +222,8 @@ fn hits_in_every_order() {
         &["--tag", "t=1", "--tag", "step=5"],
     );
     let found = |sort: &str| {
-        let told = command(mnt, &format!("$S find 't = 1' {sort}")).ok();
-        told.text().lines().map(str::to_owned).collect::<Vec<_>>()
+        let output = command(mnt, &format!("$S find 't = 1' {sort}")).ok();
+        output.text().lines().map(str::to_owned).collect::<Vec<_>>()
     };
     for (sort, order) in [
         ("--sort name", ["z/a", "b", "c"]),
@@ -254,8 +254,8 @@ fn hits_in_every_order() {
         ("--limit -1", &["-1", "0 or more"]),
         ("--reverse", &["--sort"]),
     ] {
-        let told = command(mnt, &format!("$S find 't = 1' {wrong}")).fails(2, words);
-        assert!(!told.stderr.contains("-- -1"), "{}", told.stderr);
+        let output = command(mnt, &format!("$S find 't = 1' {wrong}")).fails(2, words);
+        assert!(!output.stderr.contains("-- -1"), "{}", output.stderr);
     }
     let hit = command(mnt, "$S find 'name = a' --json").ok().json();
     assert_eq!(
@@ -305,7 +305,7 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
         ),
         ("$S fsck --data x --chunks", &["--chunks"]),
         ("$S up --meta-cache 1P m", &["T", "512M"]),
-        ("$S up --meta-cache 0.5G m", &["whole number", "512M"]),
+        ("$S up --meta-cache 0.5G m", &["integer", "512M"]),
         ("$S layout a --width -1", &["-1"]),
     ] {
         command(mnt, wrong).fails(2, words);
@@ -334,14 +334,18 @@ fn a_wrong_command_and_a_refusal_have_statuses_of_their_own() {
         ),
         ("$S fsck --data d", &["holds nothing of slabfs"]),
     ] {
-        let told = command(mnt, refused).fails(1, words);
-        assert!(!told.stderr.contains("storage failed"), "{}", told.stderr);
+        let output = command(mnt, refused).fails(1, words);
+        assert!(
+            !output.stderr.contains("storage failed"),
+            "{}",
+            output.stderr
+        );
     }
     assert!(!mnt.join("d/y").exists());
 }
 
 #[test]
-fn who_may_not_look_is_told_so() {
+fn a_user_without_permission_gets_a_clear_error() {
     needs_root!();
     let up = Up::with(&["--allow-other"]);
     let mode = |path: &str, mode| {
@@ -371,8 +375,8 @@ fn who_may_not_look_is_told_so() {
         run(command.env("S", binary).current_dir(up.mnt()))
     };
     for line in ["find 't = 1' --in closed", "info secret", "layout secret"] {
-        let told = other(&format!("$S {line}"));
-        told.fails(1, &["Permission denied", "ask its owner"]);
+        let output = other(&format!("$S {line}"));
+        output.fails(1, &["Permission denied", "ask its owner"]);
     }
 }
 
@@ -382,7 +386,7 @@ fn an_empty_server_that_is_stopped_needs_no_draining() {
     let mut cluster = Cluster::start(2, 1);
     let mnt = cluster.mnt(0).to_owned();
     file::write(&cluster.at(0, "f"), vec![7; 100_000]);
-    // Servers get their numbers in the order in which they register.
+    // Servers are numbered in the order in which they register.
     let at = |servers: &[serde_json::Value]| {
         let place = |server: &serde_json::Value| {
             let addr = server["addr"].as_str();
@@ -398,11 +402,11 @@ fn an_empty_server_that_is_stopped_needs_no_draining() {
         let known = servers(&mnt);
         known[at(&known)]["online"] == false
     });
-    let told = command(&mnt, &drain).ok();
+    let output = command(&mnt, &drain).ok();
     assert!(
-        told.text().contains("is stopped, and nothing is on it"),
+        output.text().contains("is stopped, and nothing is on it"),
         "{}",
-        told.text()
+        output.text()
     );
     let table = command(&mnt, "$S servers .").ok();
     assert!(table.text().contains("away, draining"), "{}", table.text());

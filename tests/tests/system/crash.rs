@@ -1,13 +1,12 @@
-//! Everything is killed at random moments under a load of creates, tags, renames, links, dims changes,
-//! writes and removals, with the files spoiled besides; a model says what has to be there afterwards,
-//! and `slabfs fsck` that nothing contradicts anything.
+//! Everything is killed at random moments under a load of creates, tags, renames, links, dims changes, writes
+//! and removals, and the files of the metadata are damaged as well. A model determines the allowed states
+//! afterwards, and `slabfs fsck` must find nothing.
 //!
-//! What is promised: an operation on names, tags or dims that returned is there after a kill of any or
-//! all processes (its record is in the journal before the reply). One that did not return happened
-//! wholly or not at all. Data is there once `fsync` returned; before that each of its bytes is the old or
-//! the new one.
+//! The promise: an operation on names, tags or dims that returned survives a kill of any or all processes (its
+//! record is in the journal before the reply). An operation that did not return happened completely or not at
+//! all. Data is stored once `fsync` returned; before that each of its bytes is the old or the new one.
 //!
-//! `SLABFS_SOAK_SECONDS` makes it go on as long as that; `SLABFS_TEST_SEED` plays one seed again.
+//! `SLABFS_SOAK_SECONDS` sets the duration; `SLABFS_TEST_SEED` repeats one seed.
 
 mod dice;
 mod load;
@@ -22,7 +21,7 @@ use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll, soak};
 
 use load::Worker;
 
-/// Rounds in an ordinary run of the tests.
+/// Rounds in a normal run of the tests.
 const ROUNDS: u64 = 5;
 /// Writers, each with a directory and a model of its own.
 const WRITERS: u64 = 3;
@@ -60,15 +59,15 @@ fn everything_killed_at_random_moments() {
             _ => break,
         }
     }
-    // An orderly end after all that leaves nothing either.
+    // A clean shutdown after all that leaves nothing either.
     cluster.stop_mount(0);
     (0..2).for_each(|server| cluster.stop_server(server));
     cluster.stop_md();
     check(&cluster, u64::MAX, "stopped in order");
 }
 
-/// Lets the writers run, kills single servers under them now and then, and everything in the end. How
-/// many servers were killed while the writers went on, and how many operations there were.
+/// Lets the writers run, kills single servers meanwhile, and everything in the end. Returns how many servers
+/// were killed while the writers continued, and the number of operations.
 fn load(cluster: &mut Cluster, workers: &mut [Worker], random: &mut Random) -> (u64, u64) {
     let (done, end) = (AtomicU64::new(0), AtomicBool::new(false));
     let killed = random.range(0, 3);
@@ -78,10 +77,10 @@ fn load(cluster: &mut Cluster, workers: &mut [Worker], random: &mut Random) -> (
         }
         let wait = |random: &mut Random, more: u64| {
             let until = done.load(Ordering::SeqCst) + random.range(1, more);
-            poll::until_true("the writers to go on", || {
+            poll::until_true("the writers to continue", || {
                 done.load(Ordering::SeqCst) >= until || end.load(Ordering::SeqCst)
             });
-            // Anywhere inside the next operation.
+            // At a random moment inside the next operation.
             std::thread::sleep(Duration::from_micros(random.range(0, 5000)));
         };
         wait(random, 1500);
@@ -117,7 +116,7 @@ fn load(cluster: &mut Cluster, workers: &mut [Worker], random: &mut Random) -> (
     (killed, done.into_inner())
 }
 
-/// Does something to the files of the metadata that must not cost anything.
+/// Damages the files of the metadata in a way that must not lose anything.
 fn spoil(cluster: &Cluster, random: &mut Random) -> &'static str {
     let data = cluster.md_data();
     let flip_all = |random: &mut Random| {
@@ -170,15 +169,15 @@ fn check(cluster: &Cluster, round: u64, spoiled: &str) {
     );
 }
 
-/// Waits until the sessions of the mounts killed so far, one a round, are over, and what they had leased is
-/// swept. Most are by now: the mount of the next round had to wait for that.
+/// Waits until the sessions of the mounts killed so far, one per round, are over, and their leased chunk ids
+/// are swept. Most are by now: the mount of the next round had to wait for that.
 fn forget_the_dead(cluster: &Cluster, killed: u64) {
     let over = || cluster.md().log().matches("session was not heard").count() as u64;
     poll::until_true("the sessions of killed mounts to end", || over() >= killed);
 }
 
 fn start_all(cluster: &mut Cluster, random: &mut Random) {
-    // In any order: who needs another waits for it.
+    // In any order: a process that needs another one waits for it.
     if random.one_in(2) {
         (0..2).for_each(|server| cluster.launch_server(server));
         cluster.start_md();

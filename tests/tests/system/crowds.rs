@@ -1,4 +1,4 @@
-//! Many names in one container, long paths: a listing that works and does not eat memory.
+//! Many names in one container, and long paths: listings work and need little memory.
 
 use std::fs::File;
 
@@ -7,13 +7,13 @@ use slabfs_tests::file::{self, errno};
 use slabfs_tests::tool::program;
 use slabfs_tests::{Up, needs_mount};
 
-/// What a listing may cost the process, whatever is listed.
+/// Memory that a listing may cost the process, whatever its length.
 const LISTING: u64 = 64 << 20;
 
-/// So many entries are made, listed by programs, counted, and looked up.
+/// Creates that many entries, lists them with programs, counts them, and looks them up.
 fn crowd(count: usize) {
     needs_mount!();
-    // What is kept of what was read may take that much; this is about all else.
+    // The metadata cache may take that much; this test is about all other memory.
     let mut up = Up::with(&["--meta-cache", "16M"]);
     let dir = up.at("crowd");
     std::fs::create_dir(&dir).expect("made");
@@ -22,7 +22,7 @@ fn crowd(count: usize) {
         File::create(dir.join(name(i))).expect("made");
     }
     let (before, _) = up.service().memory();
-    // In whatever order they come, and nothing is kept by who lists.
+    // In any order; the listing process stores nothing.
     let mut seen = vec![false; count];
     for entry in std::fs::read_dir(&dir).expect("listed") {
         let name = entry.expect("an entry").file_name();
@@ -71,7 +71,7 @@ fn a_million_entries() {
     crowd(1_000_000);
 }
 
-/// The longest path there may be, and what lies beyond it.
+/// The longest path that is possible, and paths beyond that.
 #[test]
 fn paths_at_their_longest() {
     needs_mount!();
@@ -97,7 +97,7 @@ fn paths_at_their_longest() {
     assert_eq!(file::read(&longest), b"deep");
     let beyond = dir.join("f".repeat(rest + 1));
     assert_eq!(errno(File::create(beyond)), Errno::ENAMETOOLONG);
-    // By way of an open directory it goes deeper still.
+    // Relative to an open directory there are deeper paths.
     let open = File::open(&dir).expect("opened");
     let deeper = file::descriptor(&open).join("g".repeat(255));
     std::fs::create_dir(&deeper).expect("made");

@@ -1,4 +1,4 @@
-//! A damaged chunk: `EIO` for what lies in it, a log line that names it, and the rest reads.
+//! A damaged chunk: `EIO` for the damaged part, a log line that names it, and the rest can be read.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::tool::create;
 use slabfs_tests::{Cluster, Random, Up, disk, needs_mount};
 
-/// Bytes of the `i`-th part: random, so that they stand in one place of the disk only.
+/// Bytes of the `i`-th part: random, so that they are in one place of the disk only.
 fn part(i: u64, len: usize) -> Vec<u8> {
     Random::new(800 + i).bytes(len)
 }
 
-/// Flips a byte of the stored copy of what is at `offset` of `bytes`; none of other bytes.
+/// Flips a byte of the stored copy of the byte at `offset` of `bytes`, and no other.
 fn damage(dir: &Path, bytes: &[u8], offset: usize) {
     let found = disk::find(dir, &bytes[offset..offset + 24]);
     let places: Vec<&(PathBuf, u64)> = found.iter().collect();
@@ -56,7 +56,11 @@ fn chunks_of_an_array() {
                 assert!(read.expect("another chunk") == *bytes, "{name}, part {i}");
             }
         }
-        assert_eq!(errno(std::fs::read(&object)), Errno::EIO, "{name}: whole");
+        assert_eq!(
+            errno(std::fs::read(&object)),
+            Errno::EIO,
+            "{name}: all of it"
+        );
         assert_eq!(file::read(&up.at("other")), part(9, 5000));
         let log = up.log();
         let mut complaints = log
@@ -66,7 +70,7 @@ fn chunks_of_an_array() {
             complaints.any(|line| line.contains("chunk")),
             "{name}: the log names the chunk:\n{log}"
         );
-        // Writing over the damage mends it.
+        // Writing over the damage repairs it.
         file::write(&named(&object, &quarters[2].0), &quarters[2].1);
         assert!(file::read(&named(&object, &quarters[2].0)) == quarters[2].1);
         assert_eq!(file::read(&object).len() as u64, rows * columns * 4);
@@ -89,7 +93,7 @@ fn blocks_of_a_byte_object() {
     let handle = file::open(&path);
     let mut seen = vec![0; 1000];
     assert_eq!(errno(handle.read_at(&mut seen, at as u64)), Errno::EIO);
-    // A checksum covers 64 KiB: everything farther away reads.
+    // A checksum covers 64 KiB: everything farther away can be read.
     for offset in [0, at - (1 << 17), at + (1 << 17), (5 << 20) - 1000] {
         handle
             .read_exact_at(&mut seen, offset as u64)
@@ -106,7 +110,7 @@ fn a_codecs_chunk() {
     let mut up = Up::start();
     let object = up.at("a");
     create(&object, "2,300000", "u1", &["--codec", "zstd:3"]);
-    // Does not compress, and is kept as it is or in a frame around it: the bytes are to be found.
+    // Does not compress, and is stored as it is or in a frame: the bytes can be found.
     let bytes = part(30, 300_000);
     file::write(&named(&object, "@[0]"), &bytes);
     file::write(&named(&object, "@[1]"), part(31, 300_000));
@@ -119,7 +123,7 @@ fn a_codecs_chunk() {
     assert!(file::read(&named(&object, "@[1]")) == part(31, 300_000));
 }
 
-/// A chunk's file that is gone is an error too, never fill: of a grid the data server's roll names it.
+/// A missing chunk file is an error too, never fill: for a grid the data server's catalogue names it.
 #[test]
 fn a_grid_chunk_that_is_gone() {
     needs_mount!();
@@ -144,18 +148,18 @@ fn a_grid_chunk_that_is_gone() {
     up.start_again();
     assert_eq!(errno(std::fs::read(named(&object, "@[0]"))), Errno::EIO);
     assert!(file::read(&named(&object, "@[1]")) == part(61, 400_000));
-    // Stored anew as a whole it is right again.
-    let mut whole = part(60, 400_000);
-    whole.extend(part(61, 400_000));
-    file::write(&object, &whole);
-    assert!(file::read(&object) == whole);
+    // After writing all of it again it is correct.
+    let mut all = part(60, 400_000);
+    all.extend(part(61, 400_000));
+    file::write(&object, &all);
+    assert!(file::read(&object) == all);
     up.restart();
-    assert!(file::read(&object) == whole);
+    assert!(file::read(&object) == all);
     up.stop();
     fsck().ok();
 }
 
-/// The same of `aligned`, where the tiling names it.
+/// The same for `aligned`, where the tiling names the chunk.
 #[test]
 fn a_chunk_that_is_gone() {
     needs_mount!();

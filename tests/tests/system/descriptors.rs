@@ -1,4 +1,4 @@
-//! Open files: flags, vectors, locks, copies in the kernel, many of them at once.
+//! Open files: flags, vectors, locks, copies in the kernel, many files at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -34,7 +34,7 @@ fn flags() {
         libc::O_DIRECT | libc::O_SYNC,
     ] {
         let handle = with(flags).unwrap_or_else(|error| panic!("{flags:#o}: {error}"));
-        // Aligned, as O_DIRECT of a disk would want it; any alignment is well here.
+        // Aligned, as O_DIRECT of a disk requires; any alignment is accepted here.
         handle
             .write_all_at(&[2; 4096], 4096)
             .unwrap_or_else(|error| panic!("{flags:#o}: {error}"));
@@ -56,7 +56,7 @@ fn flags() {
     assert_eq!(path_only.metadata().expect("metadata").len(), 20_000);
     let truncated = with(libc::O_TRUNC).expect("O_TRUNC");
     assert_eq!(truncated.metadata().expect("metadata").len(), 0);
-    // A file without a name is not to be had; programs fall back.
+    // O_TMPFILE is not supported; programs fall back.
     let unnamed = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_TMPFILE)
@@ -110,7 +110,7 @@ fn copies_in_the_kernel() {
         }
     }
     assert!(file::read(&up.at("to")) == bytes && file::read(&up.at("array")) == bytes);
-    // Within one file, and across what is there already.
+    // Within one file, and over existing data.
     let (mut at, mut into) = (10, 1_000_001);
     assert_eq!(
         copy_file_range(&to, Some(&mut at), &to, Some(&mut into), 500).expect("copied"),
@@ -203,7 +203,7 @@ fn two_thousand_open_files() {
     );
 }
 
-/// One file by several ways: what `stat` says is the same for all of them.
+/// One file by several paths: `stat` returns the same for all of them.
 #[test]
 fn metadata_of_open_files() {
     needs_mount!();

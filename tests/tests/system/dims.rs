@@ -70,7 +70,7 @@ fn shrinking_and_growing_shows_fill() {
     }
 }
 
-/// One file in canonical order: rows come and go at its end, and keep their length.
+/// One file in canonical order: rows are added and removed at its end, and do not change their length.
 #[test]
 fn canonical_rows() {
     needs_mount!();
@@ -136,7 +136,7 @@ fn an_unlimited_slowest_axis_grows_by_rows() {
         assert_eq!(
             handle.metadata().expect("metadata").len(),
             60,
-            "{layout}: by whole rows"
+            "{layout}: by complete rows"
         );
         same(layout, &file::read(&object), &array.bytes);
         file::close(handle).expect("closed");
@@ -144,7 +144,7 @@ fn an_unlimited_slowest_axis_grows_by_rows() {
         assert_eq!(
             errno(file::open(&object).set_len(50)),
             Errno::EINVAL,
-            "{layout}: not a whole row"
+            "{layout}: not a complete row"
         );
         file::open(&object).set_len(100).expect("five rows");
         array.resize(&[5, 10]);
@@ -166,9 +166,9 @@ fn an_unlimited_slowest_axis_grows_by_rows() {
     }
 }
 
-/// Blocks that end within a row, as `cat` and `dd` write them, are one after the other.
+/// Blocks that end within a row, as `cat` and `dd` write them, are contiguous.
 #[test]
-fn appends_go_on_within_a_row() {
+fn appends_continue_within_a_row() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let up = Up::start();
@@ -188,7 +188,7 @@ fn appends_go_on_within_a_row() {
             assert_eq!(file::xattr(&object, "user.slabfs.dims"), "53,1000");
         }
     }
-    // Another open file, and another mount, begin rows of their own.
+    // Another open file, and another mount, begin new rows.
     let path = |mount: usize| cluster.at(mount, "rows");
     create(&path(0), "0,4", "u1", &["--max-dims", "unlimited,4"]);
     let append = |mount: usize| {
@@ -319,7 +319,7 @@ fn rank_32() {
         let bytes = vec![255; select.count() as usize * 2];
         file::write(&select.of(&object), &bytes);
         array.put(&select, 0, &bytes);
-        same("whole", &file::read(&object), &array.bytes);
+        same("all", &file::read(&object), &array.bytes);
         up.restart();
         same("after a restart", &file::read(&up.at(name)), &array.bytes);
     }
@@ -335,7 +335,7 @@ fn rank_32() {
     assert!(!up.at("more").exists());
 }
 
-/// Sizes at the edge: no wrap, no panic, and nothing is stored for what nobody wrote.
+/// Extreme sizes: no wrap, no panic, and nothing is stored for unwritten elements.
 #[test]
 fn enormous_dims() {
     needs_mount!();

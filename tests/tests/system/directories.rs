@@ -1,4 +1,4 @@
-//! Directories: making, removing, listing large ones while they change.
+//! Directories: creating, removing, listing large ones while they change.
 
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
@@ -34,7 +34,7 @@ fn making_and_removing() {
     up.restart();
     assert!(up.at("sub").is_dir() && up.at("d/f").is_file());
     std::fs::remove_file(dir.join("f")).expect("removed");
-    // A directory somebody holds open can go; nothing comes into it any more.
+    // A directory that is open can be removed; no entries can be created in it then.
     let open = std::fs::File::open(&dir).expect("opened");
     std::fs::remove_dir(&dir).expect("removed");
     let inside = file::descriptor(&open).join("x");
@@ -90,7 +90,8 @@ fn a_deep_tree() {
     assert_eq!(std::fs::read_dir(up.mnt()).expect("listed").count(), 0);
 }
 
-/// What is there during the whole listing is listed exactly once, whatever comes and goes meanwhile.
+/// An entry that exists during the entire listing is listed exactly once, whatever is created and removed
+/// meanwhile.
 #[test]
 fn five_thousand_entries_while_others_come_and_go() {
     needs_mount!();
@@ -110,7 +111,7 @@ fn five_thousand_entries_while_others_come_and_go() {
                 .into_string()
                 .expect("text"),
         );
-        // Every third entry goes and another comes, before and behind where the listing is.
+        // Every third entry is removed and another created, before and behind the position of the listing.
         if count % 10 == 0 {
             let i = count / 10 * 3;
             std::fs::remove_file(dir.join(name(i))).expect("removed");
@@ -145,7 +146,7 @@ fn five_thousand_entries_while_others_come_and_go() {
 }
 
 #[test]
-fn listings_tell_types() {
+fn listings_have_types() {
     needs_mount!();
     let up = Up::start();
     file::write(&up.at("file"), "x");
@@ -154,10 +155,10 @@ fn listings_tell_types() {
     for entry in std::fs::read_dir(up.mnt()).expect("listed") {
         let entry = entry.expect("an entry");
         let kind = entry.file_type().expect("a type");
-        let told = (kind.is_file(), kind.is_dir(), kind.is_symlink());
+        let listed = (kind.is_file(), kind.is_dir(), kind.is_symlink());
         let name = entry.file_name().into_string().expect("text");
         assert_eq!(
-            told,
+            listed,
             (name == "file", name == "dir", name == "link"),
             "{name}"
         );
@@ -168,7 +169,7 @@ fn listings_tell_types() {
     }
 }
 
-/// `.slabfs` answers, and is not there for whoever walks the tree.
+/// `.slabfs` can be opened, and is not listed.
 #[test]
 fn the_hidden_directory() {
     needs_mount!();
@@ -192,13 +193,14 @@ fn the_hidden_directory() {
     assert!(!up.at("d/.slabfs").exists(), "only in the root");
 }
 
-/// What was removed, or replaced, by this mount or by another, is there for who has it: without links, and empty.
-fn what_is_held(here: &dyn Fn(&str) -> PathBuf, there: &dyn Fn(&str) -> PathBuf) {
+/// Entries that this or another mount removed or replaced remain accessible through open descriptors: without
+/// links, and empty directories.
+fn held_directories(here: &dyn Fn(&str) -> PathBuf, there: &dyn Fn(&str) -> PathBuf) {
     use nix::fcntl::{OFlag, open, openat, readlinkat};
     use nix::sys::stat::{Mode, fchmod, fstat, futimens};
     let mode = Mode::from_bits_truncate(0o700);
     let held = |path: &Path, flags: OFlag| open(path, flags, Mode::empty()).expect("held");
-    // Longer than anything that the kernel keeps of attributes.
+    // Longer than any caching of attributes in the kernel.
     let later = || std::thread::sleep(Duration::from_millis(1200));
     for replaced in [false, true] {
         let (gone, new) = (here("gone"), there("new"));
@@ -241,7 +243,7 @@ fn what_is_held(here: &dyn Fn(&str) -> PathBuf, there: &dyn Fn(&str) -> PathBuf)
     assert_eq!(fstat(&file).expect("fstat").st_size, 5);
     assert_eq!(fstat(&link).expect("fstat").st_nlink, 0);
     assert_eq!(readlinkat(&link, "").expect("readlink"), "somewhere");
-    // A name that was taken again is another inode's.
+    // A name that was reused refers to another inode.
     file::write(&there("f"), "new");
     assert_eq!(std::fs::metadata(here("f")).expect("stat").len(), 3);
 }
@@ -250,7 +252,7 @@ fn what_is_held(here: &dyn Fn(&str) -> PathBuf, there: &dyn Fn(&str) -> PathBuf)
 fn what_was_removed_and_is_held() {
     needs_mount!();
     let up = Up::start();
-    what_is_held(&|name| up.at(name), &|name| up.at(name));
+    held_directories(&|name| up.at(name), &|name| up.at(name));
     let cluster = Cluster::start(1, 2);
-    what_is_held(&|name| cluster.at(0, name), &|name| cluster.at(1, name));
+    held_directories(&|name| cluster.at(0, name), &|name| cluster.at(1, name));
 }

@@ -12,7 +12,7 @@ use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll, slabfs};
 const ROWS: usize = 24;
 const ROW: usize = 160 << 10;
 
-/// Objects of every kind, each with something on every server that its placement allows.
+/// Objects of every kind, each with data on every server that its placement allows.
 const KINDS: [(&str, &[&str]); 7] = [
     ("aligned", &[]),
     ("coded", &["--codec", "lz4"]),
@@ -47,7 +47,7 @@ fn make(cluster: &Cluster) -> Vec<(PathBuf, Vec<u8>)> {
         file::write(&cluster.at(0, format!("small{i}")), vec![i; 1000]);
         made.push((PathBuf::from(format!("small{i}")), vec![i; 1000]));
     }
-    // A hole stays one.
+    // A hole stays a hole.
     create(
         &cluster.at(0, "sparse"),
         "64,65536",
@@ -86,7 +86,7 @@ fn drain(cluster: &Cluster, server: &str, more: &[&str]) -> slabfs_tests::Outcom
     slabfs(args)
 }
 
-/// Writes rows of an object through a handle that stays open, until told to stop; what it should hold.
+/// Writes rows of an object through a handle that stays open, until stopped; returns the expected contents.
 fn keep_writing(
     path: &Path,
     mut bytes: Vec<u8>,
@@ -97,7 +97,7 @@ fn keep_writing(
     let mut random = Random::new(part as u64 + 7);
     let handle = file::open(path);
     while !end.load(Ordering::Acquire) {
-        // Small writes wait in memory, large ones go to the chunks at once.
+        // Small writes are buffered in memory, large ones go directly to the chunks.
         let len = if random.one_in(2) {
             ROW
         } else {
@@ -119,7 +119,7 @@ fn keep_writing(
     bytes
 }
 
-/// Everything is written while a server is emptied, and another one is killed and comes back meanwhile.
+/// All objects are written while a server is emptied, and another one is killed and restarted meanwhile.
 #[test]
 fn under_load() {
     needs_mount!();
@@ -168,7 +168,7 @@ fn under_load() {
         results
     });
     for (at, part, bytes) in results {
-        // Each writer had every second row.
+        // Each writer writes every second row.
         for (row, data) in bytes
             .chunks(ROW)
             .enumerate()
@@ -198,19 +198,19 @@ fn under_load() {
     }
     compare(&mnts[1], &made, "written without the server");
     cluster.start_server(1);
-    poll::until_true("it to be back", || {
+    poll::until_true("it to be online", || {
         state(&cluster).as_deref() == Some("draining")
     });
     drain(&cluster, "2", &["--cancel"]).ok();
     poll::until_true("it to get chunks again", || {
         file::write(&cluster.at(0, "after"), vec![1; 1000]);
-        create_anew(&cluster.at(0, "a"));
+        create_again(&cluster.at(0, "a"));
         servers_of(&cluster.at(0, "a")).contains(&2)
     });
     cluster.stop_and_fsck().ok();
 }
 
-fn create_anew(path: &Path) {
+fn create_again(path: &Path) {
     let _ = std::fs::remove_file(path);
     create(path, "8,1000", "u1", &[]);
     for row in 0..8 {
@@ -218,7 +218,7 @@ fn create_anew(path: &Path) {
     }
 }
 
-/// Every process that takes part is killed in the middle, one after the other; then it is done again.
+/// Every process that takes part is killed in the middle, one after the other; then the drain is repeated.
 #[test]
 fn after_kills() {
     needs_mount!();
@@ -240,7 +240,7 @@ fn after_kills() {
     draining(&cluster).ok();
     cluster.kill_md();
     cluster.start_md();
-    // It hears of the data servers again with their next heartbeats.
+    // The data servers register again with their next heartbeats.
     poll::until_true("the data servers to be online", || {
         servers(&mnt).iter().all(|one| one["online"] == true)
     });
@@ -257,7 +257,7 @@ fn after_kills() {
 }
 
 #[test]
-fn what_cannot_be_drained() {
+fn impossible_drains() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
     drain(&cluster, "7", &[]).fails(1, &["no data server 7"]);
@@ -265,9 +265,9 @@ fn what_cannot_be_drained() {
     file::write(&cluster.at(0, "f"), "works");
 }
 
-/// What moves is the bytes there are: small files stay small, and holes stay holes.
+/// Only existing bytes are moved: small files stay small, and holes stay holes.
 #[test]
-fn what_is_moved_takes_no_more_room() {
+fn moved_chunks_take_no_more_space() {
     needs_mount!();
     let cluster = Cluster::start(2, 1);
     let mut made: Vec<(PathBuf, Vec<u8>)> = Vec::new();
@@ -300,8 +300,8 @@ fn what_is_moved_takes_no_more_room() {
     assert!(after < before + (2 << 20), "{before} bytes became {after}");
 }
 
-/// Chunks of an object that names its server move once, and are counted once; and when the mark is off,
-/// what is written is on the named server.
+/// Chunks of an object with a named server are moved once, and counted once; when the mark is removed, new
+/// chunks are on the named server again.
 #[test]
 fn objects_of_a_named_server_move_once_and_come_back() {
     needs_mount!();
@@ -327,9 +327,9 @@ fn objects_of_a_named_server_move_once_and_come_back() {
         .iter()
         .map(|(name, _)| servers_of(&cluster.at(0, name)).len())
         .sum();
-    let told = drain(&cluster, "2", &["--json"]).ok().json();
-    assert_eq!(told["chunks"], before, "{told}");
-    assert_eq!(told["bytes"], 20 * 8000, "{told}");
+    let output = drain(&cluster, "2", &["--json"]).ok().json();
+    assert_eq!(output["chunks"], before, "{output}");
+    assert_eq!(output["bytes"], 20 * 8000, "{output}");
     compare(&cluster.mnt(0), &made, "after it was drained");
     for (name, _) in &made {
         assert!(!servers_of(&cluster.at(0, name)).contains(&2));
@@ -346,7 +346,7 @@ fn objects_of_a_named_server_move_once_and_come_back() {
     slabfs(["call", &mnt, request]).fails(2, &["not marked"]);
 }
 
-/// More objects than are looked at in one page.
+/// More objects than one page of the drain has.
 #[test]
 fn a_server_among_many_objects_is_emptied() {
     needs_mount!();
@@ -371,7 +371,7 @@ fn a_server_among_many_objects_is_emptied() {
     cluster.stop_and_fsck().ok();
 }
 
-/// What asks for a server by its number goes elsewhere while that one is emptied.
+/// Chunks of an object with a named server go elsewhere while that server is emptied.
 #[test]
 fn an_emptied_server_stays_empty() {
     needs_mount!();
@@ -393,7 +393,7 @@ fn an_emptied_server_stays_empty() {
         assert!(!servers_of(path).contains(&2), "{}", path.display());
     }
     assert_eq!(servers(&cluster.mnt(0))[1]["chunks"], 0);
-    // With the mark off it is asked again.
+    // With the mark removed it is used again.
     drain(&cluster, "2", &["--cancel"]).ok();
     poll::until_true("it to get chunks again", || {
         file::write(&inner.join("later"), vec![6; 300_000]);

@@ -1,4 +1,5 @@
-//! Dumps of the metadata: taken from a mount in use, read by a program of a page, loaded elsewhere.
+//! Dumps of the metadata: taken from a mount in use, read by the program on a page of the docs, loaded
+//! elsewhere.
 
 use slabfs_tests::tool::{create, program, shell, slabfs};
 use slabfs_tests::{Area, Up, file, needs_mount, needs_root};
@@ -66,7 +67,7 @@ fn dumped_in_use_and_loaded_elsewhere() {
     drop(out);
     up.stop();
 
-    // What is left of `md` is out of the way; the chunks stay where they are.
+    // Move the rest of `md` out of the way; the chunks stay where they are.
     let md = up.data().join("md");
     std::fs::rename(&md, up.area().at("old")).expect("moved");
     let load = |file: &Path, dir: &Path| {
@@ -84,8 +85,12 @@ fn dumped_in_use_and_loaded_elsewhere() {
     let mut damaged = bytes.clone();
     damaged[700] ^= 1;
     file::write(&bad, damaged);
-    let told = load(&bad, &md).fails(1, &["at byte", "another copy"]);
-    assert!(!told.stderr.contains("storage failed"), "{}", told.stderr);
+    let output = load(&bad, &md).fails(1, &["at byte", "another copy"]);
+    assert!(
+        !output.stderr.contains("storage failed"),
+        "{}",
+        output.stderr
+    );
     file::write(&bad, &bytes[..bytes.len() - 3]);
     load(&bad, &md).fails(1, &["cut off"]);
     load(&area_at("none"), &md).fails(1, &["does not exist"]);
@@ -125,8 +130,8 @@ fn the_page_has_a_program_that_reads_it() {
     let script = script.split("```").next().expect("its end");
     let path = area.at("read.py");
     file::write(&path, script);
-    let told = program(PYTHON, [&path, &dump]).ok();
-    let names: BTreeSet<&str> = told
+    let output = program(PYTHON, [&path, &dump]).ok();
+    let names: BTreeSet<&str> = output
         .text()
         .lines()
         .filter_map(|line| line.split_once(' ').map(|(_, name)| name))
@@ -137,10 +142,10 @@ fn the_page_has_a_program_that_reads_it() {
     assert_eq!(names.len(), 53);
 }
 
-/// A file for its owner appears, one that is there keeps its mode, links are followed, and what is no regular
-/// file gets the bytes.
+/// A new file is private to its owner, an existing one keeps its mode, links are followed, and a file that is
+/// not a regular file gets the bytes.
 #[test]
-fn a_dump_goes_where_its_name_leads() {
+fn a_dump_goes_to_the_target_of_its_path() {
     needs_root!();
     let up = Up::start();
     fill(&up);
@@ -163,7 +168,7 @@ fn a_dump_goes_where_its_name_leads() {
     symlink(area.mkdir("far").join("new"), &dangling).expect("a link");
     dump(&dangling).ok();
     assert!(dangling.is_symlink() && area.at("far/new").is_file());
-    // Nodes of our own, as those in /dev are: one takes all, one has no room.
+    // Device nodes of our own, like those in /dev: one accepts everything, one is always full.
     for (name, minor) in [("null", 3), ("full", 7)] {
         let line = format!("mknod {name} c 1 {minor}");
         shell(area.path(), &line).ok();
@@ -184,7 +189,7 @@ fn a_dump_goes_where_its_name_leads() {
         up.mnt().display()
     );
     shell(area.path(), &line).ok();
-    // What was loaded is whole, before its first start too.
+    // A loaded directory is complete, also before its first start.
     let md = area.at("md");
     slabfs([
         Path::new("meta"),

@@ -1,5 +1,5 @@
-//! `kill -9` of any process at any moment loses nothing that `fsync` acknowledged, and what it was in
-//! the middle of is there whole, or not at all where that was promised.
+//! `kill -9` of any process at any moment loses nothing that `fsync` acknowledged, and an interrupted operation
+//! happened completely, or not at all where that was promised.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -11,24 +11,24 @@ use slabfs_tests::file::named;
 use slabfs_tests::tool::create;
 use slabfs_tests::{Cluster, Random, Up, file, needs_mount, poll};
 
-/// What a writer was told is stored.
+/// Acknowledged steps of a writer.
 #[derive(Debug, Clone)]
 enum Stored {
     /// A new file with these bytes, by `fsync` of file and directory.
-    Whole(String, u8, usize),
+    File(String, u8, usize),
     /// A record of the log.
     Record(u64),
     /// A row of the array.
     Row(u64, u8),
-    /// A name that was renamed, by `fsync` of the directory.
+    /// A rename, by `fsync` of the directory.
     Renamed(String, String),
-    /// A name that is gone, by `fsync` of the directory.
+    /// A removed name, by `fsync` of the directory.
     Gone(String),
 }
 
 const RECORD: usize = 700;
 
-/// Writes, syncs and notes until something fails or it is told to end.
+/// Writes, syncs and records until something fails or it is stopped.
 fn write(
     dir: &Path,
     seed: u64,
@@ -57,7 +57,7 @@ fn write(
                     file.write_all_at(&vec![byte; len], 0)?;
                     file.sync_all()?;
                     file::sync_dir(dir)?;
-                    Stored::Whole(name, byte, len)
+                    Stored::File(name, byte, len)
                 }
                 2 => {
                     let log = std::fs::OpenOptions::new()
@@ -94,7 +94,7 @@ fn write(
         match step() {
             Ok(stored) => acknowledge(stored),
             Err(error) => {
-                // Expected where the mount itself is killed; shown where the test fails.
+                // Expected where the mount itself is killed; printed where the test fails.
                 println!("the writer ends at step {i}: {error}");
                 return;
             }
@@ -102,13 +102,13 @@ fn write(
     }
 }
 
-/// Looks for everything that was acknowledged. `last` steps may have happened without being told.
+/// Checks everything that was acknowledged. `last` steps may have happened without an acknowledgement.
 fn check(dir: &Path, acknowledged: &[Stored]) {
     let mut files = std::collections::HashMap::new();
     let (mut rows, mut log) = (vec![0; 50], Vec::new());
     for stored in acknowledged {
         match stored.clone() {
-            Stored::Whole(name, byte, len) => drop(files.insert(name, (byte, len))),
+            Stored::File(name, byte, len) => drop(files.insert(name, (byte, len))),
             Stored::Renamed(old, new) => {
                 let content = files.remove(&old).expect("known");
                 files.insert(new, content);
@@ -130,7 +130,7 @@ fn check(dir: &Path, acknowledged: &[Stored]) {
             Err(error) => panic!("{name}: {error}"),
         }
     }
-    // One rename or removal may have happened that was not acknowledged any more.
+    // One rename or removal may have happened without an acknowledgement.
     assert!(missing.len() <= 1, "gone: {missing:?}");
     let bytes = file::read(&dir.join("log"));
     for i in log {
@@ -145,7 +145,7 @@ fn check(dir: &Path, acknowledged: &[Stored]) {
     let wrong: Vec<usize> = (0..50)
         .filter(|&row| array[row * 4000..][..4000].iter().any(|&b| b != rows[row]))
         .collect();
-    // As above: one row may be newer than what was acknowledged, whole or in part.
+    // As above: one row may have a later value than the acknowledged one, in part or in full.
     assert!(wrong.len() <= 1, "rows {wrong:?} of {rows:?}");
 }
 
@@ -179,14 +179,14 @@ fn kill_of_everything_at_random_moments() {
             poll::until_true("some acknowledged steps", || {
                 count.load(Ordering::SeqCst) >= until
             });
-            // Anywhere inside the next step.
+            // At a random moment inside the next step.
             std::thread::sleep(std::time::Duration::from_micros(random.range(0, 8000)));
             up.kill9();
         });
         up.start_again();
         check(&dir, &acknowledged.into_inner().expect("the list"));
     }
-    // Older rounds live on through every kill.
+    // The files of earlier rounds survive every kill.
     assert_eq!(
         (0..5)
             .filter(|round| up.at(format!("r{round}/array")).exists())
@@ -195,19 +195,19 @@ fn kill_of_everything_at_random_moments() {
     );
     assert!(
         up.log().contains("not closed cleanly"),
-        "start-up says what it found:\n{}",
+        "the start logs what it found:\n{}",
         up.log()
     );
     assert!(
         up.log().contains("records replayed"),
-        "start-up says what it recovered:\n{}",
+        "the start logs what it recovered:\n{}",
         up.log()
     );
 }
 
-/// Servers die under a writer and come back: it waits, and nothing fails.
+/// Servers are killed under a writer and restarted: it waits, and nothing fails.
 #[test]
-fn kill_of_servers_under_a_writer_that_goes_on() {
+fn kill_of_servers_under_a_writer_that_continues() {
     needs_mount!();
     let mut cluster = Cluster::start(2, 1);
     let dir = cluster.at(0, "w");
@@ -223,7 +223,7 @@ fn kill_of_servers_under_a_writer_that_goes_on() {
         for round in 0..6 {
             let seen = count.load(Ordering::SeqCst);
             let more = random.range(1, 15);
-            poll::until_true("the writer to go on", || {
+            poll::until_true("the writer to continue", || {
                 count.load(Ordering::SeqCst) >= seen + more || writer.is_finished()
             });
             assert!(
@@ -243,7 +243,7 @@ fn kill_of_servers_under_a_writer_that_goes_on() {
             }
         }
         let seen = count.load(Ordering::SeqCst);
-        poll::until_true("the writer to go on", || {
+        poll::until_true("the writer to continue", || {
             count.load(Ordering::SeqCst) >= seen + 10 || writer.is_finished()
         });
         assert!(!writer.is_finished(), "the writer failed");
@@ -278,14 +278,14 @@ fn kill_of_a_mount() {
             cluster.kill_mount(0);
         });
         let acknowledged = acknowledged.into_inner().expect("the list");
-        // The other mount has it, and so has the next one in its place.
+        // The other mount has the data, and so has the mount that replaces it.
         check(&cluster.at(1, format!("r{round}")), &acknowledged);
         cluster.start_mount(0);
         check(&dir, &acknowledged);
     }
 }
 
-/// Without `fsync` too, an orderly end loses nothing.
+/// A clean end loses nothing, also without `fsync`.
 #[test]
 fn sigterm_flushes_everything() {
     needs_mount!();
@@ -312,7 +312,7 @@ fn sigterm_flushes_everything() {
     assert!(up.log().contains("closed cleanly"), "{}", up.log());
 }
 
-/// With files still open: the mount is taken out of sight, and what they wrote is stored.
+/// With files still open: the mount is detached, and the written data is stored.
 #[test]
 fn sigterm_with_open_files() {
     needs_mount!();

@@ -1,5 +1,5 @@
-//! Numbers at their ends: sizes near 2^63, dims whose product is none, ranges of more chunks than fit
-//! into memory. An error or an answer, never a dead process.
+//! Extreme numbers: sizes close to 2^63, dims whose product overflows, ranges of more chunks than fit into
+//! memory. An error or a result, never a dead process.
 
 use std::os::unix::fs::FileExt;
 
@@ -9,7 +9,7 @@ use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::tool::{create, program};
 use slabfs_tests::{Up, needs_mount};
 
-/// Bounds the memory of a mount, so that running away ends it and not the machine.
+/// Limits the memory of a mount, so that excessive use ends it and not the machine.
 fn bounded() -> Up {
     let mut up = Up::start();
     let pid = up.service().pid().to_string();
@@ -17,7 +17,7 @@ fn bounded() -> Up {
     up
 }
 
-/// The mount lives, and did not need much memory.
+/// The mount works, and did not need much memory.
 fn well(up: &mut Up) {
     file::write(&up.at("well"), "it works");
     assert_eq!(file::read(&up.at("well")), b"it works");
@@ -76,7 +76,7 @@ fn shrinking_an_enormous_grid() {
 }
 
 #[test]
-fn offsets_near_the_end_of_numbers() {
+fn offsets_at_the_end_of_numbers() {
     needs_mount!();
     let mut up = bounded();
     let handle = file::open_new(&up.at("f"));
@@ -94,7 +94,7 @@ fn offsets_near_the_end_of_numbers() {
     let log = up.at("log");
     create(&log, "0,1000", "u1", &["--max-dims", "unlimited,1000"]);
     let handle = file::open(&log);
-    // The row that holds it ends beyond 2^63.
+    // The row that contains it ends beyond 2^63.
     assert_eq!(errno(handle.write_at(b"x", last - 1)), Errno::EFBIG);
     assert_eq!(handle.metadata().expect("metadata").len(), 0);
     well(&mut up);
@@ -123,7 +123,7 @@ fn dims_whose_product_is_none() {
         match file::set_xattr(&path, "user.slabfs.spec", spec, 0) {
             Err(error) => assert!(matches!(errno::<()>(Err(error)), Errno::EINVAL | Errno::EFBIG), "{spec}"),
             Ok(()) => {
-                // It was taken: then it works.
+                // The dims were accepted: then the object works.
                 let handle = file::open(&path);
                 let size = handle.metadata().expect("metadata").len();
                 let mut seen = [1; 8];
@@ -167,7 +167,7 @@ fn values_that_are_too_long_or_no_text() {
         "dims", "dtype", "max_dims", "layout", "codec", "spec", "resize", "couple", "nonsense",
     ] {
         for value in values {
-            // The array has data: the dims of a scalar (the empty text) are no more welcome than the rest.
+            // The array has data: the dims of a scalar (the empty text) are refused like the rest.
             let shown: String = String::from_utf8_lossy(value).chars().take(20).collect();
             let result = file::set_xattr(&object, &format!("user.slabfs.{name}"), value, 0);
             assert!(result.is_err(), "{name}={shown:?} was taken");

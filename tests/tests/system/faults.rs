@@ -1,6 +1,7 @@
-//! Faults under several mounts of one filesystem, each in a network namespace of its own: mounts are killed while
-//! they hold rights and dirty data, or stopped past their session, and links are cut. The others go on when the
-//! session is over, the stale mount is told and recovers, nothing that was synced is lost, and no region is torn.
+//! Faults under several mounts of one filesystem, each in a network namespace of its own: mounts are killed
+//! while they hold rights and dirty data, or stopped until their session expires, and links are cut. The other
+//! mounts continue when the session is over, the stale mount gets errors and recovers, nothing that was synced
+//! is lost, and no region is torn.
 
 mod given_up;
 mod stamps;
@@ -15,7 +16,7 @@ use slabfs_tests::{Cluster, file, needs_root, poll, soak};
 
 use stamps::{Known, NAMES, REGIONS, Writer, prepare, stamp_of};
 
-/// Two data servers and so many mounts.
+/// Two data servers and `mounts` mounts.
 #[track_caller]
 fn networked(mounts: usize) -> Cluster {
     let mut cluster = Cluster::networked(2, &[]);
@@ -23,7 +24,7 @@ fn networked(mounts: usize) -> Cluster {
     cluster
 }
 
-/// How many sessions were given up by the metadata service.
+/// The number of sessions that the metadata service expired.
 fn given_up(cluster: &Cluster) -> usize {
     cluster.md().log().matches("session was not heard").count()
 }
@@ -34,7 +35,7 @@ fn sessions_lost(cluster: &Cluster, mount: usize) -> u64 {
         .expect("a number")
 }
 
-/// Ends what looks at it when it is dropped, by a panic too.
+/// Sets the flag when it is dropped, also by a panic.
 struct Until<'a>(&'a AtomicBool);
 
 impl Drop for Until<'_> {
@@ -47,14 +48,15 @@ impl Drop for Until<'_> {
 fn await_syncs(writers: &[Writer], more: u64) {
     for writer in writers {
         let until = writer.syncs() + more;
-        poll::until_true("a writer to go on", || {
+        poll::until_true("a writer to continue", || {
             assert_eq!(writer.ended(), None, "a writer failed");
             writer.syncs() >= until
         });
     }
 }
 
-/// Reads regions over and over until `stop`: what was seen once is not taken back, whoever dies.
+/// Reads regions repeatedly until `stop`: an observed stamp is never replaced by an older one, whichever mount
+/// dies.
 fn watch(file: &File, stop: &AtomicBool) -> u64 {
     let (mut seen, mut rounds) = ([0; REGIONS], 0);
     while !stop.load(Ordering::SeqCst) {
@@ -68,7 +70,7 @@ fn watch(file: &File, stop: &AtomicBool) -> u64 {
     rounds
 }
 
-/// Each region is what was synced, or what was written later.
+/// Each region has the synced stamp, or a later one.
 #[track_caller]
 fn nothing_is_lost(name: &str, stamps: &[u64; REGIONS], known: &[Known; REGIONS]) {
     for (region, (stamp, known)) in stamps.iter().zip(known).enumerate() {
@@ -79,7 +81,8 @@ fn nothing_is_lost(name: &str, stamps: &[u64; REGIONS], known: &[Known; REGIONS]
     }
 }
 
-/// A mount dies in the middle of writes. Who waits for its rights goes on and sees all that it had synced.
+/// A mount is killed in the middle of writes. Mounts that wait for its rights continue and see everything that
+/// it had synced.
 #[test]
 fn a_killed_mount_loses_only_what_it_had_not_synced() {
     needs_root!();
@@ -118,17 +121,17 @@ fn a_killed_mount_loses_only_what_it_had_not_synced() {
     cluster.stop_and_fsck().ok();
 }
 
-/// What a mount had when it was taken out, after others were given what it had.
+/// The state of mount 0 when it was taken out, after other mounts took over its rights.
 struct Taken {
-    /// What it knew of each object.
+    /// The known stamps of each object.
     writer: Vec<[Known; REGIONS]>,
-    /// What there was of it.
+    /// The stamps that other mounts saw.
     seen: Vec<[u64; REGIONS]>,
-    /// And what is there now.
+    /// The stamps that are there now.
     stamps: Vec<[u64; REGIONS]>,
 }
 
-/// Mount 1 takes over what mount 0, whose session is over, was writing, and writes all of it.
+/// Mount 1 takes over the objects that mount 0, whose session is over, was writing, and writes all of them.
 #[track_caller]
 fn take_over(cluster: &Cluster, writers: &[Writer]) -> Taken {
     let mut taken = Taken {
@@ -151,13 +154,14 @@ fn take_over(cluster: &Cluster, writers: &[Writer]) -> Taken {
     taken
 }
 
-/// Takes mount 0 out by `fault` until its session is over and others have taken over, and then mends that: the
-/// mount is told, at most so often, and goes on, and what it had written is not there.
+/// Disconnects mount 0 by `fault` until its session is over and others have taken over, and then repairs the
+/// fault: the mount's programs get errors, at most `most` each, and continue, and the writes of the lost
+/// session are not visible.
 fn taken_out(
     mut cluster: Cluster,
     most: u64,
     fault: impl FnOnce(&Cluster),
-    mend: impl FnOnce(&Cluster),
+    repair: impl FnOnce(&Cluster),
 ) {
     let writers = prepare(&cluster, 0);
     let stop = AtomicBool::new(false);
@@ -171,26 +175,30 @@ fn taken_out(
         fault(&cluster);
         poll::until_true("the end of its session", || given_up(&cluster) == 1);
         let taken = take_over(&cluster, &writers);
-        mend(&cluster);
+        repair(&cluster);
         poll::until_true("another session", || sessions_lost(&cluster, 0) == 1);
         await_syncs(&writers, 3);
         drop(until);
         taken
     });
     for (i, (name, writer)) in NAMES.iter().zip(&writers).enumerate() {
-        println!("{name}: told {} times", writer.told());
-        // A sync that was under way may have stored all of it before the fault, and nothing be lost.
+        println!("{name}: {} errors", writer.losses());
+        // A sync that was under way may have stored all of it before the fault, in which case nothing is lost.
         let mut regions = taken.seen[i].iter().zip(&taken.writer[i]);
         let lost = regions.any(|(seen, known)| *seen < known.written);
-        assert!(writer.told() <= most, "{name}: told {}", writer.told());
-        assert!(writer.told() > 0 || !lost, "{name}: not told");
-        writer.sync().expect("told already");
+        assert!(
+            writer.losses() <= most,
+            "{name}: {} errors",
+            writer.losses()
+        );
+        assert!(writer.losses() > 0 || !lost, "{name}: no error");
+        writer.sync().expect("the error was returned before");
         for mount in [0, 1] {
             let file = file::open(&cluster.at(mount, name));
             for region in 0..REGIONS {
                 let stamp = stamp_of(&file, region);
                 let (known, taken) = (&taken.writer[i][region], taken.stamps[i][region]);
-                // A write that had not returned when its mount was taken out may be done when it is back.
+                // A write that had not returned when its mount was disconnected may be done when it is back.
                 assert!(
                     stamp >= taken || stamp > known.written,
                     "{name}, region {region}: {stamp} is of the lost session, {taken} came after it"
@@ -208,25 +216,25 @@ fn taken_out(
 }
 
 #[test]
-fn a_mount_stopped_past_its_session_is_told_and_recovers() {
+fn a_mount_stopped_past_its_session_gets_errors_and_recovers() {
     needs_root!();
     taken_out(
         networked(2),
-        // Of a request that was under way, and of what was not flushed.
+        // One for the request under way, and one for the data not flushed.
         2,
         |cluster| cluster.mount(0).signal(Signal::SIGSTOP),
         |cluster| cluster.mount(0).signal(Signal::SIGCONT),
     );
 }
 
-/// A link is cut for longer than a session lives.
+/// A link is cut for longer than a session's lease.
 #[test]
 fn a_link_cut_for_a_minute_costs_the_session_and_no_more() {
     needs_root!();
     let begun = std::cell::Cell::new(None);
     taken_out(
         networked(2),
-        // Every operation that has waited for `--io-timeout`, twice in a minute, fails too.
+        // Every operation that waited for `--io-timeout`, twice in a minute, fails too.
         4,
         |cluster| {
             cluster.network().cut(0);
@@ -234,14 +242,14 @@ fn a_link_cut_for_a_minute_costs_the_session_and_no_more() {
         },
         |cluster| {
             let since = begun.get().expect("cut").elapsed();
-            // The fault is that long; nothing is waited for.
+            // The duration is the fault; nothing is waited for.
             std::thread::sleep(Duration::from_secs(60).saturating_sub(since));
             cluster.network().heal(0);
         },
     );
 }
 
-/// A link is cut for less than a session lives: nobody fails, nothing is lost.
+/// A link is cut for less than a session's lease: no operation fails, nothing is lost.
 #[test]
 fn a_link_cut_for_a_moment_is_waited_out() {
     needs_root!();
@@ -262,7 +270,7 @@ fn a_link_cut_for_a_moment_is_waited_out() {
         await_syncs(&writers, 3);
         for mount in [0, 1] {
             cluster.network().cut(mount);
-            // The fault is that long; nothing is waited for.
+            // The duration is the fault; nothing is waited for.
             std::thread::sleep(Duration::from_secs(5));
             cluster.network().heal(mount);
             await_syncs(&writers, 3);
@@ -289,10 +297,10 @@ fn one_after_the_other_over_and_over() {
     let (begun, time) = (Instant::now(), soak::time().unwrap_or_default());
     loop {
         a_killed_mount_loses_only_what_it_had_not_synced();
-        a_mount_stopped_past_its_session_is_told_and_recovers();
+        a_mount_stopped_past_its_session_gets_errors_and_recovers();
         a_link_cut_for_a_moment_is_waited_out();
         a_link_cut_for_a_minute_costs_the_session_and_no_more();
-        given_up::what_a_stopped_server_finds_undoes_nothing();
+        given_up::requests_given_up_before_a_stop_undo_nothing();
         if begun.elapsed() >= time {
             return;
         }

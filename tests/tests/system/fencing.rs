@@ -1,5 +1,5 @@
-//! Sessions that end without the mount's doing, and mounts that are not heard: nothing of a session that is
-//! over is stored, the mount says so once and goes on, and nobody else notices.
+//! Sessions that the metadata service ends, and mounts that are cut off: nothing of an expired session is
+//! stored, the mount reports that once and continues, and other mounts are not affected.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,14 +14,14 @@ use slabfs_tests::held::Held;
 use slabfs_tests::tool::{create, stats};
 use slabfs_tests::{Cluster, needs_mount, poll};
 
-/// Stops a mount until the metadata service has given up its session.
+/// Stops a mount until the metadata service has expired its session.
 fn outlive(cluster: &Cluster, mount: usize) {
     let before = given_up(cluster);
     cluster.mount(mount).signal(Signal::SIGSTOP);
     poll::until_true("the session's end", || given_up(cluster) > before);
 }
 
-/// The same, and meanwhile the metadata service is killed and started anew.
+/// The same, and meanwhile the metadata service is killed and restarted.
 fn outlive_with_the_service(cluster: &mut Cluster, mount: usize) {
     cluster.mount(mount).signal(Signal::SIGSTOP);
     cluster.kill_md();
@@ -29,12 +29,12 @@ fn outlive_with_the_service(cluster: &mut Cluster, mount: usize) {
     poll::until_true("the session's end", || given_up(cluster) > 0);
 }
 
-/// How many sessions were given up by the metadata service, since it was started.
+/// The number of sessions that the metadata service has expired since its start.
 fn given_up(cluster: &Cluster) -> usize {
     cluster.md().log().matches("session was not heard").count()
 }
 
-/// Waits until data server `i` obeys a list of sessions in which `session` does not live.
+/// Waits until data server `i` enforces a list of sessions without `session`.
 fn await_fence(cluster: &Cluster, i: usize, session: u64) {
     let path = cluster.server_data(i).join("sessions");
     poll::until_true("the fence", || {
@@ -48,12 +48,12 @@ fn sessions_lost(mnt: &Path) -> u64 {
     stats(mnt)["sessions_lost"].as_u64().expect("a number")
 }
 
-/// Bytes that a write takes through memory, or directly to the servers.
+/// Sizes of writes that go through memory, and directly to the servers.
 const SMALL: usize = 4096;
 const LARGE: usize = 256 << 10;
 
 #[test]
-fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
+fn a_stopped_mount_reports_lost_data_once_and_continues() {
     needs_mount!();
     let mut cluster = Cluster::start(2, 2);
     for (name, layout) in [("grid", "grid:64,4096"), ("aligned", "aligned")] {
@@ -66,10 +66,10 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
         file::write(&cluster.at(0, name), vec![1; 1 << 20]);
     }
     file::write(&cluster.at(0, "removed"), [1; 100]);
-    file::write(&cluster.at(0, "kept"), [1; 100]);
+    file::write(&cluster.at(0, "clean"), [1; 100]);
     let open = |name: &str| file::open(&cluster.at(0, name));
     let dirty = [open("grid"), open("aligned")];
-    let (removed, kept) = (open("removed"), open("kept"));
+    let (removed, clean) = (open("removed"), open("clean"));
     let copies = dirty
         .each_ref()
         .map(|handle| handle.try_clone().expect("a copy"));
@@ -86,7 +86,7 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
         file::write_at(&path, 0, &[3; SMALL]);
     }
     std::fs::remove_file(cluster.at(1, "removed")).expect("removed");
-    // Whoever comes after it on the servers knows, too, or asks before it lets anybody in.
+    // A restarted data server knows the list too, or asks for it before it accepts requests.
     cluster.kill_server(0);
     cluster.start_server(0);
     cluster.kill_server(1);
@@ -101,12 +101,12 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
         assert_eq!(
             errno(file::close(copy)),
             Errno::EIO,
-            "told, and left to the others"
+            "reported, and left to the others"
         );
     }
     for handle in &dirty {
-        assert_eq!(errno(handle.sync_all()), Errno::EIO, "told");
-        handle.sync_all().expect("told once");
+        assert_eq!(errno(handle.sync_all()), Errno::EIO, "reported");
+        handle.sync_all().expect("reported once");
         let mut seen = [0; SMALL];
         handle.read_exact_at(&mut seen, 0).expect("read");
         assert_eq!(seen, [3; SMALL], "what others wrote meanwhile");
@@ -115,10 +115,10 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
             .expect("read");
         assert_eq!(seen, [1; SMALL], "what was lost is not there");
     }
-    kept.sync_all().expect("nothing of it was lost");
-    kept.write_all_at(&[4; 10], 50).expect("written");
-    kept.sync_all().expect("synced");
-    assert_eq!(file::read(&cluster.at(1, "kept"))[50..60], [4; 10]);
+    clean.sync_all().expect("nothing of it was lost");
+    clean.write_all_at(&[4; 10], 50).expect("written");
+    clean.sync_all().expect("synced");
+    assert_eq!(file::read(&cluster.at(1, "clean"))[50..60], [4; 10]);
     let mut seen = [0; 10];
     assert_eq!(errno(removed.read_at(&mut seen, 0)), Errno::ESTALE);
     assert_eq!(errno(removed.write_at(&seen, 0)), Errno::ESTALE);
@@ -129,11 +129,11 @@ fn a_mount_that_was_stopped_says_once_what_is_lost_and_goes_on() {
         let seen = file::read(&cluster.at(1, name));
         assert!(seen[..SMALL] == [5; SMALL] && seen[SMALL..].iter().all(|&byte| byte == 1));
     }
-    drop((dirty, removed, kept));
+    drop((dirty, removed, clean));
     cluster.stop_and_fsck().ok();
 }
 
-/// Pages that a program changed before the session was over do not come back after it.
+/// Pages that a program changed before the session was over do not reappear after it.
 #[test]
 fn changed_pages_of_a_lost_session_are_lost() {
     needs_mount!();
@@ -152,7 +152,7 @@ fn changed_pages_of_a_lost_session_are_lost() {
     outlive(&cluster, 0);
     file::write_at(&cluster.at(1, "a"), 0, &[3; 4096]);
     cluster.mount(0).signal(Signal::SIGCONT);
-    // Whether the kernel or the mount says so: once.
+    // The kernel or the mount returns the error, once.
     poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
     let _ = map.flush();
     drop(map);
@@ -174,16 +174,16 @@ fn changed_pages_of_a_lost_session_are_lost() {
     assert_eq!(file::read(&cluster.at(1, "a"))[..2], [4, 3]);
 }
 
-/// A write in place that was on its way when its session ended changes nothing when it arrives.
+/// A write in place that was under way when its session ended is refused when it arrives.
 #[test]
-fn a_write_that_comes_late_is_refused() {
+fn a_late_write_is_refused() {
     needs_mount!();
     late_write(|cluster| outlive(cluster, 0));
 }
 
-/// The same where the service that ends the session is not the one that began it.
+/// The same where the metadata service restarts in between.
 #[test]
-fn a_write_that_comes_late_is_refused_after_a_restart_of_the_metadata_service() {
+fn a_late_write_is_refused_after_a_restart_of_the_metadata_service() {
     needs_mount!();
     late_write(|cluster| outlive_with_the_service(cluster, 0));
 }
@@ -207,31 +207,31 @@ fn late_write(end_session: impl FnOnce(&mut Cluster)) {
         .as_u64()
         .expect("a number");
     let handle = file::open(&cluster.at(0, "a"));
-    held.step_aside();
+    held.give_way();
     held.hold();
     std::thread::scope(|scope| {
         let late = scope.spawn(|| handle.write_at(&[2; LARGE], 0));
         poll::until_true("a write on its way", || held.waiting() > LARGE as u64);
         end_session(&mut cluster);
-        // Before that its bytes may still come, and what it could write is nobody else's.
+        // Before that its bytes may still be written, and no other mount has a right to the object.
         await_fence(&cluster, 0, session);
         cluster.add_mount();
-        // In place: emptied by an open for writing its chunks would be others.
+        // In place: opening with O_TRUNC would create other chunks.
         file::write_at(&cluster.at(1, "a"), 0, &[3; LARGE]);
         file::open(&cluster.at(1, "a")).sync_all().expect("synced");
         let answered = held.answered();
         held.release();
         poll::until_true("an answer", || held.answered() > answered);
         let come = file::read(&cluster.at(1, "a"));
-        // Looked at when nobody waits any more for who is stopped.
+        // Read at a time when no mount waits for the stopped one any more.
         cluster.mount(0).signal(Signal::SIGCONT);
-        let told = late.join().expect("the writer");
+        let result = late.join().expect("the writer");
         same("after it has come", &come, &vec![3; LARGE]);
-        // Whatever was answered before: now the write has been. Asked by one that has nothing in its memory.
+        // Whatever was returned before: now the late write has arrived. Read by a mount without cached data.
         cluster.add_mount();
         let seen = file::read(&cluster.at(2, "a"));
         same("after it was answered", &seen, &vec![3; LARGE]);
-        assert_eq!(errno(told), Errno::EIO);
+        assert_eq!(errno(result), Errno::EIO);
     });
     poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
     handle.write_all_at(&[4; LARGE], 0).expect("written");
@@ -243,7 +243,7 @@ fn late_write(end_session: impl FnOnce(&mut Cluster)) {
     );
 }
 
-/// Writes and syncs the bytes of `file` until `ended`, and says how often.
+/// Writes and syncs the bytes of `file` until `ended`; returns how often.
 fn work(file: &File, len: usize, ended: &AtomicBool) -> usize {
     let mut rounds = 0;
     while !ended.load(Ordering::SeqCst) || rounds == 0 {
@@ -290,9 +290,9 @@ fn sessions_and_their_writes_outlive_the_metadata_service() {
     assert!((0..2).all(|i| sessions_lost(&cluster.mnt(i)) == 0));
 }
 
-/// A mount that the metadata service does not answer waits, since others may have been given what it had.
+/// A mount without replies from the metadata service waits, because its rights may have been granted to others.
 #[test]
-fn a_mount_that_is_not_answered_waits() {
+fn a_mount_without_replies_waits() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
     file::write(&cluster.at(0, "f"), [1; 1000]);
@@ -305,7 +305,7 @@ fn a_mount_that_is_not_answered_waits() {
     });
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| handle.read_exact_at(&mut seen, 0));
-        // Nothing ends it before the service is there; that it has begun matters to nobody.
+        // It cannot return before the service is back; it need not have begun.
         assert!(!reading.is_finished());
         cluster.md().signal(Signal::SIGCONT);
         reading.join().expect("the reader").expect("read");
@@ -314,9 +314,9 @@ fn a_mount_that_is_not_answered_waits() {
     assert_eq!(sessions_lost(&cluster.mnt(0)), 0);
 }
 
-/// A mount that was alone is writing back what it has for another one, and its session ends meanwhile.
+/// A mount that was the only one writes back its dirty data for another one, and its session ends meanwhile.
 #[test]
-fn a_session_is_lost_while_its_rights_are_given_up() {
+fn a_session_is_lost_while_its_rights_are_recalled() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 0, &[]);
     let place = cluster
@@ -329,7 +329,7 @@ fn a_session_is_lost_while_its_rights_are_given_up() {
     handle.write_all_at(&[1; SMALL], 0).expect("written");
     handle.sync_all().expect("synced");
     handle.write_all_at(&[2; SMALL], 0).expect("written");
-    held.step_aside();
+    held.give_way();
     held.hold();
     cluster.add_mount();
     poll::until_true("a flush on its way", || held.waiting() > SMALL as u64);
@@ -342,7 +342,7 @@ fn a_session_is_lost_while_its_rights_are_given_up() {
     held.release();
     cluster.mount(0).signal(Signal::SIGCONT);
     poll::until_true("another session", || sessions_lost(&cluster.mnt(0)) == 1);
-    assert_eq!(errno(handle.sync_all()), Errno::EIO, "told");
+    assert_eq!(errno(handle.sync_all()), Errno::EIO, "reported");
     for round in 4..20 {
         handle.read_exact_at(&mut seen, 0).expect("read");
         assert_eq!(seen, [round - 1; SMALL]);
@@ -351,21 +351,21 @@ fn a_session_is_lost_while_its_rights_are_given_up() {
     }
 }
 
-/// What a mount sends vanishes on its way, as on a link that was cut for seconds and has not brought it since: it
-/// says on another connection that it lives, before its session is over.
+/// Packets of a mount are lost, as on a link that was cut for seconds and whose TCP connection has not
+/// recovered: it renews its session on another connection before it is over.
 #[test]
-fn a_mount_that_is_not_answered_asks_on_another_connection() {
+fn a_mount_without_replies_opens_another_connection() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 1, &[]);
     let held = Held::instead_of(&cluster.area().at("md.s"));
     cluster.add_mount();
     let handle = file::open_new(&cluster.at(1, "f"));
     handle.write_all_at(&[1; SMALL], 0).expect("written");
-    held.step_aside();
+    held.give_way();
     held.hold();
     // Both were heard last at about the same time; this one is not heard again.
     outlive(&cluster, 0);
-    assert_eq!(given_up(&cluster), 1, "the other one lives");
+    assert_eq!(given_up(&cluster), 1, "the other session is valid");
     handle.sync_all().expect("synced");
     assert_eq!(sessions_lost(&cluster.mnt(1)), 0);
     held.release();
@@ -374,9 +374,9 @@ fn a_mount_that_is_not_answered_asks_on_another_connection() {
     assert_eq!(file::read(&cluster.at(0, "f")), [1; SMALL]);
 }
 
-/// The death of a mount takes nothing from the others, and what it held is free when its session is over.
+/// A killed mount does not affect the others, and what it held is free when its session is over.
 #[test]
-fn others_go_on_when_a_mount_is_killed() {
+fn others_continue_when_a_mount_is_killed() {
     needs_mount!();
     let mut cluster = Cluster::start(2, 2);
     create(
@@ -413,8 +413,8 @@ fn others_go_on_when_a_mount_is_killed() {
     cluster.stop_and_fsck().ok();
 }
 
-/// The filesystem is taken away and another one made at its address: a mount of the first neither goes on in the
-/// session of somebody else nor writes into an object that has the number of one of its own.
+/// The filesystem is replaced by another one at the same address: a mount of the first neither continues in a
+/// session of another mount nor writes into an object that has the number of one of its own.
 #[test]
 fn a_mount_finds_another_filesystem_at_the_address() {
     needs_mount!();
@@ -434,10 +434,10 @@ fn a_mount_finds_another_filesystem_at_the_address() {
     new.write_all_at(b"NEW", 0).expect("written");
     new.sync_all().expect("synced");
     cluster.mount(0).signal(Signal::SIGCONT);
-    // What was not flushed is lost, or the object is gone: whichever is found out first.
-    let told = errno(old.sync_all());
-    assert!([Errno::EIO, Errno::ESTALE].contains(&told), "{told}");
-    // It has attached anew by now; the object of that number is none of its own.
+    // The dirty data is lost, or the object is gone: whichever is detected first.
+    let error = errno(old.sync_all());
+    assert!([Errno::EIO, Errno::ESTALE].contains(&error), "{error}");
+    // It has attached again by now; the object of that number is not its own.
     assert_eq!(errno(old.read_exact_at(&mut [0; 3], 0)), Errno::ESTALE);
     let written = old.write_all_at(b"bad", 0).and_then(|()| old.sync_all());
     assert_eq!(errno(written), Errno::ESTALE);

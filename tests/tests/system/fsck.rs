@@ -1,4 +1,4 @@
-//! `slabfs fsck`: finds nothing in what is right, stopped or killed; names what was damaged.
+//! `slabfs fsck`: finds nothing in a consistent filesystem, stopped or killed; names the damage.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -41,7 +41,7 @@ fn finds(data: &Path, more: &[&str], class: &str) -> Outcome {
     outcome
 }
 
-/// Some of everything there is.
+/// Objects of all kinds.
 fn fill(dir: &Path) {
     let mut random = Random::new(81);
     let at = |name: &str| dir.join(name);
@@ -82,7 +82,7 @@ fn fill(dir: &Path) {
 }
 
 #[test]
-fn what_is_right_is_clean() {
+fn a_consistent_filesystem_is_clean() {
     needs_mount!();
     let mut up = Up::with(&["--servers", "2"]);
     fill(up.mnt());
@@ -94,7 +94,7 @@ fn what_is_right_is_clean() {
         "{}",
         outcome.report()
     );
-    // Nothing is right only because it was closed in order.
+    // It is clean also after a kill.
     up.start_again();
     let held = file::open(&up.at("f8"));
     std::fs::remove_file(up.at("f8")).expect("removed");
@@ -119,7 +119,7 @@ fn directories_of_single_processes() {
     (0..2).for_each(|server| cluster.stop_server(server));
     cluster.kill_md();
     let stores = [0, 1].map(|i| cluster.server_data(i).display().to_string());
-    // What was not named was not looked at, and nobody takes that for a clean bill.
+    // Data servers that were not named were not checked, and that does not count as clean.
     let part = |more: &[&str], unseen: &str| {
         let outcome = fsck(&cluster.md_data(), more).fails(1, &["not all was looked at", unseen]);
         let last = outcome.text().lines().last().unwrap_or_default();
@@ -142,7 +142,7 @@ fn directories_of_single_processes() {
         &cluster.md_data(),
         &["--deep", "--chunks", &stores[0], "--chunks", &stores[1]],
     );
-    // A directory that is named twice is looked at once.
+    // A directory that is named twice is checked once.
     clean(
         &cluster.md_data(),
         &[
@@ -161,7 +161,7 @@ fn directories_of_single_processes() {
 }
 
 #[test]
-fn chunks_that_are_gone_damaged_or_nobodys() {
+fn chunks_that_are_missing_damaged_or_unreferenced() {
     needs_mount!();
     let mut up = Up::start();
     create(&up.at("a"), "100,1000", "f4", &[]);
@@ -171,18 +171,18 @@ fn chunks_that_are_gone_damaged_or_nobodys() {
         .into_iter()
         .find(|path| path.extension() == Some(OsStr::new("chunk")))
         .expect("a chunk");
-    let whole = std::fs::read(&chunk).expect("read");
-    disk::flip(&chunk, whole.len() as u64 - 5);
+    let bytes = std::fs::read(&chunk).expect("read");
+    disk::flip(&chunk, bytes.len() as u64 - 5);
     clean(up.data(), &[]);
     finds(up.data(), &["--deep"], "damaged-chunk");
     disk::flip(&chunk, 50);
     finds(up.data(), &[], "damaged-chunk");
-    std::fs::write(&chunk, &whole[..whole.len() / 2]).expect("cut");
+    std::fs::write(&chunk, &bytes[..bytes.len() / 2]).expect("cut");
     finds(up.data(), &[], "damaged-chunk");
     std::fs::remove_file(&chunk).expect("removed");
     let outcome = finds(up.data(), &["--repair"], "missing-chunk");
     assert!(outcome.text().contains("1 finding"), "{}", outcome.report());
-    std::fs::write(&chunk, &whole).expect("brought back");
+    std::fs::write(&chunk, &bytes).expect("restored");
     clean(up.data(), &["--deep"]);
 
     let put = |id: u64| {
@@ -198,14 +198,14 @@ fn chunks_that_are_gone_damaged_or_nobodys() {
             .put(&name, &form, &[IoSlice::new(&[7; 8])])
             .expect("stored");
     };
-    // Below the counter, so it was given once; the mount said goodbye, so it is not under way.
+    // Below the counter, so the id was assigned once; the mount ended cleanly, so it is not in use.
     put(1000);
     finds(up.data(), &[], "garbage");
     let outcome = clean(up.data(), &["--repair"]);
     assert!(
         outcome
             .text()
-            .contains("1 chunks that nobody named were deleted")
+            .contains("1 unreferenced chunks were deleted")
     );
     clean(up.data(), &["--deep"]);
     put(1 << 60);
@@ -221,10 +221,10 @@ fn servers_and_journals_that_are_gone() {
     let mut up = Up::with(&["--servers", "2"]);
     fill(up.mnt());
     up.kill9();
-    let aside = up.area().at("aside");
-    std::fs::rename(up.data().join("os2"), &aside).expect("moved");
+    let moved = up.area().at("moved");
+    std::fs::rename(up.data().join("os2"), &moved).expect("moved");
     finds(up.data(), &[], "server-gone");
-    std::fs::rename(&aside, up.data().join("os2")).expect("moved back");
+    std::fs::rename(&moved, up.data().join("os2")).expect("moved back");
     clean(up.data(), &[]);
     up.start_again();
     for i in 0..30 {
@@ -239,7 +239,7 @@ fn servers_and_journals_that_are_gone() {
     assert!(outcome.text().contains("at byte"), "{}", outcome.report());
 }
 
-/// Checksums that are damaged vouch for nothing: what they are of is damage, as often as one looks.
+/// Damaged checksums do not vouch for the data: the data counts as damaged, at every check.
 #[test]
 fn damaged_checksums_are_damage_and_stay_it() {
     needs_mount!();

@@ -1,5 +1,5 @@
-//! `fsx` (a crate with a binary; Avadis Tevanian's File System eXerciser): random reads, writes,
-//! truncates, holes and mappings of one byte object, each compared with memory. In a soak a hundred thousand.
+//! `fsx` (a crate with a binary; Avadis Tevanian's File System eXerciser): random reads, writes, truncates,
+//! holes and mappings of one byte object, each compared with memory. In a soak a hundred thousand.
 
 use slabfs_tests::tool::program;
 use slabfs_tests::{Cluster, Up, inputs, needs_mount, soak};

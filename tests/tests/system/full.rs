@@ -1,4 +1,5 @@
-//! A full disk: `ENOSPC`, nothing half-written, space that comes back. The data is on a small tmpfs.
+//! A full disk: `ENOSPC`, no partial writes, and the space can be used again after a removal. The data is on a
+//! small tmpfs.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -9,7 +10,7 @@ use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::tool::create;
 use slabfs_tests::{Area, Random, Up, mounts, needs_root, poll};
 
-/// A tmpfs that is taken away with its owner.
+/// A tmpfs that is unmounted when this is dropped.
 struct Small<'a>(&'a Path);
 
 impl Small<'_> {
@@ -32,9 +33,9 @@ impl Drop for Small<'_> {
     }
 }
 
-/// A mount whose data is on 48 MiB; `f` gets it, and everything is taken away afterwards.
+/// A mount whose data is on 48 MiB; `f` gets it, and everything is removed afterwards.
 fn on_small(flags: &[&str], f: impl FnOnce(&mut Up)) {
-    // Dropped from the last to the first: the mount, what its data lies on, the directory around that.
+    // Dropped from the last to the first: the mount, the tmpfs with its data, the directory around that.
     let area = Area::new();
     let disk = area.at("d");
     Small::mount(&disk, "size=48M");
@@ -44,7 +45,7 @@ fn on_small(flags: &[&str], f: impl FnOnce(&mut Up)) {
     f(&mut up);
 }
 
-/// Writes until it is full; how much was taken, and the error.
+/// Writes until it is full; returns how much was written, and the error.
 fn fill(path: &Path, block: &[u8]) -> (u64, Errno) {
     let handle = file::open_new(path);
     for i in 0_u64.. {
@@ -85,7 +86,7 @@ fn a_byte_object_fills_the_disk() {
             file::read(&up.at("before")) == block,
             "what was there is there"
         );
-        // What the file says it has can be read, and is what was written or nothing.
+        // The file can be read up to its size, and contains the written data or zeros.
         let bytes = file::read(&up.at("large"));
         assert_eq!(
             bytes.len() as u64,
@@ -129,7 +130,7 @@ fn a_stream_of_rows_fills_the_disk() {
             .expect("99 MiB on 48");
         assert_eq!(errno::<()>(Err(failed)), Errno::ENOSPC);
         let _ = file::close(handle);
-        // Each row is whole or not there; the one from before is.
+        // Each row is complete or missing; the row from before is there.
         for row in 0..99 {
             let bytes = file::read(&named(&object, &format!("@[{row}]")));
             for (part, wanted) in bytes.chunks(4096).zip(block.chunks(4096)) {
@@ -146,7 +147,7 @@ fn a_stream_of_rows_fills_the_disk() {
     });
 }
 
-/// Makes a file and closes it, with a look at each step.
+/// Creates a file, writes and closes it, and checks each step.
 fn stored(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let handle = std::fs::File::create(path)?;
     handle.write_all_at(bytes, 0)?;
@@ -162,7 +163,7 @@ fn creating_on_a_full_disk() {
             file::write(&up.at(format!("f{i}")), "small");
         }
         file::open(&up.at("f0")).sync_all().expect("synced");
-        // Somebody else fills the disk to the last byte.
+        // Another process fills the disk to the last byte.
         let ballast = up.data().join("ballast");
         let filler = file::open_new(&ballast);
         let mut at = 0;
@@ -202,7 +203,7 @@ fn creating_on_a_full_disk() {
     });
 }
 
-/// Small writes that fail take nothing: no memory, and no size.
+/// Small writes that fail take neither memory nor change the size.
 #[test]
 fn writes_that_fail_take_nothing() {
     needs_root!();
@@ -223,7 +224,7 @@ fn writes_that_fail_take_nothing() {
                         size = handle.metadata().expect("metadata").len();
                     }
                     failed += 1;
-                    // Another place each time, as a program that goes on regardless.
+                    // Another place each time, like a program that ignores errors.
                     row += 1;
                 }
             }

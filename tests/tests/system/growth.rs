@@ -1,4 +1,4 @@
-//! Files that grow by large writes while other handles of them are closed: no growth is forgotten.
+//! Files that grow by large writes while other handles of them are closed: no growth is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use slabfs_tests::{Up, file, needs_mount};
 
 const BLOCK: usize = 256 << 10;
 
-/// Closes a second descriptor of `handle` again and again until told to end: each is a flush.
+/// Closes a second descriptor of `handle` repeatedly until stopped: each close is a flush.
 fn keep_closing(handle: &File, end: &AtomicBool) {
     while !end.load(Ordering::SeqCst) {
         file::close(handle.try_clone().expect("a descriptor")).expect("closed");
@@ -105,7 +105,7 @@ fn check(path: &Path, count: usize) {
     );
 }
 
-/// Rows that grow an array, next to handles that come and go.
+/// Rows that grow an array, next to handles that are opened and closed.
 #[test]
 fn rows_of_an_unlimited_axis() {
     needs_mount!();

@@ -1,10 +1,10 @@
-//! The guide (`docs/guide.md`), line by line: its `console` blocks are run by one shell in a fresh
-//! directory, and what every line says is compared with what the page shows.
+//! The guide (`docs/guide.md`), line by line: its `console` blocks are run by one shell in a new directory, and
+//! the output of every line is compared with that on the page.
 //!
-//! In a block a line that begins with `$ ` is typed, lines with `>` go on with it, and the others are
-//! what comes back, on stdout or stderr. `…` stands for any text within a line, alone on a line for any
-//! lines. The directory that the page calls `/tmp/try` is the test's own, and its ports are free ones. A line may fail only where the
-//! page shows what it says then.
+//! In a block a line that begins with `$ ` is a command, lines with `>` continue it, and the others are its
+//! output, on stdout or stderr. `…` stands for any text within a line, alone on a line for any lines. The
+//! directory that the page calls `/tmp/try` is the test's own, and its ports are free ones. A command may fail
+//! only where the page shows its error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,10 +20,10 @@ const DIR: &str = "/tmp/try";
 const PORTS: [&str; 2] = ["7070", "7071"];
 /// The folders it mounts on.
 const MOUNTS: [&str; 2] = ["mnt", "mnt2"];
-/// Begins the lines that tell where one command's output ends.
+/// Marks the end of one command's output.
 const MARK: &str = "@@guide";
 
-/// One command of the page and what it shows.
+/// One command of the page and the output that the page shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Step {
     /// Its line in the page, from 1.
@@ -82,7 +82,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether `said` is what is shown, line by line.
+/// Whether `said` matches the output on the page, line by line.
 fn all_match(shown: &[String], said: &[String]) -> bool {
     match (shown.split_first(), said.split_first()) {
         (None, None) => true,
@@ -94,7 +94,7 @@ fn all_match(shown: &[String], said: &[String]) -> bool {
     }
 }
 
-/// Whether `line` is what is shown, where `…` stands for any text.
+/// Whether `line` matches `shown`, in which `…` stands for any text.
 fn matches(shown: &str, line: &str) -> bool {
     let mut parts = shown.split('…');
     let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {
@@ -116,7 +116,7 @@ fn matches(shown: &str, line: &str) -> bool {
     true
 }
 
-/// A directory in which the page is followed; nothing that was started there outlives it.
+/// A directory in which the page is run; processes started there are killed with it.
 struct Run {
     area: Area,
     ports: [u16; 2],
@@ -129,7 +129,7 @@ impl Run {
         std::os::unix::fs::symlink(binary::path(), bin.join("slabfs")).expect("a link");
         std::os::unix::fs::symlink(PYTHON, bin.join("python3")).expect("a link");
         area.mkdir("try");
-        // Both are held until both are known, so that they differ.
+        // Both sockets are held until both ports are known, so that they differ.
         let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
         let ports = free.map(|free| free.local_addr().expect("its address").port());
         Run { area, ports }
@@ -148,7 +148,7 @@ impl Run {
         page
     }
 
-    /// Runs all commands in one shell; for each the lines it said and its status.
+    /// Runs all commands in one shell; returns the output lines and the status of each.
     fn answers(&self, steps: &[Step]) -> Vec<(Vec<String>, i32)> {
         let mut script = String::from("exec 2>&1\n");
         for (number, step) in steps.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Run {
             let mark = format!("\n{MARK} {number} ");
             let what = format!("docs/guide.md:{}: {}", step.line, step.command);
             let said = poll::until(&what, || {
-                // The end first: what is said before it is read then.
+                // Query the end first, so that the output read afterwards is complete.
                 let ended = shell.ended().is_some();
                 let all = shell.out();
                 let found = all.contains(&mark);
@@ -181,7 +181,7 @@ impl Run {
     }
 }
 
-/// What was said before `mark` and after the mark before it, and the status behind it.
+/// The output between the previous mark and `mark`, and the status behind it.
 fn answer(all: &str, number: usize, mark: &str) -> (Vec<String>, i32) {
     let (said, rest) = all.split_once(mark).expect("the mark");
     let said = match number.checked_sub(1) {
@@ -199,7 +199,7 @@ fn answer(all: &str, number: usize, mark: &str) -> (Vec<String>, i32) {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Only after a failure is anything left: all the page starts it takes down.
+        // Processes are left only after a failure: the page stops everything it starts.
         let dir = self.dir();
         for process in processes_in(&dir) {
             if let Err(error) = kill(process, Signal::SIGKILL) {

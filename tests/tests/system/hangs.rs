@@ -1,6 +1,6 @@
-//! A data server that answers nothing (stopped, not dead) holds up what needs it, and nothing else: names
-//! and other objects of the mount go on, however many requests wait. And a mount that is cut off while all
-//! services are gone lets its programs go.
+//! A data server that does not answer (stopped, not dead) blocks what needs it, and nothing else: names and
+//! other objects of the mount remain usable, however many requests wait. And a mount that is cut off while all
+//! services are gone does not block its programs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,12 +13,12 @@ use slabfs_tests::file::{self, named};
 use slabfs_tests::tool::create;
 use slabfs_tests::{Cluster, needs_mount, poll};
 
-/// A cluster whose requests wait for far longer than any test, so that what hangs does so visibly.
+/// A cluster whose requests wait for far longer than any test, so that a hang is visible.
 fn cluster() -> Cluster {
     Cluster::with(2, 1, &["--io-timeout", "10m"])
 }
 
-/// Stops the data servers for as long as it lives.
+/// Stops the data servers until it is dropped.
 struct Stopped<'a>(&'a Cluster);
 
 impl Stopped<'_> {
@@ -34,7 +34,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Calls `f` in a thread for each handle and does not wait; most of them wait for the servers.
+/// Calls `f` in a thread for each handle and does not wait; most of them block on the servers.
 fn in_threads<'scope, T: Sync>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     each: &'scope [T],
@@ -45,8 +45,8 @@ fn in_threads<'scope, T: Sync>(
     }
 }
 
-/// Names elsewhere on the mount are listed, made and removed within the patience of `poll`.
-fn goes_on(cluster: &Cluster, round: &str) {
+/// Lists, creates and removes names elsewhere on the mount within the timeout of `poll`.
+fn remains_usable(cluster: &Cluster, round: &str) {
     let (dir, done) = (cluster.at(0, "elsewhere"), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -56,17 +56,18 @@ fn goes_on(cluster: &Cluster, round: &str) {
             std::fs::remove_dir(&new).expect("removed");
             done.store(true, Ordering::SeqCst);
         });
-        // A mount that hangs is killed with the test, which lets the thread go.
+        // A mount that hangs is killed with the test, which ends the thread.
         poll::until_true(round, || done.load(Ordering::SeqCst));
     });
 }
 
-/// The requests are on their way, most of them, when this returns; nothing depends on it.
+/// Most requests are under way when this returns; no test depends on it.
 fn a_moment() {
     std::thread::sleep(std::time::Duration::from_millis(200));
 }
 
-/// One object has all that may wait in memory, and its server is stopped: who writes to another one waits for nothing.
+/// One object has all the dirty data that is allowed, and its server is stopped: a writer of another object
+/// does not wait.
 #[test]
 fn writers_do_not_wait_for_the_servers_of_others() {
     needs_mount!();
@@ -138,7 +139,7 @@ fn syncs_and_closes_of_byte_objects() {
             file::close(other.try_clone().expect("a descriptor")).expect("closed");
         });
         a_moment();
-        goes_on(&cluster, "fsyncs and closes");
+        remains_usable(&cluster, "fsyncs and closes");
         drop(stopped);
     });
 }
@@ -170,7 +171,7 @@ fn small_writes_while_a_flush_waits() {
             handle.write_all_at(&[3; 100], 5000).expect("written")
         });
         a_moment();
-        goes_on(&cluster, "small writes");
+        remains_usable(&cluster, "small writes");
         drop(stopped);
     });
     for path in &paths {
@@ -219,7 +220,7 @@ fn looks_at_objects_whose_size_is_changing() {
             assert!(handle.read_at(&mut [0; 10], 5000).is_ok())
         });
         a_moment();
-        goes_on(&cluster, "looks");
+        remains_usable(&cluster, "looks");
         drop(stopped);
     });
     for path in &paths {
@@ -227,18 +228,19 @@ fn looks_at_objects_whose_size_is_changing() {
     }
 }
 
-/// A daemon that asked its own mount for something could not end before it had answered itself.
+/// A daemon that makes a request to its own mount cannot end before it has answered that.
 #[test]
 fn a_mount_that_is_cut_off_while_its_services_are_gone() {
     needs_mount!();
-    // What programs still use is not simply unmounted. (Closed after the mount is gone: to close it would hang with it.)
+    // A mount in use cannot simply be unmounted. (Closed after the mount is gone: closing it would hang with
+    // it.)
     let used;
     let mut cluster = cluster();
-    let (root, kept) = (cluster.mnt(0), cluster.at(0, "kept"));
-    used = file::open_new(&kept);
+    let (root, file) = (cluster.mnt(0), cluster.at(0, "file"));
+    used = file::open_new(&file);
     cluster.kill_md();
     let looks = Arc::new(AtomicU64::new(0));
-    // Not of a scope: if it hangs, the cluster takes the mount away from under it.
+    // Not a scoped thread: if it hangs, the cluster removes the mount.
     let looker = std::thread::spawn({
         let looks = Arc::clone(&looks);
         move || {

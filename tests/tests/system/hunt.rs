@@ -1,8 +1,8 @@
-//! Everything at once on one object from four mounts, while the kernel is short of memory: nothing may
-//! hang and nothing may fail, and what they see of each other is strict.
+//! Everything at once on one object from four mounts, while the kernel is short of memory: nothing may hang and
+//! nothing may fail, and the mounts see each other's writes strictly.
 //!
-//! The shortage is a limit of a cgroup around the mounts where one may be set (cgroup v2, superuser), else
-//! the kernel is told again and again to drop its caches. `SLABFS_SOAK_SECONDS` says how long it goes on.
+//! The shortage is a memory limit of a cgroup around the mounts where one can be set (cgroup v2, superuser),
+//! else the kernel's caches are dropped repeatedly. `SLABFS_SOAK_SECONDS` sets the duration.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use slabfs_tests::{Cluster, Random, needs_root};
 
 const MOUNTS: u32 = 4;
 
-/// After so long slabfs itself gives an operation up.
+/// Time after which slabfs itself gives an operation up.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -43,7 +43,7 @@ fn hunt(mounts: u32, seed: u64) {
         if limited.is_none() {
             scope.spawn(|| drop_caches(&over));
         }
-        // However it ends, the dropping ends.
+        // However the hunt ends, the dropping ends.
         let _over = Ends(&over);
         for round in 0.. {
             let seed = if round == 0 {
@@ -63,7 +63,7 @@ fn hunt(mounts: u32, seed: u64) {
                 },
             );
             match mounts {
-                // A read through a selection does not see what is changed in a mapping on its own mount.
+                // A read through a selection does not see changes of a mapping on its own mount.
                 1 => outcome.expect_no_failures(),
                 _ => outcome.expect_fine(),
             }
@@ -77,12 +77,12 @@ fn hunt(mounts: u32, seed: u64) {
     });
     drop(cluster);
     if let Some(group) = limited {
-        // The mounts have ended, so that it is empty.
+        // The mounts have ended, so the cgroup is empty.
         std::fs::remove_dir(group).expect("the cgroup is removed");
     }
 }
 
-/// Puts the mounts into a cgroup with little memory; its folder, when that can be.
+/// Puts the mounts into a cgroup with little memory; returns its directory, if that is possible.
 fn limit(cluster: &Cluster, mounts: u32) -> Option<std::path::PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let has = std::fs::read_to_string(root.join("cgroup.subtree_control")).ok()?;
@@ -103,13 +103,13 @@ fn limit(cluster: &Cluster, mounts: u32) -> Option<std::path::PathBuf> {
     Some(group)
 }
 
-/// Lets the kernel forget pages, names and inodes that are not in use, until it is over.
+/// Makes the kernel drop unused pages, names and inodes, until `over`.
 fn drop_caches(over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         if std::fs::write("/proc/sys/vm/drop_caches", "3").is_err() {
             return;
         }
-        // Not all the time: workers are to get on in between.
+        // Not all the time: the workers must progress in between.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,10 +1,10 @@
-//! The metadata on the disk: garbage behind its end, a cut end, sled gone or damaged, and damage
-//! inside, which is found, named, and passed over only when told to.
+//! The metadata on the disk: garbage after its end, a cut end, sled missing or damaged, and damage inside,
+//! which is detected, named, and skipped only on request.
 
 use slabfs_tests::tool::create;
 use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount, poll};
 
-/// Files and an array that are synced; then the process is killed, so that the journal stays as it is.
+/// Files and an array that are synced; then the process is killed, so that the journal is not closed.
 fn synced(up: &mut Up) -> u64 {
     for i in 0..40 {
         file::write(&up.at(format!("f{i}")), format!("content {i}"));
@@ -43,7 +43,7 @@ fn check(up: &Up, files: usize) {
     );
 }
 
-/// The last journal file and how long it is really: a file may be longer than what was written to it.
+/// Appends to the last journal file at the end of its contents; the file may be longer than them.
 fn append(up: &Up, bytes: &[u8]) {
     use std::io::Write;
     let path = disk::journals(up.data()).pop().expect("one");
@@ -56,7 +56,7 @@ fn append(up: &Up, bytes: &[u8]) {
 }
 
 #[test]
-fn garbage_behind_the_end_loses_nothing() {
+fn garbage_after_the_end_loses_nothing() {
     needs_mount!();
     let mut up = Up::start();
     let mut random = Random::new(71);
@@ -71,12 +71,12 @@ fn garbage_behind_the_end_loses_nothing() {
         append(&up, &garbage);
         up.start_again();
         check(&up, 40);
-        file::write(&up.at("after"), "written behind the repair");
+        file::write(&up.at("after"), "written after the repair");
         file::open(&up.at("after")).sync_all().expect("synced");
     }
     assert!(
         up.log().contains("cut off"),
-        "start-up says so:\n{}",
+        "the start logs it:\n{}",
         up.log()
     );
     up.restart();
@@ -147,12 +147,12 @@ fn sled_may_be_gone_or_damaged() {
     assert_eq!(file::read(&up.at("after")), b"round 4");
     assert!(
         up.log().contains("rebuilt"),
-        "start-up says so:\n{}",
+        "the start logs it:\n{}",
         up.log()
     );
 }
 
-/// One byte turned inside the journal, behind which there are acknowledged records.
+/// One flipped byte inside the journal, followed by acknowledged records.
 #[test]
 fn damage_inside_is_named_and_refused() {
     needs_mount!();
@@ -160,7 +160,7 @@ fn damage_inside_is_named_and_refused() {
     let acknowledged = synced(&mut up);
     up.kill9();
     let path = disk::journals(up.data()).pop().expect("one");
-    let whole = std::fs::read(&path).expect("the journal");
+    let intact = std::fs::read(&path).expect("the journal");
     let name = path
         .file_name()
         .expect("a name")
@@ -172,16 +172,18 @@ fn damage_inside_is_named_and_refused() {
         let at = random.range(200, acknowledged - 3000);
         disk::flip(&path, at);
         let Err(said) = up.try_start(&[]) else {
-            // A checkpoint was made by then and has what the record told: nothing is lost, and so nothing to
-            // refuse.
+            // A checkpoint made by then contains the record: nothing is lost, and so nothing is refused.
             return check(&up, 40);
         };
         assert!(said.contains(&name), "the file is named: {said}");
         assert!(said.contains("byte"), "the place is named: {said}");
-        assert!(said.contains("--accept-loss"), "what to do is said: {said}");
+        assert!(
+            said.contains("--accept-loss"),
+            "the message has advice: {said}"
+        );
         assert!(!said.contains("panicked"), "{said}");
-        // Refusing changed nothing: with the byte as it was, everything is there.
-        std::fs::write(&path, &whole).expect("restored");
+        // The refusal changed nothing: with the byte restored, everything is there.
+        std::fs::write(&path, &intact).expect("restored");
     }
     up.start_again();
     check(&up, 40);
@@ -193,14 +195,14 @@ fn damage_inside_is_named_and_refused() {
     disk::flip(&path, acknowledged / 2);
     if up.try_start(&[]).is_err() {
         up.try_start(&["--accept-loss"])
-            .expect("it goes on when told to");
+            .expect("it continues with --accept-loss");
         assert!(
             up.log().contains("LOST") || up.log().contains("gone"),
             "what is lost is listed:\n{}",
             up.log()
         );
     }
-    // What is not lost works: names can be listed, read and written.
+    // The rest works: names can be listed, read and written.
     for entry in std::fs::read_dir(up.mnt()).expect("listed") {
         let path = entry.expect("an entry").path();
         if let Ok(bytes) = std::fs::read(&path)
@@ -238,13 +240,13 @@ fn a_metadata_server_refuses_damage_too() {
     assert!(said.contains("--accept-loss"), "{said}");
     cluster
         .try_start_md(&["--accept-loss"])
-        .expect("it goes on when told to");
+        .expect("it continues with --accept-loss");
     cluster.start_mount(0);
     file::write(&cluster.at(0, "new"), "works");
     assert_eq!(file::read(&cluster.at(0, "new")), b"works");
 }
 
-/// Many changes: checkpoints keep the journal short, and a kill at any of them is no loss.
+/// Many changes: checkpoints limit the journal, and a kill at any of them loses nothing.
 #[test]
 fn the_journal_does_not_grow_without_bound() {
     needs_mount!();
@@ -266,7 +268,7 @@ fn the_journal_does_not_grow_without_bound() {
         handle.sync_all().expect("synced");
     }
     drop(handle);
-    // 216 MiB of changes; checkpoints are made next to the work.
+    // 216 MiB of changes; checkpoints are made concurrently.
     poll::until_true("the journal to be cut", || {
         let size: u64 = disk::journals(up.data())
             .iter()

@@ -1,5 +1,5 @@
-//! Programs that wait for a service that is away can be killed, whatever they wait for; nothing is left behind of them,
-//! and what they had asked for before is done. And what tells of a mount does not wait.
+//! Programs that wait for a service that is away can be killed, whatever they wait for; nothing of them is left
+//! behind, and their earlier requests are executed. And reports about a mount do not wait.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -24,22 +24,22 @@ fn cluster(mounts: usize) -> Cluster {
     cluster
 }
 
-/// What runs a program that signals end, also where whoever runs the tests ignores them, as what a script starts in the
-/// background does.
+/// Runs a program with default signal handling, also if the test runner ignores signals, as a process does that
+/// a script starts in the background.
 fn mortal() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal");
     command
 }
 
-/// A program; killed in the end, so that a test that fails leaves none.
+/// A program; killed when dropped, so that a failed test leaves none.
 struct Program {
     name: String,
     child: Child,
 }
 
 impl Program {
-    /// `words` run in a directory, once [`Program::go`] says so: to enter the directory may be to wait already.
+    /// Runs `words` in a directory, after [`Program::go`]: entering the directory may block already.
     fn ready(dir: &Path, words: &[&str]) -> Program {
         let child = mortal()
             .args(["sh", "-c", "ulimit -c 0; read line; exec \"$@\"", "sh"])
@@ -56,7 +56,8 @@ impl Program {
         }
     }
 
-    /// A script in Python, with an argument, that has come to where it says a byte and waits to be told to go on.
+    /// A Python script, with an argument, that has reached the point where it writes a byte and waits for
+    /// input.
     fn script(dir: &Path, script: &str, arg: &str) -> Program {
         let child = mortal()
             .args([inputs::PYTHON, "-I", "-c", script, arg])
@@ -75,10 +76,10 @@ impl Program {
 
     fn go(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
-        stdin.write_all(b"\n").expect("told");
+        stdin.write_all(b"\n").expect("sent");
     }
 
-    /// Until it waits for an answer of the mount.
+    /// Waits until it blocks on a reply of the mount.
     fn waits(&self) {
         until_it_waits(&self.name, self.child.id());
     }
@@ -88,7 +89,7 @@ impl Program {
         nix::sys::signal::kill(pid, signal).expect("signalled");
     }
 
-    /// Until it is gone.
+    /// Waits until it has ended.
     fn ends(&mut self) -> ExitStatus {
         let name = self.name.clone();
         poll::until(&format!("{name} ends"), || {
@@ -110,7 +111,7 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit(") ").next()?.chars().next()
 }
 
-/// Until a process waits for an answer of a mount.
+/// Waits until a process blocks on a reply of a mount.
 fn until_it_waits(name: &str, process: u32) {
     poll::until_true(&format!("{name} waits"), || {
         let of = |what: &str| fs::read_to_string(format!("/proc/{process}/{what}"));
@@ -120,7 +121,7 @@ fn until_it_waits(name: &str, process: u32) {
     });
 }
 
-/// A service that is stopped for as long as this lives.
+/// A service that is stopped until this is dropped.
 struct Stopped<'a>(Vec<&'a Service>);
 
 impl<'a> Stopped<'a> {
@@ -149,7 +150,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Nothing of the dead is left open, locked or unwritten.
+/// Checks that dead processes leave nothing open, locked or unwritten.
 fn nothing_is_open(cluster: &Cluster, mounts: usize) {
     for mount in 0..mounts {
         poll::until_true("nothing is open", || {
@@ -161,7 +162,7 @@ fn nothing_is_open(cluster: &Cluster, mounts: usize) {
     }
 }
 
-/// The same, and the files are in order.
+/// The same, and fsck finds nothing.
 fn nothing_is_left(cluster: &mut Cluster, mounts: usize) {
     nothing_is_open(cluster, mounts);
     cluster.stop_and_fsck().ok();
@@ -202,7 +203,7 @@ fn asking_for_names(mounts: usize) {
         let _stopped = Stopped::now(vec![cluster.md()]);
         programs.iter_mut().for_each(Program::go);
         programs.iter().for_each(Program::waits);
-        // One half as by Ctrl-C, the other one by force.
+        // Half of them by SIGINT, half by SIGKILL.
         for (number, program) in programs.iter().enumerate() {
             program.signal([Signal::SIGINT, Signal::SIGKILL][number % 2]);
         }
@@ -211,7 +212,7 @@ fn asking_for_names(mounts: usize) {
             assert_eq!(program.ends().signal(), Some(by as i32), "{}", program.name);
         }
     }
-    // It is done or not, as when an answer is lost on its way.
+    // The operation is done or not, as with a lost reply.
     for (number, words) in asked.iter().enumerate() {
         let text = fs::read_to_string(dir(number).join("file"));
         match words[0] {
@@ -224,20 +225,20 @@ fn asking_for_names(mounts: usize) {
 }
 
 #[test]
-fn who_asks_for_names_on_one_mount() {
+fn name_requests_on_one_mount() {
     needs_mount!();
     asking_for_names(1);
 }
 
 #[test]
-fn who_asks_for_names_on_one_of_two_mounts() {
+fn name_requests_on_one_of_two_mounts() {
     needs_mount!();
     asking_for_names(2);
 }
 
-/// A signal that does not kill comes first: the kernel tells of that one only.
+/// A signal that does not kill comes first: the kernel interrupts the request only once.
 #[test]
-fn who_has_caught_a_signal_before() {
+fn a_caught_signal_before_sigkill() {
     needs_mount!();
     let mut cluster = cluster(1);
     {
@@ -255,9 +256,9 @@ fn who_has_caught_a_signal_before() {
     nothing_is_left(&mut cluster, 1);
 }
 
-/// Another signal waits already, which does not end it: the kernel makes no SIGKILL of the one that follows.
+/// Another signal is pending that does not end it: the kernel does not convert the following one to SIGKILL.
 #[test]
-fn who_is_stopped_first_or_told_to_dump() {
+fn a_stopped_or_dumping_process() {
     needs_mount!();
     let mut cluster = cluster(1);
     let ways: &[&[Signal]] = &[
@@ -290,9 +291,9 @@ fn who_is_stopped_first_or_told_to_dump() {
     nothing_is_left(&mut cluster, 1);
 }
 
-/// A lock of `flock` ends with its holder, also when the lock server hears of neither its close nor its end.
+/// A lock of `flock` ends with its holder, also if the lock server learns neither of its close nor of its end.
 #[test]
-fn who_holds_a_lock_while_its_lock_server_is_away() {
+fn a_flock_holder_while_the_lock_server_is_away() {
     needs_mount!();
     let mut cluster = cluster(2);
     let path = cluster.at(0, "file");
@@ -316,7 +317,7 @@ sys.stdin.read(1)";
 }
 
 #[test]
-fn who_waits_for_a_lock_whose_lock_server_is_away() {
+fn lock_waiters_while_the_lock_server_is_away() {
     needs_mount!();
     let mut cluster = cluster(2);
     let path = cluster.at(0, "file");
@@ -326,9 +327,9 @@ fn who_waits_for_a_lock_whose_lock_server_is_away() {
             "import fcntl, os; fd = os.open('file', os.O_RDWR); fcntl.lockf(fd, fcntl.LOCK_EX)";
         let mut waiters: Vec<Program> = (0..2)
             .map(|mount| {
-                let whole: &[&str] = &["flock", "file", "sleep", "1000"];
+                let flock: &[&str] = &["flock", "file", "sleep", "1000"];
                 let record: &[&str] = &[inputs::PYTHON, "-I", "-c", script];
-                Program::ready(&cluster.mnt(mount), [whole, record][mount])
+                Program::ready(&cluster.mnt(mount), [flock, record][mount])
             })
             .collect();
         let _stopped = Stopped::now(vec![cluster.md()]);
@@ -349,9 +350,9 @@ fn who_waits_for_a_lock_whose_lock_server_is_away() {
     nothing_is_left(&mut cluster, 2);
 }
 
-/// Reads and writes of bytes, and the closes of a process that is killed with many files open and written.
+/// Reads and writes of bytes, and the closes of a process that is killed with many written files open.
 #[test]
-fn who_waits_for_bytes() {
+fn readers_writers_and_closes() {
     needs_mount!();
     let mut cluster = cluster(1);
     let root = cluster.mnt(0);
@@ -359,7 +360,7 @@ fn who_waits_for_bytes() {
         create(&root.join(name), "4096,1024", "u1", &[]);
         file::write(&root.join(name), vec![1; 4 << 20]);
     }
-    // One that has read nothing yet.
+    // A mount without cached data.
     cluster.stop_mount(0);
     cluster.start_mount(0);
     let script = "
@@ -395,7 +396,7 @@ if what == 'closes':
         let _stopped = Stopped::now(vec![cluster.server(0), cluster.server(1)]);
         for program in &mut programs {
             let stdin = program.child.stdin.as_mut().expect("a pipe");
-            stdin.write_all(b".").expect("told");
+            stdin.write_all(b".").expect("sent");
         }
         let closes = programs.last_mut().expect("there");
         said(&mut closes.child);
@@ -407,7 +408,7 @@ if what == 'closes':
             assert_eq!(program.ends().signal(), Some(Signal::SIGKILL as i32));
         }
     }
-    // What it wrote, the mount had taken.
+    // The mount had accepted its writes.
     for number in 0..40 {
         assert_eq!(file::read(&root.join(format!("c{number}"))), b"written");
     }
@@ -416,16 +417,16 @@ if what == 'closes':
     nothing_is_left(&mut cluster, 1);
 }
 
-/// Until a program has written a byte.
+/// Waits until a program has written a byte.
 fn said(child: &mut Child) {
     let mut byte = [0];
     let stdout = child.stdout.as_mut().expect("a pipe");
     stdout.read_exact(&mut byte).expect("a byte");
 }
 
-/// Who is not killed waits, and has what it waited for.
+/// A process that is not killed waits, and gets its reply.
 #[test]
-fn who_is_not_killed_is_answered() {
+fn a_process_that_is_not_killed_gets_its_reply() {
     needs_mount!();
     let mut cluster = cluster(1);
     let mut programs = {
@@ -446,7 +447,7 @@ fn who_is_not_killed_is_answered() {
             ignored.is_some_and(|set| set & 1 << (Signal::SIGINT as u32 - 1) != 0)
         });
         ignoring.signal(Signal::SIGINT);
-        // Longer than those are kept that are killed.
+        // Longer than killed processes are waited for.
         std::thread::sleep(Duration::from_secs(2));
         [made, ignoring]
     };
@@ -459,9 +460,9 @@ fn who_is_not_killed_is_answered() {
     nothing_is_left(&mut cluster, 1);
 }
 
-/// `stats` tells also while the metadata service is away, `servers` says that it is.
+/// `stats` works also while the metadata service is away, `servers` reports that it is.
 #[test]
-fn what_tells_of_a_mount_does_not_wait() {
+fn reports_about_a_mount_do_not_wait() {
     needs_mount!();
     let mut cluster = cluster(1);
     let root = cluster.mnt(0);
@@ -472,14 +473,15 @@ fn what_tells_of_a_mount_does_not_wait() {
     slabfs(["servers".as_ref(), root.as_os_str()]).fails(1, &["does not answer the mount"]);
     drop(File::open(root.join(".slabfs/stats")).expect("opened"));
     cluster.start_md();
-    poll::until_true("it goes on", || stats(&root)["lapsed"] == false);
+    poll::until_true("it continues", || stats(&root)["lapsed"] == false);
     assert!(!tool::servers(&root).is_empty());
     nothing_is_left(&mut cluster, 1);
 }
 
-/// The kernel releases the file of a killed writer before its last write is done, which is then flushed all the same.
+/// The kernel releases the file of a killed writer before its last write is done, which is flushed all the
+/// same.
 #[test]
-fn who_waits_for_a_right_to_write() {
+fn a_writer_waiting_for_a_right() {
     needs_mount!();
     let mut cluster = cluster(2);
     file::write(&cluster.at(1, "file"), vec![1; 1000]);
@@ -490,7 +492,7 @@ os.write(1, b'.')
 sys.stdin.read(1)
 os.pwrite(fd, b'written', 0)";
         let mut program = Program::script(&cluster.mnt(0), script, "");
-        // The right to it is with the other mount now.
+        // The other mount has the right now.
         file::write(&cluster.at(1, "file"), vec![1; 1000]);
         let _stopped = Stopped::now(vec![cluster.md()]);
         program.go();
@@ -505,9 +507,10 @@ os.pwrite(fd, b'written', 0)";
     nothing_is_left(&mut cluster, 2);
 }
 
-/// A child that shares the open file asks for the lock that its parent has, and is killed while the lock server is away.
+/// A child that shares the open file requests the lock that its parent holds, and is killed while the lock
+/// server is away.
 #[test]
-fn who_shares_a_lock_with_one_that_is_killed_keeps_it() {
+fn a_lock_shared_with_a_killed_process_is_not_lost() {
     needs_mount!();
     let mut cluster = cluster(2);
     for how in ["flock", "ofd"] {
@@ -537,7 +540,7 @@ sys.stdin.read(1)";
             nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
             said(&mut parent.child);
         }
-        // Past whatever the lock server has still to do for the child.
+        // After the lock server has processed everything of the child.
         for mount in [0, 1] {
             let path = cluster.at(mount, "file");
             for _ in 0..20 {
@@ -560,10 +563,10 @@ sys.stdin.read(1)";
     nothing_is_left(&mut cluster, 2);
 }
 
-/// The kernel gives the number of a holder that was killed to who is started next, while the end of his locks is still
-/// on its way to the lock server.
+/// The kernel assigns the process number of a killed lock holder to a new process, while the release of the old
+/// locks is still on its way to the lock server.
 #[test]
-fn who_starts_after_a_holder_was_killed_keeps_his_locks() {
+fn a_reused_process_number_does_not_lose_its_locks() {
     needs_mount!();
     let mut cluster = cluster(2);
     let script = "import fcntl, os, signal, sys
@@ -625,7 +628,7 @@ fcntl.lockf(open('file', 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(sys.argv[
     nothing_is_left(&mut cluster, 2);
 }
 
-/// Reads the number of a process that a program has written.
+/// Reads a process number that a program has written.
 fn number(child: &mut Child) -> u32 {
     let mut number = [0; 8];
     let stdout = child.stdout.as_mut().expect("a pipe");

@@ -7,7 +7,7 @@ use slabfs_tests::{Cluster, Up, needs_mount, tool};
 
 const WARNINGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread"];
 
-/// A block of a language on a page of the book, counted from 0.
+/// A code block of a language on a page of the book, counted from 0.
 fn block(page: &str, language: &str, number: usize) -> String {
     let path = format!("{}/../docs/{page}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the page");
@@ -35,7 +35,7 @@ fn exported_symbols_are_those_of_the_list() {
     let listed = concat!(env!("CARGO_MANIFEST_DIR"), "/../fs/capi/symbols");
     let listed = std::fs::read_to_string(listed).expect("the list");
     assert_eq!(symbols, listed.lines().collect::<Vec<_>>());
-    // Nothing else but the names of the versions.
+    // The other symbols are only the names of the versions.
     let others: Vec<&str> = said
         .text()
         .lines()
@@ -130,12 +130,12 @@ fn the_programs_of_the_book() {
 }
 
 #[test]
-fn a_program_is_led_by_a_mount() {
+fn a_program_finds_the_services_through_a_mount() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
     let program = Program::compile(cluster.area(), "cc", &WARNINGS, &source("calls.c"));
     program.run([cluster.mnt(0)]).ok();
-    // What it left is there, under the mount's words.
+    // The program's object is there, as the mount reports it.
     assert_eq!(
         tool::info(&cluster.at(0, "array"))["dims"],
         serde_json::json!([5, 8])
@@ -149,7 +149,7 @@ fn a_program_is_led_by_a_mount() {
 }
 
 #[test]
-fn a_program_that_just_ends_leaves_a_whole_filesystem() {
+fn a_program_that_just_exits_leaves_a_consistent_filesystem() {
     let mut cluster = Cluster::start(1, 0);
     let source = cluster.area().write(
         "leaves.c",

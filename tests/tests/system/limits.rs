@@ -1,4 +1,4 @@
-//! Few file descriptors, and strangers who take them: programs wait, and are refused nothing.
+//! Few file descriptors, and strangers that use them up: programs wait, and nothing is refused.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,14 +14,14 @@ fn descriptors(service: &Service) -> usize {
         .count()
 }
 
-/// Restarts the data server of a cluster with so many descriptors.
+/// Restarts the data server of a cluster with a limit of descriptors.
 fn with_few(cluster: &mut Cluster, files: u64) {
     cluster.stop_server(0);
     cluster.server_files(0, files);
     cluster.start_server(0);
 }
 
-/// Writes files and reads them again, in many threads; how many of those failed.
+/// Writes files and reads them again, in many threads; returns how many failed.
 fn write_and_read(cluster: &Cluster, threads: usize, each: usize, bytes: usize) -> u64 {
     let failed = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn write_and_read(cluster: &Cluster, threads: usize, each: usize, bytes: usize) 
 }
 
 #[test]
-fn programs_do_not_feel_few_descriptors() {
+fn programs_do_not_notice_few_descriptors() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 1);
     with_few(&mut cluster, 256);
@@ -63,20 +63,20 @@ fn programs_do_not_feel_few_descriptors() {
     assert_eq!(write_and_read(&cluster, 200, 4, 600_000), 0);
 }
 
-/// Runs `come` in several threads until `work` is done, which begins when it has been called so often. What it gives is kept,
-/// of each thread the last ones.
+/// Calls `come` in several threads until `work` is done, which begins after `least` calls. The last results of
+/// each thread stay alive.
 fn with_it<C>(least: u64, come: impl Fn() -> Option<C> + Sync, work: impl FnOnce() -> u64) -> u64 {
     const THREADS: usize = 4;
     let (ended, came) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                let mut kept = std::collections::VecDeque::new();
+                let mut alive = std::collections::VecDeque::new();
                 while !ended.load(Ordering::SeqCst) {
-                    kept.extend(come());
+                    alive.extend(come());
                     came.fetch_add(1, Ordering::SeqCst);
-                    if kept.len() > least as usize / THREADS {
-                        kept.pop_front();
+                    if alive.len() > least as usize / THREADS {
+                        alive.pop_front();
                     }
                 }
             });
@@ -100,9 +100,9 @@ fn strangers_take_nothing_from_a_mount() {
     assert_eq!(failed, 0);
 }
 
-/// With the key, and requests that go on for ever, a byte now and then.
+/// With the key, and requests that never complete, a byte now and then.
 #[test]
-fn half_a_request_holds_nobody_up() {
+fn incomplete_requests_block_no_others() {
     needs_mount!();
     let mut cluster = Cluster::new(1, &["--io-timeout", "10s"], true);
     cluster.start_all(1);
@@ -110,7 +110,7 @@ fn half_a_request_holds_nobody_up() {
     let key = Key::load(cluster.key().expect("a key")).expect("the key");
     let address = cluster.server_addr(0).parse().expect("an address");
     let until = || Instant::now() + Duration::from_secs(2);
-    // As many as there may be connections, and more.
+    // More than the limit of connections.
     let mut half: Vec<Connection> = (0..512)
         .filter_map(|_| {
             let mut connection = Connection::connect(&address, Some(&key), until()).ok()?;
@@ -122,7 +122,7 @@ fn half_a_request_holds_nobody_up() {
     let failed = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::SeqCst) {
-                // Those that were told to go are not there any more.
+                // Connections that the server closed are removed.
                 half.retain_mut(|connection| connection.send_some(b"x", until()).is_ok());
                 std::thread::sleep(Duration::from_millis(200));
             }
@@ -150,7 +150,7 @@ fn a_connection_has_one_descriptor_and_gives_it_back() {
         descriptors(cluster.server(0)) <= before + 22,
         "one descriptor each"
     );
-    // They are given up, though nobody else comes.
+    // They are closed, although no others arrive.
     poll::until_true("their end", || descriptors(cluster.server(0)) <= before + 2);
     drop(silent);
 }

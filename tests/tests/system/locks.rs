@@ -1,6 +1,7 @@
-//! Advisory locks: `fcntl` and `flock` of two mounts, and what frees them: `close`, signals, a mount's end.
+//! Advisory locks: `fcntl` and `flock` of two mounts, and their release by `close`, signals, and the end of a
+//! mount.
 //!
-//! To a lock this process is somebody else on each mount. Where more is needed, `locker.py` is.
+//! For locks this process is a different owner on each mount. Where more owners are needed, `locker.py` is one.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -48,7 +49,7 @@ fn wait_record(file: &File, mode: i16, first: i64, len: i64) -> io::Result<libc:
     record(file, libc::F_SETLKW, lock(mode, first, len))
 }
 
-fn whole(file: &File, how: i32) -> io::Result<()> {
+fn flock(file: &File, how: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     match unsafe { libc::flock(file.as_raw_fd(), how) } {
         -1 => Err(io::Error::last_os_error()),
@@ -56,7 +57,7 @@ fn whole(file: &File, how: i32) -> io::Result<()> {
     }
 }
 
-/// Who would be in the way.
+/// The lock that conflicts with such a lock.
 fn in_the_way(file: &File, mode: i16, first: i64, len: i64) -> libc::flock {
     record(file, libc::F_GETLK, lock(mode, first, len)).expect("F_GETLK")
 }
@@ -76,7 +77,7 @@ fn locker(cluster: &Cluster, name: &str, steps: &[String]) -> Service {
     Service::start_command(cluster.area().path(), name, command)
 }
 
-/// Waits until a locker has come so far.
+/// Waits until a locker has printed a line.
 fn said(locker: &Service, line: &str) {
     poll::until_true(line, || {
         let out = locker.out();
@@ -112,7 +113,7 @@ fn record_locks_exclude_across_mounts() {
     for mode in [SHARED, EXCLUSIVE] {
         assert_eq!(errno(try_record(&two, mode, 19, 5)), Errno::EAGAIN);
     }
-    try_record(&two, EXCLUSIVE, 0, 10).expect("beside it");
+    try_record(&two, EXCLUSIVE, 0, 10).expect("before it");
     try_record(&two, EXCLUSIVE, 20, 0).expect("behind it, to the end");
     let seen = in_the_way(&two, SHARED, 0, 0);
     assert_eq!((seen.l_type, seen.l_start, seen.l_len), (EXCLUSIVE, 10, 10));
@@ -122,9 +123,9 @@ fn record_locks_exclude_across_mounts() {
     );
     let seen = in_the_way(&one, SHARED, 15, 0);
     assert_eq!((seen.l_type, seen.l_start, seen.l_len), (EXCLUSIVE, 20, 0));
-    // Half of it is given up, and half made a shared one.
-    try_record(&one, NONE, 10, 5).expect("given up");
-    try_record(&one, SHARED, 15, 5).expect("made shared");
+    // Half of it is released, and half converted to a shared lock.
+    try_record(&one, NONE, 10, 5).expect("released");
+    try_record(&one, SHARED, 15, 5).expect("converted");
     try_record(&two, EXCLUSIVE, 10, 5).expect("free");
     try_record(&two, SHARED, 15, 5).expect("with another reader");
     assert_eq!(errno(try_record(&one, EXCLUSIVE, 15, 5)), Errno::EAGAIN);
@@ -132,33 +133,33 @@ fn record_locks_exclude_across_mounts() {
 }
 
 #[test]
-fn whole_file_locks_exclude_across_mounts_and_leave_record_locks_alone() {
+fn flock_locks_exclude_across_mounts_and_ignore_record_locks() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
-    whole(&one, libc::LOCK_EX).expect("free");
+    flock(&one, libc::LOCK_EX).expect("free");
     let now = |how| how | libc::LOCK_NB;
-    assert_eq!(errno(whole(&two, now(libc::LOCK_SH))), Errno::EWOULDBLOCK);
+    assert_eq!(errno(flock(&two, now(libc::LOCK_SH))), Errno::EWOULDBLOCK);
     try_record(&two, EXCLUSIVE, 0, 0).expect("another family");
-    whole(&one, libc::LOCK_SH).expect("made shared");
-    whole(&two, now(libc::LOCK_SH)).expect("with another reader");
-    assert_eq!(errno(whole(&one, now(libc::LOCK_EX))), Errno::EWOULDBLOCK);
-    // The kernel's `flock` loses the old lock with that, and so does this one.
-    whole(&two, now(libc::LOCK_EX)).expect("alone");
-    whole(&two, libc::LOCK_UN).expect("given up");
-    // Of the open file description, so that a copy of the descriptor does not keep it out.
+    flock(&one, libc::LOCK_SH).expect("converted");
+    flock(&two, now(libc::LOCK_SH)).expect("with another reader");
+    assert_eq!(errno(flock(&one, now(libc::LOCK_EX))), Errno::EWOULDBLOCK);
+    // The kernel's `flock` loses the old lock when a conversion fails, and so does this one.
+    flock(&two, now(libc::LOCK_EX)).expect("alone");
+    flock(&two, libc::LOCK_UN).expect("released");
+    // The open file description owns the lock, so a duplicate of the descriptor does not conflict.
     let copy = one.try_clone().expect("a copy");
-    whole(&one, now(libc::LOCK_EX)).expect("free");
+    flock(&one, now(libc::LOCK_EX)).expect("free");
     drop(one);
-    assert_eq!(errno(whole(&two, now(libc::LOCK_EX))), Errno::EWOULDBLOCK);
-    whole(&copy, now(libc::LOCK_SH)).expect("its own");
+    assert_eq!(errno(flock(&two, now(libc::LOCK_EX))), Errno::EWOULDBLOCK);
+    flock(&copy, now(libc::LOCK_SH)).expect("its own");
     drop(copy);
-    whole(&two, libc::LOCK_EX).expect("the last close has freed it");
+    flock(&two, libc::LOCK_EX).expect("the last close has freed it");
 }
 
-/// The kernel tells a mount of the last close after `close` has returned.
+/// The kernel sends the last close to a mount after `close` has returned.
 #[test]
-fn who_saw_the_close_gets_the_lock_at_once() {
+fn a_lock_is_free_once_close_has_returned() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
@@ -166,7 +167,7 @@ fn who_saw_the_close_gets_the_lock_at_once() {
     let at = [cluster.at(0, "f"), cluster.at(1, "f")];
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Who is told late is told later where others run.
+        // Load makes a late release later.
         for _ in 0..8 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -174,10 +175,10 @@ fn who_saw_the_close_gets_the_lock_at_once() {
                 }
             });
         }
-        let refused = (0..300).find_map(|turn| {
-            let file = file::open(&at[turn % 2]);
-            let locked = whole(&file, libc::LOCK_EX | libc::LOCK_NB);
-            locked.err().map(|error| (turn, error))
+        let refused = (0..300).find_map(|round| {
+            let file = file::open(&at[round % 2]);
+            let locked = flock(&file, libc::LOCK_EX | libc::LOCK_NB);
+            locked.err().map(|error| (round, error))
         });
         over.store(true, Ordering::Relaxed);
         assert!(refused.is_none(), "{refused:?}");
@@ -185,28 +186,28 @@ fn who_saw_the_close_gets_the_lock_at_once() {
 }
 
 #[test]
-fn who_waits_on_one_mount_is_woken_by_another() {
+fn a_waiter_on_one_mount_is_woken_by_another() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
-    for turn in 0..20 {
+    for round in 0..20 {
         try_record(&one, EXCLUSIVE, 0, 10).expect("free");
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| wait_record(&two, SHARED, 5, 10));
-            if turn % 2 == 0 {
+            if round % 2 == 0 {
                 waiting(&cluster.mnt(1), 1);
             }
-            try_record(&one, NONE, 0, 0).expect("given up");
-            waiter.join().expect("no panic").expect("its turn");
+            try_record(&one, NONE, 0, 0).expect("released");
+            waiter.join().expect("no panic").expect("granted");
         });
-        try_record(&two, NONE, 0, 0).expect("given up");
+        try_record(&two, NONE, 0, 0).expect("released");
     }
-    whole(&one, libc::LOCK_EX).expect("free");
+    flock(&one, libc::LOCK_EX).expect("free");
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| whole(&two, libc::LOCK_EX));
+        let waiter = scope.spawn(|| flock(&two, libc::LOCK_EX));
         waiting(&cluster.mnt(1), 1);
-        whole(&one, libc::LOCK_UN).expect("given up");
-        waiter.join().expect("no panic").expect("its turn");
+        flock(&one, libc::LOCK_UN).expect("released");
+        waiter.join().expect("no panic").expect("granted");
     });
 }
 
@@ -220,15 +221,15 @@ fn sigkill_frees_a_waiter_and_its_place() {
         .enumerate()
     {
         try_record(&one, SHARED, 0, 10).expect("free");
-        whole(&one, libc::LOCK_SH).expect("free");
+        flock(&one, libc::LOCK_SH).expect("free");
         let open = open_step(&cluster.at(1, "f"));
         let writer = locker(&cluster, &format!("writer{i}"), &[open, (*how).to_owned()]);
         waiting(&cluster.mnt(1), 1);
-        // Behind the writer, and would go together with the holder.
+        // Queued behind the writer; otherwise granted together with the holder's lock.
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                wait_record(&two, SHARED, 0, 10).expect("its turn");
-                whole(&two, libc::LOCK_SH).expect("its turn");
+                wait_record(&two, SHARED, 0, 10).expect("granted");
+                flock(&two, libc::LOCK_SH).expect("granted");
             });
             if i != 1 {
                 waiting(&cluster.mnt(1), 2);
@@ -239,11 +240,11 @@ fn sigkill_frees_a_waiter_and_its_place() {
         });
         waiting(&cluster.mnt(1), 0);
         for file in [&one, &two] {
-            try_record(file, NONE, 0, 0).expect("given up");
-            whole(file, libc::LOCK_UN).expect("given up");
+            try_record(file, NONE, 0, 0).expect("released");
+            flock(file, libc::LOCK_UN).expect("released");
         }
         try_record(&two, EXCLUSIVE, 0, 10).expect("nothing is left of it");
-        try_record(&two, NONE, 0, 10).expect("given up");
+        try_record(&two, NONE, 0, 10).expect("released");
     }
 }
 
@@ -275,8 +276,8 @@ fn a_circle_of_waits_is_refused() {
         let waiter = scope.spawn(|| wait_record(&one, EXCLUSIVE, 10, 10));
         waiting(&cluster.mnt(0), 1);
         assert_eq!(errno(wait_record(&two, SHARED, 0, 10)), Errno::EDEADLK);
-        try_record(&two, NONE, 10, 10).expect("given up");
-        waiter.join().expect("no panic").expect("its turn");
+        try_record(&two, NONE, 10, 10).expect("released");
+        waiter.join().expect("no panic").expect("granted");
     });
 }
 
@@ -286,7 +287,7 @@ fn close_ends_the_record_locks_of_the_process_and_of_no_other() {
     let cluster = Cluster::start(1, 2);
     let (one, _) = both(&cluster);
     let path = cluster.at(1, "f");
-    // Any descriptor of the file will do, also one for reading only; locks of open file descriptions stay.
+    // Any descriptor of the file releases them, also a read-only one; locks of open file descriptions stay.
     let mut holder = steps(&["fcntl,f,ex,0,10", "ofd,f,ex,50,10", "close,g", "stay"]);
     holder.insert(0, format!("read,g,{}", path.display()));
     holder.insert(0, open_step(&path));
@@ -298,7 +299,7 @@ fn close_ends_the_record_locks_of_the_process_and_of_no_other() {
     try_record(&one, EXCLUSIVE, 0, 10).expect("freed by the close");
     assert_eq!(errno(try_record(&one, EXCLUSIVE, 20, 10)), Errno::EAGAIN);
     assert_eq!(errno(try_record(&one, EXCLUSIVE, 50, 10)), Errno::EAGAIN);
-    // The end of a process closes.
+    // The end of a process closes its files.
     other.kill9();
     try_record(&one, EXCLUSIVE, 20, 10).expect("freed by its end");
     holder.kill9();
@@ -318,7 +319,7 @@ fn locks_of_open_file_descriptions_are_not_the_processs() {
     ofd(&one, EXCLUSIVE).expect("free");
     assert_eq!(errno(ofd(&two, SHARED)), Errno::EAGAIN);
     assert_eq!(errno(try_record(&two, SHARED, 0, 10)), Errno::EAGAIN);
-    // The process closes the file somewhere else: that is nothing to it.
+    // The process closes the file through another descriptor: that has no effect.
     drop(file::open(&cluster.at(0, "f")));
     assert_eq!(errno(ofd(&two, SHARED)), Errno::EAGAIN);
     drop(one);
@@ -353,7 +354,7 @@ fn a_mount_that_dies_lets_go_of_its_locks() {
     cluster.kill_mount(0);
     assert_eq!(errno(try_record(&two, SHARED, 0, 10)), Errno::EAGAIN);
     wait_record(&two, EXCLUSIVE, 0, 10).expect("when the session is over");
-    whole(&two, libc::LOCK_EX | libc::LOCK_NB).expect("all at once");
+    flock(&two, libc::LOCK_EX | libc::LOCK_NB).expect("all at once");
     holder.kill9();
 }
 
@@ -362,14 +363,14 @@ fn locks_outlive_the_metadata_server() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
-    for turn in 0..2 {
+    for round in 0..2 {
         try_record(&one, EXCLUSIVE, 0, 10).expect("free");
-        whole(&one, libc::LOCK_EX).expect("free");
+        flock(&one, libc::LOCK_EX).expect("free");
         std::thread::scope(|scope| {
-            // Waits in the first epoch, and gets it in the second.
+            // Waits in the first epoch, and gets the lock in the second.
             let waiter = scope.spawn(|| wait_record(&two, SHARED, 0, 5));
             waiting(&cluster.mnt(1), 1);
-            if turn == 0 {
+            if round == 0 {
                 cluster.kill_md();
             } else {
                 cluster.stop_md();
@@ -377,20 +378,20 @@ fn locks_outlive_the_metadata_server() {
             cluster.start_md();
             assert_eq!(errno(try_record(&two, EXCLUSIVE, 5, 5)), Errno::EAGAIN);
             assert_eq!(
-                errno(whole(&two, libc::LOCK_SH | libc::LOCK_NB)),
+                errno(flock(&two, libc::LOCK_SH | libc::LOCK_NB)),
                 Errno::EWOULDBLOCK
             );
-            try_record(&two, EXCLUSIVE, 20, 5).expect("nobody's");
-            try_record(&one, NONE, 0, 0).expect("given up");
-            waiter.join().expect("no panic").expect("its turn");
+            try_record(&two, EXCLUSIVE, 20, 5).expect("free");
+            try_record(&one, NONE, 0, 0).expect("released");
+            waiter.join().expect("no panic").expect("granted");
         });
-        try_record(&two, NONE, 0, 0).expect("given up");
-        whole(&one, libc::LOCK_UN).expect("given up");
+        try_record(&two, NONE, 0, 0).expect("released");
+        flock(&one, libc::LOCK_UN).expect("released");
     }
 }
 
 #[test]
-fn a_mount_goes_in_order_while_somebody_waits() {
+fn a_mount_stops_cleanly_while_a_process_waits() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 2);
     let (one, _) = both(&cluster);
@@ -408,9 +409,9 @@ fn a_mount_goes_in_order_while_somebody_waits() {
     assert!(waiter.out().contains("1 fcntl: E"), "{}", waiter.out());
 }
 
-/// Many in turn from both mounts, half of them letting go by closing only.
+/// Many locks from both mounts, half of them released by closing only.
 #[test]
-fn only_one_at_a_time_has_a_lock_that_many_want() {
+fn a_contended_lock_has_one_holder_at_a_time() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     file::write(&cluster.at(0, "lock"), [0; 10]);
@@ -419,14 +420,14 @@ fn only_one_at_a_time_has_a_lock_that_many_want() {
         for who in [0, 1, 0, 1] {
             let (cluster, held) = (&cluster, &held);
             scope.spawn(move || {
-                for turn in 0..50 {
+                for round in 0..50 {
                     let file = file::open(&cluster.at(who, "lock"));
-                    whole(&file, libc::LOCK_EX).expect("its turn");
+                    flock(&file, libc::LOCK_EX).expect("granted");
                     let others = held.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     assert_eq!(others, 0, "two at once");
                     held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-                    if turn % 2 == 0 {
-                        whole(&file, libc::LOCK_UN).expect("given up");
+                    if round % 2 == 0 {
+                        flock(&file, libc::LOCK_UN).expect("released");
                     }
                 }
             });
@@ -434,9 +435,9 @@ fn only_one_at_a_time_has_a_lock_that_many_want() {
     });
 }
 
-/// A mount that is stopped keeps its locks as long as its session lives.
+/// A mount that is stopped keeps its locks as long as its session is valid.
 #[test]
-fn a_signal_to_the_mount_costs_nobody_a_lock() {
+fn a_signal_to_the_mount_loses_no_lock() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
@@ -444,13 +445,13 @@ fn a_signal_to_the_mount_costs_nobody_a_lock() {
     cluster.mount(0).signal(Signal::SIGSTOP);
     assert_eq!(errno(try_record(&two, EXCLUSIVE, 0, 10)), Errno::EAGAIN);
     cluster.mount(0).signal(Signal::SIGCONT);
-    try_record(&one, NONE, 0, 10).expect("given up");
+    try_record(&one, NONE, 0, 10).expect("released");
     wait_record(&two, EXCLUSIVE, 0, 10).expect("free");
 }
 
-/// What a program has read under a lock that was lost with the session is not what it writes back.
+/// Data read under a lock that was lost with the session cannot be written back.
 #[test]
-fn a_lock_that_is_lost_is_told_to_who_goes_on() {
+fn a_lost_lock_is_reported_to_its_holder() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
@@ -462,12 +463,12 @@ fn a_lock_that_is_lost_is_told_to_who_goes_on() {
     wait_record(&two, EXCLUSIVE, 0, 10).expect("the session of the other is over");
     two.write_all_at(b"150", 0).expect("written");
     two.sync_all().expect("synced");
-    try_record(&two, NONE, 0, 10).expect("given up");
+    try_record(&two, NONE, 0, 10).expect("released");
     cluster.mount(0).signal(Signal::SIGCONT);
     assert_eq!(errno(one.write_all_at(b"101", 0)), Errno::EIO);
     let mut bytes = [0; 3];
     assert_eq!(errno(one.read_exact_at(&mut bytes, 0)), Errno::EIO);
-    // Who had no lock has lost none.
+    // A process without a lock has lost none.
     with_it.read_exact_at(&mut bytes, 0).expect("read");
     assert_eq!(&bytes, b"150");
     try_record(&one, EXCLUSIVE, 0, 10).expect("free");
@@ -478,9 +479,9 @@ fn a_lock_that_is_lost_is_told_to_who_goes_on() {
     assert_eq!(&bytes, b"151");
 }
 
-/// Nor is it through a view, whose bytes go as batches.
+/// Nor through a view, whose bytes are sent as batches.
 #[test]
-fn a_lock_that_is_lost_is_told_through_a_view() {
+fn a_lost_lock_is_reported_through_a_view() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let (one, two) = both(&cluster);
@@ -495,7 +496,7 @@ fn a_lock_that_is_lost_is_told_through_a_view() {
     wait_record(&two, EXCLUSIVE, 0, 10).expect("the session of the other is over");
     two.write_all_at(b"150", 2).expect("written");
     two.sync_all().expect("synced");
-    try_record(&two, NONE, 0, 10).expect("given up");
+    try_record(&two, NONE, 0, 10).expect("released");
     cluster.mount(0).signal(Signal::SIGCONT);
     assert_eq!(errno(one.write_all_at(b"101", 0)), Errno::EIO);
     assert_eq!(errno(one.read_exact_at(&mut bytes, 0)), Errno::EIO);

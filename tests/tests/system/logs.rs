@@ -1,4 +1,4 @@
-//! What others can make a log hold: little, and lines of the program's own.
+//! Other users cannot fill a log, nor forge lines in it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::path::Path;
 use slabfs_tests::tool::{create, slabfs};
 use slabfs_tests::{Area, Cluster, mounts, needs_mount, poll};
 
-/// Asks for things that are not there, so many times.
+/// Requests missing objects, `count` times.
 fn mistakes(object: &Path, count: usize) {
     for at in 0..count {
         let wrong = format!("{}@[{}]", object.display(), 99 + at);
@@ -28,7 +28,7 @@ fn mistakes_and_strangers_do_not_fill_it() {
     let addr = cluster.server_addr(0).trim_start_matches("tcp:").to_owned();
     for _ in 0..300 {
         let mut stranger = TcpStream::connect(&addr).expect("connected");
-        // What is refused before all of it has come cannot be written.
+        // The connection may be refused before all of it is sent.
         let _ = stranger.write_all(&[b'x'; 256]);
         let _ = stranger.read_to_end(&mut Vec::new());
     }
@@ -37,12 +37,12 @@ fn mistakes_and_strangers_do_not_fill_it() {
         server.log().contains("more lines of slabfs_objstore")
     });
     let log = server.log();
-    let told = log.lines().filter(|line| line.contains("ended:")).count();
-    assert!((50..200).contains(&told), "{told} lines of 300");
+    let lines = log.lines().filter(|line| line.contains("ended:")).count();
+    assert!((50..200).contains(&lines), "{lines} lines of 300");
 }
 
 #[test]
-fn it_is_begun_anew_when_it_is_large() {
+fn a_large_log_is_rotated() {
     needs_mount!();
     let area = Area::new();
     let (mnt, data) = (area.mkdir("m"), area.at("d"));

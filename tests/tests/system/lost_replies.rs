@@ -1,6 +1,5 @@
-//! Replies of the metadata service that get lost: the mount sends its requests again, and each happens
-//! once. Done twice, a create would find its file there, a rename would not find it, a record would be
-//! there twice.
+//! Lost replies of the metadata service: the mount sends its requests again, and each happens once. Done twice,
+//! a create would find its own file, a rename would find nothing, and an appended record would be there twice.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -13,32 +12,33 @@ use slabfs_tests::{Area, Cluster, Service, file, mounts, needs_mount, poll};
 
 const STEPS: usize = 150;
 
-/// A mount gives up to tell that it closed an object, and the service does it all the same. By then the object may be
-/// open again: told twice, that opening was taken back, and who unlinked the object took it from its reader.
+/// A mount gives up reporting the close of an object, and the service executes the close all the same. By then
+/// the object may be open again: a second report would close that opening, and unlinking the object would
+/// remove it from its reader.
 #[test]
-fn what_was_closed_is_told_once() {
+fn a_close_is_reported_once() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 3, &["--io-timeout", "2s"]);
     let [read, other] = ["read", "other"].map(|name| cluster.at(1, name));
-    // By a mount that has ended when the service is stopped: it could give up to tell of its own closes.
+    // By a mount that has ended when the service is stopped, because it could give up reporting its own closes.
     file::write(&cluster.at(2, "read"), "what is in it");
     file::write(&cluster.at(2, "other"), "");
     cluster.stop_mount(2);
     let closed = std::fs::File::open(cluster.at(0, "read")).expect("open");
-    let told = std::fs::File::open(cluster.at(0, "other")).expect("open");
+    let other_file = std::fs::File::open(cluster.at(0, "other")).expect("open");
     cluster.md().signal(Signal::SIGSTOP);
     drop(closed);
     poll::until_true("a release that is given up", || {
         cluster.mount(0).log().contains("could not be released")
     });
     cluster.md().signal(Signal::SIGCONT);
-    // What is asked for while the service was stopped may have been given up, too.
+    // Requests made while the service was stopped may have been given up, too.
     let mut again = None;
     poll::until_true("the object to open again", || {
         again = std::fs::File::open(cluster.at(0, "read")).ok();
         again.is_some()
     });
-    // Whatever was to be told before it is told when this is.
+    // Reports that were queued before are sent when this one is.
     poll::until_true("an object to be unlinked", || {
         std::fs::remove_file(&other).is_ok() || !other.exists()
     });
@@ -47,21 +47,21 @@ fn what_was_closed_is_told_once() {
         stat.files() - stat.files_free()
     };
     let before = used();
-    drop(told);
+    drop(other_file);
     poll::until_true("an unlinked object to go", || used() < before);
     std::fs::remove_file(&read).expect("unlinked");
     let mut bytes = [0; 13];
     let again = again.expect("open");
     again
         .read_exact_at(&mut bytes, 0)
-        .expect("it is open, and there");
+        .expect("it is open, and not removed");
     assert_eq!(&bytes, b"what is in it");
     drop(again);
     cluster.stop_and_fsck().ok();
 }
 
 #[test]
-fn what_is_sent_again_happens_once() {
+fn a_resent_request_happens_once() {
     needs_mount!();
     let mut cluster = Cluster::start(2, 0);
     let area = Area::new();
@@ -87,10 +87,10 @@ fn what_is_sent_again_happens_once() {
     cluster.stop_and_fsck().ok();
 }
 
-/// Replies about rights are lost, grants and recalls among them: a read on one mount returns what the last write
-/// on the other put there all the same.
+/// Replies about rights are lost, grants and recalls among them: a read on one mount still returns the last
+/// write on the other.
 #[test]
-fn rights_are_sent_again() {
+fn rights_requests_are_resent() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 0);
     let area = Area::new();

@@ -1,4 +1,4 @@
-//! Tests of the whole system: real processes, mounts and tools, a module a theme. The harness is the
+//! Tests of the complete system: real processes, mounts and tools, one module per theme. The harness is the
 //! library of this crate.
 
 mod attributes;

@@ -1,4 +1,4 @@
-//! An array of very many chunks costs a reader what one of few costs: messages, and memory of the mount.
+//! An array of very many chunks costs a reader as much as one of few: messages, and memory of the mount.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use slabfs_tests::{Cluster, Random, needs_mount};
 const ROW: u64 = 64;
 const MANY: u64 = 40_000;
 
-/// An array of so many rows, each of them a chunk.
+/// An array of `rows` rows, each of them a chunk.
 fn fill(session: &Session, name: &str, rows: u64) {
     let spec = ObjectSpec::array([rows, ROW], "u1".parse().expect("a dtype"));
     let object = session.create(name, &spec).expect("made");
@@ -40,7 +40,7 @@ fn bytes_of(row: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Opens a row, reads and closes it; the requests of the metadata service that this took.
+/// Opens a row, reads and closes it; returns the number of requests to the metadata service.
 fn read(mnt: &Path, name: &str, row: u64) -> u64 {
     let requests = || {
         let stats = stats(mnt);
@@ -61,18 +61,17 @@ fn cost_a_reader_what_few_cost() {
     let session = Session::connect(&ConnectOptions::to(cluster.md_addr())).expect("connected");
     fill(&session, "few", 100);
     fill(&session, "many", MANY);
-    session.close().expect("closed");
 
     for row in 0..50 {
         read(&mnt, "few", row);
     }
     let before = cluster.mount(0).memory().0;
-    // What is known of a closed array is used by the next open.
+    // The cached tiling of a closed array is used by the next open.
     read(&mnt, "many", 77);
     let least = |name: &str| (0..10).map(|_| read(&mnt, name, 77)).min();
     assert_eq!(least("many"), least("few"));
-    // Somewhere: its place is asked for, and nothing else. Together, because heartbeats and what a mount asks once when
-    // it becomes the only one are counted in the read beside them.
+    // At random places: one request for the tiling each, and nothing else. Counted together, because heartbeats are
+    // counted in a concurrent read.
     let mut random = Random::new(3);
     let all: u64 = (0..300)
         .map(|_| read(&mnt, "many", random.range(0, MANY)))
@@ -87,8 +86,10 @@ fn cost_a_reader_what_few_cost() {
         assert_eq!(bytes[..], bytes_of(row), "row {row}");
     }
     drop(file);
-    let kept = stats(&mnt)["tiling_bytes"].as_u64().expect("a number");
-    assert!(kept <= limit, "{kept} bytes of tilings");
+    let cached = stats(&mnt)["tiling_bytes"].as_u64().expect("a number");
+    assert!(cached <= limit, "{cached} bytes of tilings");
     let grown = cluster.mount(0).memory().0.saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more are resident");
+    // Only now: a mount that becomes the only one makes fewer requests for a read.
+    session.close().expect("closed");
 }

@@ -33,9 +33,9 @@ fn a_shared_mapping_is_written_back() {
     assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 21);
 }
 
-/// What was stored in mapped pages is there although the mount was taken away from under who stored it.
+/// Stores to mapped pages survive, although the mount is removed under the process.
 #[test]
-fn what_is_mapped_and_changed_outlives_a_mount_that_is_told_to_stop() {
+fn mapped_changes_survive_a_mount_that_is_stopped() {
     needs_mount!();
     let mut cluster = Cluster::start(2, 1);
     for pages in [1, 1000, 20_000] {
@@ -91,7 +91,7 @@ fn a_mapping_sees_writes_and_writes_see_a_mapping() {
     assert_eq!(&bytes[3998..4003], [2, 2, 3, 4, 2]);
 }
 
-/// Dirty pages of a mapping and a write through a selection: other inodes over the same bytes.
+/// Dirty pages of a mapping and a write through a selection: different inodes over the same bytes.
 #[test]
 fn a_selection_next_to_dirty_pages() {
     needs_mount!();
@@ -121,7 +121,7 @@ fn a_selection_next_to_dirty_pages() {
             &file::read(&selection),
             &[3; 256],
         );
-        // And the other way round: the selection has been read, then the mapping writes there.
+        // And vice versa: the selection has been read, then the mapping writes there.
         map[300] = 9;
         wanted[300] = 9;
         map.flush().expect("msync");
@@ -165,16 +165,12 @@ fn a_write_from_a_mapping_onto_its_own_page_is_seen_through_it() {
         map.flush().expect("msync");
         let mut seen = [0; 2];
         handle.read_exact_at(&mut seen, 0).expect("read");
-        assert_eq!(
-            seen,
-            [round, 1],
-            "a store beside it brings nothing old back"
-        );
+        assert_eq!(seen, [round, 1], "a store next to it restores no old data");
     }
 }
 
-/// Dims are set while pages of the object are changed: what stays of the object keeps what was stored, though a page
-/// that comes back reaches further than the object by then.
+/// Dims are set while pages of the object are changed: the remaining part of the object contains the stores,
+/// although a page that is written back extends beyond the object by then.
 #[test]
 fn stores_survive_other_dims() {
     needs_mount!();
@@ -208,8 +204,8 @@ fn stores_survive_other_dims() {
     }
 }
 
-/// A file is opened for writing again and again where it is mapped to be read, while another mount stores into it:
-/// what is asked for while pages are dropped is neither lost nor waited for in vain.
+/// A file is repeatedly opened for writing while it is mapped for reading, and another mount stores into it:
+/// requests made while pages are dropped are neither lost nor waited for in vain.
 #[test]
 fn openers_with_mapped_readers_and_a_writer_elsewhere() {
     const ROUNDS: u64 = 300;
@@ -224,7 +220,7 @@ fn openers_with_mapped_readers_and_a_writer_elsewhere() {
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
     };
     let mut random = Random::new(57);
-    // What was stored last into each page by those who open and close.
+    // The last value stored into each page by the threads that open and close.
     let mut stored = [0; PAGES];
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -277,7 +273,7 @@ fn openers_with_mapped_readers_and_a_writer_elsewhere() {
     }
 }
 
-/// However it ends, the other thread ends.
+/// However the thread ends, the other thread ends.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -1,5 +1,5 @@
-//! What the protocol between mounts costs, counted in messages: exactly, by the counters of real mounts
-//! (docs/operations.md, "What agreeing with other mounts costs").
+//! The cost of the protocol between mounts, counted in messages: exactly, by the counters of real mounts
+//! (docs/operations/tuning.md, "Coherence between mounts").
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ impl Count {
         commits: 0,
         stored: 0,
     };
-    /// One ask, and the grant that answers it.
+    /// One request, and the grant that answers it.
     const ONE_GRANT: Count = Count {
         asked: 1,
         granted: 1,
@@ -70,7 +70,7 @@ impl Count {
     }
 }
 
-/// What each mount sends while something is done.
+/// The messages of each mount during an operation.
 struct Counted<'a> {
     cluster: &'a Cluster,
     before: Vec<Count>,
@@ -85,7 +85,7 @@ impl<'a> Counted<'a> {
         }
     }
 
-    /// Since the last time.
+    /// Since the last call.
     fn take(&mut self) -> Vec<Count> {
         let sent = self.before.iter_mut().enumerate().map(|(mount, before)| {
             let now = Count::of(&self.cluster.mnt(mount));
@@ -110,7 +110,7 @@ fn read(file: &File, offset: u64, len: usize) -> Vec<u8> {
 
 const LAYOUTS: [&str; 3] = ["aligned", "grid:8,8", "canonical"];
 
-/// Line one, first half: an object that one mount uses alone costs one grant, and then none.
+/// Line one, first half: an object that only one mount uses costs one grant, and no more.
 #[test]
 fn an_object_of_one_mount_costs_one_grant() {
     needs_mount!();
@@ -121,14 +121,15 @@ fn an_object_of_one_mount_costs_one_grant() {
         let file = file::open(&cluster.at(1, name));
         let mut counted = Counted::from_now(&cluster, 3);
         for step in 0..32u64 {
-            // Here and there, so that each would ask if what it has were not all.
+            // At scattered places, so that each would need a request if the mount did not have the right to
+            // all.
             let at = step * 37 % 63 * 64;
             file.write_all_at(&[step as u8; 50], at).expect("written");
             assert_eq!(read(&file, at, 50), [step as u8; 50]);
         }
         let wanted = [Count::NONE, Count::ONE_GRANT, Count::NONE];
         let mut sent = counted.take();
-        // What is written in place goes to its server at once, or with the flush.
+        // A write in place goes to its server at once, or with the flush.
         sent[1].stored = 0;
         assert_eq!(sent, wanted, "{layout}");
         file.sync_all().expect("synced");
@@ -141,15 +142,15 @@ fn an_object_of_one_mount_costs_one_grant() {
     }
 }
 
-/// Line one, second half: an object that all only read costs each one grant, and then none.
+/// Line one, second half: an object that all mounts only read costs each one grant, and no more.
 #[test]
 fn an_object_that_all_read_costs_each_one_grant() {
     needs_mount!();
     let cluster = Cluster::start(1, 5);
     for layout in LAYOUTS {
         let name = &layout[..4];
-        // Through a mount that is not counted: the kernel tells of a close when it likes, and what has not been
-        // closed is read without an ask by its own mount, and recalled for the others.
+        // Through a mount that is not counted: the kernel sends a close at any time, and an object that is not
+        // closed is read without a request by its own mount, and recalled for the others.
         filled(&cluster, 4, name, layout);
         let files: Vec<File> = (0..4)
             .map(|one| File::open(cluster.at(one, name)).expect("opened"))
@@ -186,7 +187,7 @@ fn disjoint_boxes(layout: &str, mounts: usize) {
     std::thread::scope(|scope| {
         for (one, file) in boxes.into_iter().enumerate() {
             scope.spawn(move || {
-                // In one write, as a program that has its box in memory does.
+                // In one write, as a program does that has its box in memory.
                 file.write_all_at(&vec![one as u8 + 1; rows * 48], 0)
                     .expect("written");
                 file::close(file).expect("stored");
@@ -227,7 +228,7 @@ fn disjoint_boxes_of_four_mounts_cost_each_one_grant_and_one_commit() {
         .for_each(|layout| disjoint_boxes(layout, 4));
 }
 
-/// Line three: `ls -l` of objects that are being written flushes nothing, and nothing is given for it.
+/// Line three: `ls -l` of objects that are being written flushes nothing, and recalls no right.
 #[test]
 fn listing_objects_that_are_written_flushes_nothing() {
     needs_mount!();

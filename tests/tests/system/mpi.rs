@@ -1,8 +1,8 @@
-//! Programs of MPI-IO on one mount, with every MPI that Debian has: each subject on a plain byte file, on
-//! a declared array whose chunks follow its writers, and on one with a chunk grid.
+//! Programs of MPI-IO on one mount, with every MPI that Debian has: each subject on a plain byte file, on a
+//! declared array whose chunks follow its writers, and on one with a chunk grid.
 //!
-//! The programs (`tests/mpi`) compare all bytes while they run; here the file is looked at once more after
-//! a new start, and for the table of the note on variable-size chunks the counters are.
+//! The programs (`tests/mpi`) compare all bytes while they run; here the file is compared again after a
+//! restart, and for the table of the note on variable-size chunks the counters are compared.
 
 use serde_json::{Value, json};
 use slabfs_tests::mpi::{Mpi, Program};
@@ -34,8 +34,8 @@ fn mounted(mpi: Mpi, name: &str) -> (Up, Program) {
     (up, program)
 }
 
-/// Runs a program on a byte file and on arrays of `rows` × `columns`, and looks whether all are the same,
-/// also after a new start.
+/// Runs a program on a byte file and on arrays of `rows` × `columns`, and checks that all are the same, also
+/// after a restart.
 #[track_caller]
 fn on_all_kinds(mpi: Mpi, name: &str, words: &[&str], [rows, columns]: [u64; 2]) {
     let (mut up, program) = mounted(mpi, name);
@@ -49,15 +49,12 @@ fn on_all_kinds(mpi: Mpi, name: &str, words: &[&str], [rows, columns]: [u64; 2])
     let before = kinds.map(|kind| file::read(&up.at(kind)));
     up.restart();
     for (kind, before) in kinds.iter().zip(before) {
-        assert!(
-            file::read(&up.at(kind)) == before,
-            "{kind} after a new start"
-        );
+        assert!(file::read(&up.at(kind)) == before, "{kind} after a restart");
     }
 }
 
-/// Four ranks write `steps` arrays of 16 × 16, one behind the other: as few operations as can be, and
-/// chunks of the shapes that were written.
+/// Four ranks write `steps` arrays of 16 × 16, one after the other: with as few operations as possible, and
+/// chunks of the written shapes.
 #[track_caller]
 fn four_operations(mpi: Mpi, how: &str, steps: u64, boxes: &[[(u64, u64); 2]; 4]) {
     let (up, program) = mounted(mpi, "table");
@@ -84,7 +81,7 @@ fn four_operations(mpi: Mpi, how: &str, steps: u64, boxes: &[[(u64, u64); 2]; 4]
     assert_eq!(info(&object)["chunks"], 4, "{shown}");
     let chunks = shown["chunks"].as_array().expect("chunks");
     for [(top, bottom), (left, right)] in boxes {
-        // The last axis is told in bytes.
+        // The last axis is reported in bytes.
         let (mut offset, mut shape) =
             (vec![*top, left * 4], vec![bottom - top, (right - left) * 4]);
         if steps > 1 {
@@ -101,7 +98,7 @@ fn four_operations(mpi: Mpi, how: &str, steps: u64, boxes: &[[(u64, u64); 2]; 4]
     }
 }
 
-/// The tests that every MPI has to pass.
+/// The tests that every MPI must succeed in.
 macro_rules! every_mpi {
     ($($name:ident = $mpi:expr;)*) => {$(
         mod $name {
@@ -132,7 +129,7 @@ macro_rules! every_mpi {
             }
 
             #[test]
-            fn overlapping_writes_in_atomic_mode_stay_whole() {
+            fn overlapping_writes_in_atomic_mode_are_not_mixed() {
                 needs_mount!();
                 on_all_kinds($mpi, "atomic", &["contiguous", "64", "96"], [64, 96]);
             }
@@ -190,18 +187,18 @@ every_mpi! {
     open_mpi_romio = Mpi::OpenRomio;
 }
 
-/// ROMIO alone makes more atomic than single calls, with locks.
+/// Only ROMIO makes more than single calls atomic, with locks.
 #[test]
 fn atomic_mode_of_romio_holds_for_strided_writes_and_for_reads() {
     needs_mount!();
     for mpi in [Mpi::Mpich, Mpi::OpenRomio] {
-        for what in ["strided", "with_it"] {
+        for what in ["strided", "concurrent"] {
             on_all_kinds(mpi, "atomic", &[what, "64", "96"], [64, 96]);
         }
     }
 }
 
-/// OMPIO has several ways to write collectively, and takes one by what it guesses.
+/// OMPIO has several ways to write collectively, and chooses one by a heuristic.
 #[test]
 fn every_collective_component_of_ompio() {
     needs_mount!();

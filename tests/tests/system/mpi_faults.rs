@@ -1,5 +1,5 @@
 //! A program of MPI-IO on two mounts, round after round of writes that are synced and read by all ranks, while
-//! servers are killed and started anew, or links are cut for less than a session lives: no call fails, and every
+//! servers are killed and restarted, or links are cut for less than a session's lease: no call fails, and every
 //! byte is right.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use slabfs_tests::{Cluster, file, needs_mount, needs_root, poll};
 
 const KINDS: [&str; 3] = ["bytes", "aligned", "grid"];
 
-/// How far the program is, and how it is told to end.
+/// The program's progress, and the file that ends it.
 struct Progress(PathBuf);
 
 impl Progress {
@@ -20,15 +20,17 @@ impl Progress {
         text.trim().parse().unwrap_or(0)
     }
 
-    /// Waits for so many more rounds; the first of them may have been under way.
+    /// Waits for `rounds` more rounds; the first of them may have been under way.
     #[track_caller]
     fn more(&self, rounds: u64, ended: &dyn Fn() -> bool) {
         let until = self.rounds() + rounds;
-        poll::until_true("the ranks to go on", || self.rounds() >= until || ended());
+        poll::until_true("the ranks to continue", || {
+            self.rounds() >= until || ended()
+        });
     }
 }
 
-/// Ends the program when it is dropped, by a panic too.
+/// Ends the program when it is dropped, also by a panic.
 struct Enough<'a>(&'a Path);
 
 impl Drop for Enough<'_> {
@@ -37,7 +39,7 @@ impl Drop for Enough<'_> {
     }
 }
 
-/// Runs the program on two mounts, and `faults` with a function that waits until some rounds went by.
+/// Runs the program on two mounts, and `faults` with a function that waits for some rounds.
 fn under(mut cluster: Cluster, faults: impl FnOnce(&mut Cluster, &dyn Fn(u64))) {
     let program = Mpi::Mpich.program(cluster.area(), "rounds");
     cluster.start_all(2);
@@ -67,7 +69,7 @@ fn under(mut cluster: Cluster, faults: impl FnOnce(&mut Cluster, &dyn Fn(u64))) 
     for (kind, before) in KINDS.iter().zip(&before) {
         assert!(
             &file::read(&cluster.at(1, kind)) == before,
-            "{kind} after a new start"
+            "{kind} after a restart"
         );
     }
     cluster.stop_and_fsck().ok();
@@ -101,7 +103,7 @@ fn links_are_cut_for_a_moment_in_the_middle_of_writes() {
     under(Cluster::networked(2, &[]), |cluster, more| {
         for mount in [0, 1] {
             cluster.network().cut(mount);
-            // The fault is that long; nothing is waited for.
+            // The duration is the fault; nothing is waited for.
             std::thread::sleep(Duration::from_secs(5));
             cluster.network().heal(mount);
             more(3);

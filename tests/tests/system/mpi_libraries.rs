@@ -1,5 +1,5 @@
-//! Libraries over MPI-IO: parallel HDF5 and PnetCDF write and read files on the mount, with every MPI that
-//! Debian has them for. The programs compare all bytes; here a new start lies between writing and reading, and
+//! Libraries over MPI-IO: parallel HDF5 and PnetCDF write and read files on the mount, with every MPI for which
+//! Debian has them. The programs compare all bytes; here the services restart between writing and reading, and
 //! the file is also read by programs without MPI.
 
 use slabfs_tests::mpi::{Alone, Mpi, Program};
@@ -8,7 +8,7 @@ use slabfs_tests::{Area, Cluster, Up, inputs, needs_mount};
 
 const DIMS: [&str; 2] = ["61", "83"];
 
-/// Objects that a library takes for a file: a byte object, and one whose chunks follow the writers.
+/// Objects that a library uses as a file: a byte object, and one whose chunks follow the writers.
 #[track_caller]
 fn objects(up: &Up) -> Vec<String> {
     let growing = ["--max-dims", "unlimited", "--layout", "aligned"];
@@ -18,8 +18,8 @@ fn objects(up: &Up) -> Vec<String> {
         .to_vec()
 }
 
-/// A program with its library. With OMPIO of Open MPI 4.1, left to choose how to write collectively, HDF5 fails
-/// now and then, on ext4 too: it is told.
+/// A program with its library. With OMPIO of Open MPI 4.1 and its default choice of collective writes HDF5
+/// sometimes fails, on ext4 too; so the choice is set.
 #[track_caller]
 fn linked(mpi: Mpi, area: &Area, name: &str, library: &str) -> Program {
     mpi.linked(area, name, Some(library))
@@ -32,7 +32,7 @@ fn run(program: &Program, what: &str, files: &[String]) {
     program.run(words.iter().chain(files)).ok();
 }
 
-/// Writes with four ranks, and reads after a new start.
+/// Writes with four ranks, and reads after a restart.
 #[track_caller]
 fn on_one_mount(mpi: Mpi, name: &str, library: &str) {
     let area = Area::new();
@@ -78,7 +78,7 @@ macro_rules! every_library {
             use super::*;
 
             #[test]
-            fn on_one_mount_and_after_a_new_start() {
+            fn on_one_mount_and_after_a_restart() {
                 needs_mount!();
                 on_one_mount($mpi, $program, $library);
             }

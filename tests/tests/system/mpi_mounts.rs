@@ -1,9 +1,9 @@
 //! Programs of MPI-IO with their ranks on two mounts, two on each: every rank opens the same objects by the
-//! paths of its own mount. The subjects are those of `mpi`, and so are the files they work on.
+//! paths of its own mount. The subjects are those of `mpi`, and so are the files.
 //!
 //! MPI-IO promises more than sync-barrier-sync in atomic mode and with shared file pointers, and ROMIO's data
-//! sieving and shared pointers work under locks on bytes that others have just written: these need a read to
-//! return what the last completed write on any mount put there.
+//! sieving and shared pointers work under locks on bytes that other ranks have just written: these need a read
+//! to return the last completed write on any mount.
 
 use serde_json::json;
 use slabfs_tests::mpi::{Mpi, Program};
@@ -21,8 +21,8 @@ fn mounted(mpi: Mpi, name: &str) -> (Cluster, Program) {
     (cluster, program)
 }
 
-/// Runs a program on a byte file and on arrays of `rows` × `columns`; then both mounts show the same, and a
-/// new start shows it too.
+/// Runs a program on a byte file and on arrays of `rows` × `columns`; then both mounts show the same, also
+/// after a restart.
 #[track_caller]
 fn on_all_kinds(mpi: Mpi, name: &str, words: &[&str], [rows, columns]: [u64; 2]) {
     let (mut cluster, program) = mounted(mpi, name);
@@ -46,12 +46,12 @@ fn on_all_kinds(mpi: Mpi, name: &str, words: &[&str], [rows, columns]: [u64; 2])
     cluster.restart();
     for (kind, before) in kinds.iter().zip(&before) {
         let after = file::read(&cluster.at(1, kind));
-        assert!(&after == before, "{kind} after a new start");
+        assert!(&after == before, "{kind} after a restart");
     }
 }
 
 /// Four ranks on two mounts write an array of 16 × 16: four operations, nothing sent or touched that was not
-/// asked for, and chunks of the shapes that were written.
+/// requested, and chunks of the written shapes.
 #[track_caller]
 fn four_operations(mpi: Mpi, how: &str, boxes: &[[(u64, u64); 2]; 4]) {
     let (cluster, program) = mounted(mpi, "table");
@@ -89,7 +89,7 @@ fn four_operations(mpi: Mpi, how: &str, boxes: &[[(u64, u64); 2]; 4]) {
     assert_eq!(info(&cluster.at(1, "a"))["chunks"], 4, "{shown}");
     let chunks = shown["chunks"].as_array().expect("chunks");
     for [(top, bottom), (left, right)] in boxes {
-        // The last axis is told in bytes.
+        // The last axis is reported in bytes.
         let offset = json!([top, left * 4]);
         let shape = json!([bottom - top, (right - left) * 4]);
         let found = chunks
@@ -99,7 +99,7 @@ fn four_operations(mpi: Mpi, how: &str, boxes: &[[(u64, u64); 2]; 4]) {
     }
 }
 
-/// The tests that every MPI has to pass.
+/// The tests that every MPI must succeed in.
 macro_rules! every_mpi {
     ($($name:ident = $mpi:expr;)*) => {$(
         mod $name {
@@ -130,7 +130,7 @@ macro_rules! every_mpi {
             }
 
             #[test]
-            fn overlapping_writes_in_atomic_mode_stay_whole() {
+            fn overlapping_writes_in_atomic_mode_are_not_mixed() {
                 needs_mount!();
                 on_all_kinds($mpi, "atomic", &["contiguous", "64", "96"], [64, 96]);
             }
@@ -191,12 +191,12 @@ every_mpi! {
     open_mpi_romio = Mpi::OpenRomio;
 }
 
-/// ROMIO alone makes more atomic than single calls, with locks.
+/// Only ROMIO makes more than single calls atomic, with locks.
 #[test]
 fn atomic_mode_of_romio_holds_for_strided_writes_and_for_reads() {
     needs_mount!();
     for mpi in [Mpi::Mpich, Mpi::OpenRomio] {
-        for what in ["strided", "with_it"] {
+        for what in ["strided", "concurrent"] {
             on_all_kinds(mpi, "atomic", &[what, "64", "96"], [64, 96]);
         }
     }

@@ -1,5 +1,5 @@
-//! The test programs of ROMIO, MPICH, parallel HDF5 and PnetCDF: what passes in a directory of this machine's
-//! own filesystem passes on a mount, and with the ranks on two mounts.
+//! The test programs of ROMIO, MPICH, parallel HDF5 and PnetCDF: those that succeed in a directory of this
+//! machine's own filesystem succeed on a mount, and with the ranks on two mounts.
 //!
 //! Here a selection of the quick ones; all of them: `tools/soak 1800 mpi_suites`, and some of them with
 //! `SLABFS_SUITE_PROGRAMS=t_bigio,t_cache` in front.
@@ -11,11 +11,11 @@ use slabfs_tests::mpi::Mpi;
 use slabfs_tests::mpi::suites::{LIMIT, Programs, Suite};
 use slabfs_tests::{Cluster, needs_mount, needs_root};
 
-/// How long a program that ends in a plain directory may take on a mount: HDF5's `t_bigio` makes Open MPI write four
-/// million pieces of 16 bytes, each a request to the daemon of its own.
+/// How long a program that ends in a plain directory may take on a mount: HDF5's `t_bigio` makes Open MPI write
+/// four million pieces of 16 bytes, each in a FUSE request.
 const ON_MOUNT: Duration = LIMIT.saturating_mul(4);
 
-/// Quick ones that between them open, share, lock, grow and remove files.
+/// Quick programs that together open, share, lock, grow and remove files.
 const QUICK: [(Suite, Mpi, &[&str]); 5] = [
     (
         Suite::Romio,
@@ -47,7 +47,7 @@ const QUICK: [(Suite, Mpi, &[&str]); 5] = [
     ),
 ];
 
-/// Runs programs first in a plain directory; those that pass there then on so many mounts.
+/// Runs programs first in a plain directory; those that succeed there then on `mounts` mounts.
 #[track_caller]
 fn compare(suite: Suite, mpi: Mpi, only: Option<&[&str]>, mounts: usize) {
     let mut cluster = Cluster::new(2, &[], false);
@@ -63,7 +63,7 @@ fn compare(suite: Suite, mpi: Mpi, only: Option<&[&str]>, mounts: usize) {
         let there = programs.run(name, std::slice::from_ref(&plain), LIMIT);
         std::fs::remove_dir_all(&plain).expect("what the program left");
         if let Err(said) = there {
-            println!("passes nowhere: {said}");
+            println!("fails everywhere: {said}");
             left_out.push(name.as_str());
             continue;
         }
@@ -88,11 +88,11 @@ fn compare(suite: Suite, mpi: Mpi, only: Option<&[&str]>, mounts: usize) {
     assert!(passed > 0, "nothing was compared");
     assert!(
         only.is_none() || left_out.is_empty(),
-        "{left_out:?} have to pass in a plain directory"
+        "{left_out:?} have to succeed in a plain directory"
     );
 }
 
-/// Those of `SLABFS_SUITE_PROGRAMS`, separated by commas, if that is set.
+/// The programs in `SLABFS_SUITE_PROGRAMS`, separated by commas, if that is set.
 fn wanted(names: Vec<String>) -> Vec<String> {
     let Ok(listed) = std::env::var("SLABFS_SUITE_PROGRAMS") else {
         return names;
@@ -122,7 +122,7 @@ fn quick_ones_on_two_mounts() {
 }
 
 /// All programs of a suite with one MPI.
-macro_rules! whole {
+macro_rules! entire {
     ($($name:ident = $suite:expr, $mpi:expr;)*) => {$(
         mod $name {
             use super::*;
@@ -144,7 +144,7 @@ macro_rules! whole {
     )*};
 }
 
-whole! {
+entire! {
     romio_mpich = Suite::Romio, Mpi::Mpich;
     romio_ompio = Suite::Romio, Mpi::Ompio;
     romio_open_mpi_romio = Suite::Romio, Mpi::OpenRomio;

@@ -1,6 +1,6 @@
-//! Random operations on N-D objects against the naive array: writes through selections (also stepped),
-//! plain offsets, rows, several handles at once, changes of dims, truncation, `fsync`, restarts; both
-//! layouts, all codecs, several servers. What failed is repeated with the seed in the message.
+//! Random operations on N-D objects against the naive array: writes through selections (also stepped), plain
+//! offsets, rows, several handles at once, changes of dims, truncation, `fsync`, restarts; both layouts, all
+//! codecs, several servers. A failure can be repeated with the seed in the message.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ mod player;
 
 use player::{Plan, Player};
 
-/// Where the object lives: something that can be stopped and started in several ways.
+/// The services that hold the object, which can be restarted in several ways.
 trait Backend {
     fn object(&self) -> PathBuf;
     fn restart(&mut self, random: &mut Random);
@@ -25,7 +25,7 @@ impl Backend for InUp {
         self.0.at("object")
     }
 
-    /// In order, or by SIGKILL: the caller has synced.
+    /// Cleanly, or by SIGKILL: the caller has synced.
     fn restart(&mut self, random: &mut Random) {
         if random.one_in(2) {
             self.0.stop();
@@ -258,7 +258,7 @@ fn deflate() {
     });
 }
 
-/// Large enough that rows stream past memory, and that boxes are cut.
+/// Large enough that rows are streamed, and that boxes are cut.
 #[test]
 fn large_rows() {
     in_up(Plan {
@@ -346,9 +346,9 @@ fn byte_objects_have_selections_too() {
             &array.get(&select),
         );
     }
-    same("whole", &file::read(&object), &array.bytes);
-    let told = slabfs(["info", "--json", &object.display().to_string()])
+    same("all", &file::read(&object), &array.bytes);
+    let output = slabfs(["info", "--json", &object.display().to_string()])
         .ok()
         .json();
-    assert_eq!(told["kind"], "bytes");
+    assert_eq!(output["kind"], "bytes");
 }

@@ -1,5 +1,5 @@
-//! Names that a mount keeps while others are there: what it costs to walk to a file, and that nobody is told of a name
-//! or of a directory what is not so any more (docs/decisions/names.md).
+//! Names cached by a mount while other mounts are present: the cost of a path lookup, and that no stale name or
+//! directory is returned (docs/decisions/22-names.md).
 
 use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
@@ -20,14 +20,14 @@ fn requests(mount: &Path) -> u64 {
     stats["metadata_requests"].as_u64().expect("a number")
 }
 
-/// What `work` makes a mount ask, `times` over. Something may be asked meanwhile that has nothing to do with it.
+/// The requests that `work` causes on a mount, for `times` repetitions. Unrelated requests may be among them.
 fn asked(cluster: &Cluster, mount: usize, times: u64, work: impl Fn()) -> u64 {
     let before = requests(&cluster.mnt(mount));
     (0..times).for_each(|_| work());
     requests(&cluster.mnt(mount)) - before
 }
 
-/// There or not; anything else is an error.
+/// Whether it exists; other errors fail the test.
 #[track_caller]
 fn is_there(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
@@ -37,7 +37,7 @@ fn is_there(path: &Path) -> bool {
     }
 }
 
-/// Until both mounts know that they are not alone.
+/// Waits until both mounts know that they are not alone.
 fn shared(mounts: usize) -> Cluster {
     let cluster = Cluster::start(1, mounts);
     for mount in 0..mounts {
@@ -62,18 +62,18 @@ fn a_path_is_walked_without_asking() {
             cluster.at(mount, "a/b/c/d/file"),
             cluster.at(mount, "a/b/c/d/nothing"),
         );
-        // Somebody else has changed these directories a moment ago: they are kept when that is over.
-        poll::until_true("names are kept", || {
+        // The other mount has changed these directories a moment ago: they are cached when that is over.
+        poll::until_true("names are cached", || {
             asked(&cluster, mount, times, || assert!(is_there(&directory))) < 20
         });
         poll::until_true("their absence is", || {
             asked(&cluster, mount, times, || assert!(!is_there(&nothing))) < 20
         });
-        // What has the name, and what it is; not its four directories.
+        // Two requests, for the name and the attributes; none for its four directories.
         let asked = asked(&cluster, mount, times, || assert!(is_there(&file)));
         assert!((2 * times..2 * times + 20).contains(&asked), "{asked}");
     }
-    // One that works in a directory of its own has what it knows of the others left.
+    // A mount that changes its own directory still has the others cached.
     let asked = asked(&cluster, 0, times, || {
         drop(File::create(cluster.at(0, "a/b/c/d/new")).expect("made"));
         fs::remove_file(cluster.at(0, "a/b/c/d/new")).expect("removed");
@@ -81,9 +81,9 @@ fn a_path_is_walked_without_asking() {
     assert!(asked < 12 * times, "{asked}");
 }
 
-/// What one mount has just looked at is changed through another one, and looked at again.
+/// Entries that one mount has just looked up are changed through another one, and looked up again.
 #[test]
-fn what_another_mount_changes_is_seen_at_once() {
+fn a_change_by_another_mount_is_seen_at_once() {
     needs_mount!();
     let cluster = shared(2);
     let rounds = soak::or(3, 60);
@@ -96,9 +96,9 @@ fn what_another_mount_changes_is_seen_at_once() {
             fs::create_dir_all(at(0, number, "sub")).expect("made");
             drop(file::open_new(&at(0, number, "old")));
         }
-        // Nobody keeps them before this is a second ago.
+        // Nothing is cached before the last change is a second old.
         let known = at(1, directories - 1, "sub");
-        poll::until_true("names are kept", || {
+        poll::until_true("names are cached", || {
             asked(&cluster, 1, 50, || assert!(is_there(&known))) < 20
         });
         for number in 0..directories {
@@ -136,7 +136,7 @@ fn what_another_mount_changes_is_seen_at_once() {
                     fs::remove_dir(one("sub")).expect("removed");
                     assert!(!is_there(&two("sub")));
                     assert_eq!(errno(File::open(two("sub/x"))), Errno::ENOENT);
-                    // What is gone is not told of as if it were there.
+                    // A removed directory is not reported as if it existed.
                     assert_ne!(open.metadata().map_or(0, |known| known.nlink()), 2);
                     continue;
                 }
@@ -154,7 +154,7 @@ fn what_another_mount_changes_is_seen_at_once() {
                     continue;
                 }
                 10 => {
-                    // Through this mount, which is not told: it knows.
+                    // Through this mount, which gets no event: it made the change.
                     fs::create_dir(two("sub/x")).expect("made");
                     assert!(is_there(&two("sub/x")) && is_there(&one("sub/x")));
                     fs::remove_dir(two("sub/x")).expect("removed");
@@ -175,10 +175,10 @@ fn what_another_mount_changes_is_seen_at_once() {
     }
 }
 
-/// Directories whose one entry is renamed from number to number, each by one mount at a time, while all look for the
-/// last number, for the one before it and for the one that comes next.
+/// Directories whose one entry is renamed from number to number, each by one mount at a time, while all look up
+/// the last number, the one before it and the next one.
 #[test]
-fn a_name_that_was_told_of_is_there_and_the_one_before_is_gone() {
+fn a_reported_name_exists_and_the_previous_one_is_gone() {
     needs_mount!();
     const MOUNTS: usize = 3;
     const DIRECTORIES: usize = 40;
@@ -189,25 +189,25 @@ fn a_name_that_was_told_of_is_there_and_the_one_before_is_gone() {
     for directory in 0..DIRECTORIES {
         fs::create_dir_all(path(0, directory, 0)).expect("made");
     }
-    let told: Vec<AtomicU64> = (0..DIRECTORIES).map(|_| AtomicU64::new(0)).collect();
+    let reported: Vec<AtomicU64> = (0..DIRECTORIES).map(|_| AtomicU64::new(0)).collect();
     let (over, looks) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut rounds = 0;
     let end = Instant::now() + soak::time().unwrap_or(Duration::from_secs(12));
     std::thread::scope(|scope| {
         for reader in 0..2 * MOUNTS {
-            let (told, over, looks, path) = (&told, &over, &looks, &path);
+            let (reported, over, looks, path) = (&reported, &over, &looks, &path);
             scope.spawn(move || {
                 let mut random = Random::new(reader as u64);
                 while !over.load(Ordering::Relaxed) {
                     let directory = random.range(0, DIRECTORIES as u64) as usize;
-                    let number = told[directory].load(Ordering::SeqCst);
+                    let number = reported[directory].load(Ordering::SeqCst);
                     if let Some(before) = number.checked_sub(1) {
                         assert!(!is_there(&path(reader % MOUNTS, directory, before)));
                     }
                     let there = is_there(&path(reader % MOUNTS, directory, number));
-                    // The next one may be on its way, or told of by now.
+                    // The rename to the next one may be under way, or reported by now.
                     let next = is_there(&path(reader % MOUNTS, directory, number + 1));
-                    let now = told[directory].load(Ordering::SeqCst);
+                    let now = reported[directory].load(Ordering::SeqCst);
                     assert!(
                         there || next || now > number,
                         "{directory}: {number}, {now}"
@@ -216,18 +216,18 @@ fn a_name_that_was_told_of_is_there_and_the_one_before_is_gone() {
                 }
             });
         }
-        // At a pace at which names are kept in between.
+        // At a pace at which names are cached in between.
         let mut random = Random::new(99);
         while Instant::now() < end {
-            for (directory, told) in told.iter().enumerate() {
+            for (directory, reported) in reported.iter().enumerate() {
                 let mount = random.range(0, MOUNTS as u64) as usize;
-                let number = told.load(Ordering::SeqCst);
+                let number = reported.load(Ordering::SeqCst);
                 fs::rename(
                     path(mount, directory, number),
                     path(mount, directory, number + 1),
                 )
                 .expect("renamed");
-                told.store(number + 1, Ordering::SeqCst);
+                reported.store(number + 1, Ordering::SeqCst);
             }
             let before: Vec<u64> = (0..MOUNTS).map(|mount| hits(&cluster, mount)).collect();
             poll::until_true("readers to know their ways", || {
@@ -242,16 +242,16 @@ fn a_name_that_was_told_of_is_there_and_the_one_before_is_gone() {
     assert!(rounds > 1);
 }
 
-/// A mount that keeps names and dies, or is stopped, holds others up for as long as a session may be silent, and no
-/// longer; and knows better when it goes on.
+/// A mount that caches names and is killed, or stopped, blocks others as long as a session may be silent, and
+/// no longer; and it has dropped its cache when it continues.
 #[test]
-fn who_keeps_names_and_is_not_heard_is_not_waited_for_for_ever() {
+fn a_silent_mount_with_cached_names_blocks_others_for_a_limited_time() {
     needs_mount!();
     let mut cluster = shared(2);
     for stopped in [true, false] {
         let name = format!("of-{stopped}");
         let (here, there) = (cluster.at(0, &name), cluster.at(1, &name));
-        poll::until_true("names are kept", || {
+        poll::until_true("names are cached", || {
             asked(&cluster, 1, 50, || assert!(!is_there(&there))) < 20
         });
         match stopped {
@@ -263,7 +263,7 @@ fn who_keeps_names_and_is_not_heard_is_not_waited_for_for_ever() {
         assert!(begun.elapsed() < Duration::from_secs(40));
         if stopped {
             cluster.mount(1).signal(Signal::SIGCONT);
-            assert!(is_there(&there), "it is not told of what was");
+            assert!(is_there(&there), "it returns no stale entry");
             poll::until_true("another session", || {
                 stats(&cluster.mnt(1))["sessions_lost"] == 1
             });
@@ -272,15 +272,15 @@ fn who_keeps_names_and_is_not_heard_is_not_waited_for_for_ever() {
     }
 }
 
-/// The lock server is started anew, and does not know who keeps what.
+/// The lock server is restarted, and does not know which mounts cache names.
 #[test]
-fn names_are_seen_at_once_after_the_lock_server_was_started_anew() {
+fn names_are_seen_at_once_after_a_restart_of_the_lock_server() {
     needs_mount!();
     let mut cluster = shared(2);
     for round in 0..soak::or(3, 30) {
         let name = format!("{round}");
         let (here, there) = (cluster.at(0, &name), cluster.at(1, &name));
-        poll::until_true("names are kept", || {
+        poll::until_true("names are cached", || {
             asked(&cluster, 1, 50, || assert!(!is_there(&there))) < 20
         });
         cluster.kill_md();
@@ -290,7 +290,7 @@ fn names_are_seen_at_once_after_the_lock_server_was_started_anew() {
     }
 }
 
-/// Answers of a mount from what it keeps.
+/// Lookups that a mount served from its cache.
 fn hits(cluster: &Cluster, mount: usize) -> u64 {
     let stats = stats(&cluster.mnt(mount));
     stats["names_from_memory"].as_u64().expect("a number")

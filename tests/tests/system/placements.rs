@@ -1,4 +1,4 @@
-//! Placements: every chunk is where its object's placement says.
+//! Placements: every chunk is on a server that its object's placement allows.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ fn servers_of(object: &Path) -> BTreeSet<u64> {
     chunks(object).iter().map(|chunk| chunk.2).collect()
 }
 
-/// Writes each row by itself, and fsyncs all.
+/// Writes each row separately, and fsyncs all.
 fn by_rows(object: &Path, rows: u64, row: u64) -> Vec<u8> {
     let bytes = Random::new(rows ^ row).bytes((rows * row) as usize);
     for at in 0..rows {
@@ -101,7 +101,7 @@ fn region_puts_each_block_on_its_server() {
     check(&large);
     assert!(file::read(&large) == bytes);
 
-    // A grid keeps its chunks whole: each goes with its first row.
+    // Chunks of a grid are not split: each is placed by its first row.
     let grid = up.at("grid");
     create(
         &grid,
@@ -111,7 +111,7 @@ fn region_puts_each_block_on_its_server() {
     );
     file::write(&grid, vec![3; 1000]);
     check(&grid);
-    // What grows goes on by the same cut.
+    // New rows are cut at the same multiples.
     let growing = up.at("growing");
     create(
         &growing,
@@ -139,7 +139,7 @@ fn region_puts_each_block_on_its_server() {
 }
 
 #[test]
-fn a_named_server_and_a_change_of_mind() {
+fn a_named_server_and_a_later_change() {
     needs_mount!();
     let up = Up::with(&["--servers", "3"]);
     let object = up.at("a");
@@ -147,7 +147,7 @@ fn a_named_server_and_a_change_of_mind() {
     assert_eq!(info(&object)["placement"], "server:2");
     file::write(&named(&object, "@[0:3]"), vec![1; 3000]);
     assert_eq!(servers_of(&object), BTreeSet::from([2]));
-    // What is written next; what is there stays.
+    // Applies to new chunks; existing ones stay.
     slabfs([
         "set".as_ref(),
         object.as_os_str(),
@@ -170,7 +170,7 @@ fn a_named_server_and_a_change_of_mind() {
             .enumerate()
             .all(|(at, &byte)| usize::from(byte) == at / 3000 + 1)
     );
-    // A grid with data keeps its servers until it is emptied.
+    // A grid with data does not change its servers until it is emptied.
     let grid = up.at("g");
     create(
         &grid,
@@ -185,7 +185,7 @@ fn a_named_server_and_a_change_of_mind() {
     file::write(&grid, vec![2; 4096]);
     assert_eq!(servers_of(&grid), BTreeSet::from([3]));
     assert_eq!(file::read(&grid), vec![2; 4096]);
-    // Stored anew in another layout it goes where the placement says now.
+    // Rewritten in another layout it is placed as the placement says now.
     xattr_set(&grid, "server:2");
     slabfs([
         "set".as_ref(),
@@ -221,7 +221,7 @@ fn xattr_set(path: &Path, placement: &str) {
     file::set_xattr(path, "user.slabfs.placement", placement, 0).expect("set");
 }
 
-/// A cluster whose data servers, and then mounts, say they are on these machines.
+/// A cluster whose data servers and mounts claim to be on these machines.
 fn on_machines(servers: &[&str], mounts: &[&str]) -> Vec<Cluster> {
     mounts
         .iter()
@@ -269,7 +269,7 @@ fn local_is_the_writers_machine() {
             .iter()
             .map(|s| s["host"].as_str().expect("host"))
             .collect();
-        // From west, where no server is, always the same one.
+        // From west, where no server is, always the same server.
         assert!(hosts.len() == 1 && here.len() <= 2, "{hosts:?} of {all:?}");
         if all.contains(&writer) {
             assert_eq!(hosts, BTreeSet::from([writer]));
@@ -279,7 +279,7 @@ fn local_is_the_writers_machine() {
     }
 }
 
-/// Uneven regions from many writers: all servers come out with equal bytes.
+/// Uneven regions from many writers: all servers end up with equal bytes.
 fn uneven(regions: usize, most: u64, writers: usize) {
     let cluster = Cluster::start(4, 2);
     let object = cluster.at(0, "a");
@@ -309,7 +309,7 @@ fn uneven(regions: usize, most: u64, writers: usize) {
         let off = (*sum as f64 * 4.0 / total as f64 - 1.0).abs();
         assert!(off < 0.05, "{sums:?} of {total}");
     }
-    // The service's book comes to the same.
+    // The metadata service's records agree.
     poll::until_true("reports of all bytes", || {
         let stored: u64 = servers(&cluster.mnt(0))
             .iter()
@@ -332,7 +332,7 @@ fn dynamic_comes_out_even_over_ten_thousand_regions() {
     uneven(10_000, 100_000, 8);
 }
 
-/// A server that comes later is filled up first.
+/// A server that is added later is filled first.
 #[test]
 fn dynamic_fills_the_emptiest() {
     needs_mount!();
@@ -350,7 +350,7 @@ fn dynamic_fills_the_emptiest() {
         let servers = servers(&mnt);
         servers.len() == 2 && servers[0]["bytes"].as_u64() > Some(4_000_000)
     });
-    // What was dealt before that is used up or void soon.
+    // Chunk ids leased before that are used up or void soon.
     poll::until_true("chunks on the new one", || {
         file::write(&named(&object, "@[50]"), vec![2; 100_000]);
         servers_of(&object).contains(&2)
@@ -367,9 +367,10 @@ fn dynamic_fills_the_emptiest() {
     assert!(to_new >= 30, "{later:?}");
 }
 
-/// A server on a small disk fills up: chunks go to the other one, and nothing fails. A named one is full.
+/// A server on a small disk fills up: chunks go to the other one, and nothing fails. A named one returns
+/// ENOSPC.
 #[test]
-fn a_full_server_is_passed_over() {
+fn a_full_server_is_skipped() {
     needs_root!();
     let mut cluster = Cluster::new(2, &["--dirty-limit", "8M"], false);
     let small = cluster.server_data(0);
@@ -425,7 +426,7 @@ fn a_full_server_is_passed_over() {
     drop(cluster);
 }
 
-/// A disk that is taken away with its owner.
+/// A disk that is unmounted when this is dropped.
 struct Detached(std::path::PathBuf);
 
 impl Drop for Detached {

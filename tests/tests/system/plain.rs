@@ -1,4 +1,4 @@
-//! Plain tools on byte objects: what people and programs use without knowing of arrays.
+//! Plain tools on byte objects, as people and programs use them without knowledge of arrays.
 
 use slabfs_tests::tool::{program, shell};
 use slabfs_tests::{Random, Up, file, inputs, needs_mount};
@@ -176,7 +176,7 @@ fn sqlite() {
     }
 }
 
-/// bzip2: small, in C, with a test of its own that compares what it made.
+/// bzip2: small, in C, with a test of its own that compares its results.
 #[test]
 fn a_c_project_from_a_debian_source_package() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! What POSIX says of files: opening, appending, unlinking, renaming, linking, times, attributes.
+//! POSIX semantics of files: opening, appending, unlinking, renaming, linking, times, attributes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -135,7 +135,7 @@ fn appending() {
     for i in 0..100 {
         writeln!(if i % 2 == 0 { &mut one } else { &mut two }, "line {i}").expect("appended");
     }
-    // Where it was does not matter.
+    // The position does not matter.
     one.seek(SeekFrom::Start(0)).expect("seek");
     one.write_all(b"end\n").expect("appended");
     let wanted: String = (0..100).map(|i| format!("line {i}\n")).collect::<String>() + "end\n";
@@ -147,7 +147,7 @@ fn appending() {
 }
 
 #[test]
-fn unlinked_files_live_while_they_are_open() {
+fn unlinked_files_exist_while_they_are_open() {
     needs_mount!();
     let mut up = Up::start();
     for (name, large) in [("small", false), ("large", true)] {
@@ -186,10 +186,10 @@ fn renaming() {
     let (a, b) = (up.at("a"), up.at("b"));
     file::write(&a, "A");
     file::write(&b, "B");
-    let kept = ino(&a);
+    let before = ino(&a);
     let open_b = file::open(&b);
     std::fs::rename(&a, &b).expect("over a file");
-    assert_eq!((file::read(&b).as_slice(), ino(&b)), (&b"A"[..], kept));
+    assert_eq!((file::read(&b).as_slice(), ino(&b)), (&b"A"[..], before));
     let mut old = [0];
     open_b
         .read_exact_at(&mut old, 0)
@@ -344,7 +344,7 @@ fn times() {
         (now.atime(), now.atime_nsec(), now.mtime(), now.mtime_nsec()),
         (1, 2, -5, 7)
     );
-    // Writing moves mtime; a change of mode moves only ctime.
+    // Writing changes mtime; a change of mode changes only ctime.
     file::write_at(&path, 0, b"y");
     let written = path.metadata().expect("metadata");
     assert!(written.mtime() > 1_000_000_000);
@@ -355,7 +355,7 @@ fn times() {
         (written.mtime(), written.mtime_nsec())
     );
     assert!((changed.ctime(), changed.ctime_nsec()) > (written.ctime(), written.ctime_nsec()));
-    // The change is later than a write that waits, and stays so when that is flushed.
+    // The change is later than a buffered write, and stays so when that is flushed.
     let handle = file::open(&path);
     handle.write_all_at(b"before", 0).expect("written");
     let ctime = |path: &std::path::Path| {
@@ -377,7 +377,7 @@ fn times() {
     set(&path, TimeSpec::new(10, 0), TimeSpec::new(20, 0)).expect("set");
     file::close(handle).expect("closed");
     assert_eq!(path.metadata().expect("metadata").mtime(), 20);
-    // Directories: changing what is in them moves their mtime.
+    // Directories: changing their entries changes their mtime.
     std::fs::create_dir(up.at("d")).expect("made");
     set(&up.at("d"), TimeSpec::new(1, 0), TimeSpec::new(1, 0)).expect("set");
     file::write(&up.at("d/x"), "");

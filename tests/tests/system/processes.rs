@@ -7,20 +7,20 @@ use nix::sys::signal::Signal;
 use slabfs_tests::{Area, Cluster, Service, Up, file, mounts, needs_mount, poll};
 
 #[test]
-fn sigint_stops_in_order() {
+fn sigint_stops_cleanly() {
     needs_mount!();
     let mut up = Up::start();
-    file::write(&up.at("f"), "kept");
+    file::write(&up.at("f"), "data");
     up.service().signal(Signal::SIGINT);
     assert_eq!(up.service().wait(), 0);
     assert!(!mounts::is_mounted(up.mnt()));
     assert!(up.log().contains("SIGINT"), "{}", up.log());
     up.stopped();
     up.start_again();
-    assert_eq!(file::read(&up.at("f")), b"kept");
+    assert_eq!(file::read(&up.at("f")), b"data");
 }
 
-/// Whatever the moment of the signal, it ends in order, leaves no mount, and the data is good.
+/// Whatever the moment of the signal, it stops cleanly, leaves no mount, and the data is good.
 #[test]
 fn sigterm_while_starting() {
     needs_mount!();
@@ -48,11 +48,11 @@ fn sigterm_while_starting() {
     service.stop();
 }
 
-/// A stop in order although a server is away ends, and says that something could not be stored.
+/// A clean stop while a server is away ends, and reports that something could not be stored.
 #[test]
 fn a_stop_without_servers_ends() {
     needs_mount!();
-    // Of a strict one the writes after the start would wait until the old session is over for good.
+    // With `strict` the writes after the start would wait until the old session is over.
     let mut cluster = Cluster::with(1, 1, &["--io-timeout", "1s", "--consistency", "commit"]);
     let open = file::open_new(&cluster.at(0, "f"));
     std::os::unix::fs::FileExt::write_all_at(&open, &[7; 1000], 0).expect("written");
@@ -70,9 +70,9 @@ fn a_stop_without_servers_ends() {
     file::write(&cluster.at(0, "g"), "works");
 }
 
-/// Servers that stop in order say so and leave no sockets.
+/// Servers that stop cleanly report that and leave no sockets.
 #[test]
-fn servers_stop_in_order() {
+fn servers_stop_cleanly() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 1);
     file::write(&cluster.at(0, "f"), "x");
@@ -87,28 +87,28 @@ fn servers_stop_in_order() {
     }
 }
 
-/// Stopped in the middle of requests of several programs, again and again: always an end in order.
+/// Stopped in the middle of requests of several programs, repeatedly: always a clean end.
 #[test]
 fn sigterm_under_use() {
     needs_mount!();
     let mut up = Up::start();
-    file::write(&up.at("kept"), vec![7; 100_000]);
+    file::write(&up.at("data"), vec![7; 100_000]);
     for round in 0..20 {
         let (ended, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let (kept, mnt) = (up.at("kept"), up.mnt().to_owned());
+        let (data, mnt) = (up.at("data"), up.mnt().to_owned());
         std::thread::scope(|scope| {
             for who in 0..4 {
-                let (ended, begun, kept, mnt) = (&ended, &begun, &kept, &mnt);
+                let (ended, begun, data, mnt) = (&ended, &begun, &data, &mnt);
                 scope.spawn(move || {
                     for i in 0_u64.. {
-                        // After the end these fail, or look at the empty directory below.
+                        // After the end these fail, or access the empty directory below.
                         let _ = match who {
-                            0 => std::fs::read(kept).map(drop),
+                            0 => std::fs::read(data).map(drop),
                             1 => std::fs::read_dir(mnt).map(drop),
                             2 => std::fs::metadata(mnt.join(format!("none{i}"))).map(drop),
                             _ => std::fs::OpenOptions::new()
                                 .write(true)
-                                .open(kept)
+                                .open(data)
                                 .and_then(|file| file.write_all_at(&[7; 100], i % 90_000)),
                         };
                         begun.fetch_add(1, Ordering::SeqCst);
@@ -131,6 +131,6 @@ fn sigterm_under_use() {
         assert!(!mounts::is_mounted(up.mnt()));
         up.stopped();
         up.start_again();
-        assert_eq!(file::read(&up.at("kept")), vec![7; 100_000]);
+        assert_eq!(file::read(&up.at("data")), vec![7; 100_000]);
     }
 }

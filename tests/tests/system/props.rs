@@ -1,4 +1,4 @@
-//! Properties: what containers give, arrays like others, many objects in one request, tags; and dims that
+//! Properties: defaults of containers, arrays like others, many objects in one request, tags; and dims that
 //! change while others have the array open.
 
 use std::ffi::OsStr;
@@ -25,16 +25,16 @@ fn tags(path: &Path) -> Value {
 }
 
 #[test]
-fn containers_give_what_is_not_said() {
+fn containers_supply_defaults() {
     needs_mount!();
     let mut up = Up::start();
     let mnt = up.mnt().to_owned();
     std::fs::create_dir(mnt.join("run")).expect("made");
     let set = "$S set run --default-dtype f4 --default-fill nan --default-codec lz4 --default-placement region --default-tag project=climate --default-tag step=3";
     command(&mnt, set).ok();
-    let told = command(&mnt, "$S info run").ok();
+    let output = command(&mnt, "$S info run").ok();
     for line in ["default dtype:", "default tag project:", "container"] {
-        assert!(told.text().contains(line), "{}", told.text());
+        assert!(output.text().contains(line), "{}", output.text());
     }
     std::fs::create_dir(mnt.join("run/in")).expect("made");
     command(&mnt, "$S create run/in/a --dims 4,4").ok();
@@ -47,7 +47,7 @@ fn containers_give_what_is_not_said() {
         tags(&mnt.join("run/in/a")),
         json!({"project": "climate", "step": 3})
     );
-    // Ordinary files stay byte for byte what they are.
+    // Ordinary files are not affected byte for byte.
     file::write(&mnt.join("run/text"), "hello");
     assert_eq!(file::read(&mnt.join("run/text")), b"hello");
     let text = info(&mnt.join("run/text"));
@@ -55,7 +55,7 @@ fn containers_give_what_is_not_said() {
         [&text["kind"], &text["codec"]],
         [&json!("bytes"), &json!("lz4")]
     );
-    // By hand the same; what is given wins.
+    // The same by hand; given properties have priority.
     command(
         &mnt,
         "touch run/b && setfattr -n user.slabfs.dims -v 2 run/b",
@@ -69,13 +69,13 @@ fn containers_give_what_is_not_said() {
     .ok();
     let c = info(&mnt.join("run/c"));
     assert_eq!([&c["fill"], &c["codec"]], [&json!("0"), &json!("none")]);
-    // A copy of the container has them too, and a restart keeps them.
+    // A copy of the container has them too, and so has a restarted mount.
     command(&mnt, "cp -a run copy").ok();
     up.restart();
     for name in ["run", "copy"] {
         let dir = mnt.join(name);
-        let told = slabfs([OsStr::new("info"), "--json".as_ref(), dir.as_os_str()]);
-        let defaults = &told.ok().json()["defaults"];
+        let output = slabfs([OsStr::new("info"), "--json".as_ref(), dir.as_os_str()]);
+        let defaults = &output.ok().json()["defaults"];
         assert_eq!(defaults["dtype"], "f4", "{name}: {defaults}");
         assert_eq!(defaults["tags"]["step"], 3, "{name}: {defaults}");
     }
@@ -132,7 +132,7 @@ fn an_array_like_another() {
     let c = info(&mnt.join("c"));
     assert_eq!([&c["max_dims"], &c["fill"]], [&json!([9]), &json!("7")]);
     assert_eq!(tags(&mnt.join("c")), json!({"note": "5", "step": 4}));
-    // A selection is as good.
+    // A selection will do.
     command(mnt, "$S create d --like 'a@[0:2,3]'").ok();
     assert_eq!(info(&mnt.join("d"))["dims"], json!([2, 1]));
     file::write(&mnt.join("plain"), "x");
@@ -155,7 +155,7 @@ fn many_objects_in_one_request() {
     file::write(&list, &lines);
     std::fs::create_dir(mnt.join("run")).expect("made");
     let line = format!("$S create run --from-json {} --parents", list.display());
-    // A name that the kernel has just missed.
+    // A name that the kernel has just looked up in vain.
     assert!(!mnt.join("run/s1/o1000").exists());
     command(mnt, &line).ok();
     assert_eq!(info(&mnt.join("run/s1/o1000"))["dims"], json!([4, 1001]));
@@ -164,7 +164,7 @@ fn many_objects_in_one_request() {
         std::fs::read_dir(mnt.join("run/s0")).expect("read").count(),
         667
     );
-    // All of a batch or none of it, with the line that is wrong.
+    // All of a batch or none of it, with the number of the wrong line.
     let taken = "printf '{\"path\":\"new\",\"dims\":[1],\"dtype\":\"f4\"}\\n\\n{\"path\":\"s0/o0\",\"dims\":[1],\"dtype\":\"f4\"}\\n' | $S create run --from-json -";
     command(mnt, taken).fails(1, &["line 3", "no object was made", "o0", "exists"]);
     assert!(!mnt.join("run/new").exists());
@@ -188,7 +188,7 @@ fn many_objects_in_one_request() {
         command(mnt, &line).fails(status, words);
     }
     assert!(!mnt.join("run/x").exists());
-    // Nobody makes what he may not.
+    // A user without permission creates nothing.
     let json = r#"{"op":"create","objects":[{"path":"run/s0"}]}"#;
     command(mnt, &format!("$S call . '{json}'")).fails(1, &["exists"]);
 }
@@ -227,7 +227,7 @@ fn tags_by_command_and_by_attribute() {
     for (wrong, words) in [
         ("$S tag a w", &["key=value"][..]),
         ("$S tag a slabfs.x=1", &["slabfs."]),
-        ("$S tag a w:int=x", &["whole number"]),
+        ("$S tag a w:int=x", &["not an integer"]),
         ("$S tag a w=1 w=2", &["twice"]),
         ("$S tag a", &["KEY=VALUE"]),
     ] {
@@ -240,7 +240,7 @@ fn tags_by_command_and_by_attribute() {
 }
 
 #[test]
-fn find_what_was_tagged() {
+fn tagged_objects_are_found() {
     needs_mount!();
     let up = Up::start();
     let mnt = up.mnt();
@@ -258,18 +258,18 @@ fn find_what_was_tagged() {
     )
     .ok();
     let found = |line: &str| -> Vec<String> {
-        let told = command(mnt, line).ok();
-        told.text().lines().map(str::to_owned).collect()
+        let output = command(mnt, line).ok();
+        output.text().lines().map(str::to_owned).collect()
     };
     assert_eq!(found("$S find 'i = 1234'"), ["s1/o1234"]);
     assert_eq!(found("$S find 'i in 10..12' --in s1"), ["s1/o0010"]);
     assert_eq!(found("cd s1 && $S find 'i in 10..12'"), ["o0010"]);
-    let whole = format!(
+    let line = format!(
         "$S find 'note = *99x and i < 200' --in {} --sort i",
         mnt.display()
     );
     let wanted = [99, 199].map(|i| format!("{}/s{}/o{i:04}", mnt.display(), i % 3));
-    assert_eq!(found(&whole), wanted);
+    assert_eq!(found(&line), wanted);
     assert_eq!(found("$S find 'mod = 3' --count"), ["429"]);
     assert_eq!(
         found("$S find 'has i' --sort i --limit 2"),
@@ -289,12 +289,12 @@ fn find_what_was_tagged() {
     );
     let zero = command(mnt, "$S find 'mod = 3 and i < 20' --paths0 | xargs -0 ls").ok();
     assert_eq!(zero.text(), "s0/o0003\ns1/o0010\ns2/o0017\n");
-    // As soon as a tag is there, and no longer than it is.
+    // As soon as a tag is set, and no longer than that.
     command(mnt, "$S tag s0/o0000 fresh=1").ok();
     assert_eq!(found("$S find 'has fresh'"), ["s0/o0000"]);
     command(mnt, "$S untag s0/o0000 fresh").ok();
     assert!(found("$S find 'has fresh'").is_empty());
-    // The mark stands below the place.
+    // The caret is below the error.
     let wrong = command(mnt, "$S find 'i = 3 and (mod < 2'").fails(2, &["^"]);
     assert!(
         wrong.stderr.contains("i = 3 and (mod < 2"),
@@ -307,7 +307,7 @@ fn find_what_was_tagged() {
     command(mnt, &format!("cd {elsewhere} && $S find 'i = 3'")).fails(1, &["--in"]);
 }
 
-/// Dims that one mount sets are those that the other sees at once, through handles it has open as well.
+/// The other mount sees dims that one mount sets at once, through handles it has open as well.
 #[test]
 fn dims_change_while_others_have_it_open() {
     needs_mount!();
@@ -339,7 +339,7 @@ fn dims_change_while_others_have_it_open() {
             assert_eq!(len, 48, "{layout}: the open file on mount {who}");
             assert_eq!(info(&cluster.at(who, name))["dims"], json!([6, 8]));
         }
-        // Longer once more: the other writes there at once.
+        // Longer again: the other mount writes there at once.
         set(0, "8,8");
         here[1].write_all_at(&[5; 8], 56).expect("written");
         here[1].sync_all().expect("synced");
@@ -349,7 +349,7 @@ fn dims_change_while_others_have_it_open() {
         });
         let error = here[1].write_all_at(&[1; 8], 64).expect_err("past the end");
         assert_eq!(error.raw_os_error(), Some(nix::errno::Errno::EFBIG as i32));
-        // Shorter: what was cut off is gone for both.
+        // Shorter: the part that was cut off is gone for both.
         set(1, "2,8");
         for (who, handle) in here.iter().enumerate() {
             let len = handle.metadata().expect("metadata").len();

@@ -1,4 +1,4 @@
-//! Many writers at once, and writers racing with changes of size: what an earlier design lost.
+//! Many concurrent writers, and writers racing with changes of size: bugs of an earlier design.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -10,7 +10,7 @@ use slabfs_tests::file::named;
 use slabfs_tests::tool::{create, program};
 use slabfs_tests::{Random, Up, file, inputs, needs_mount};
 
-/// Shrinking races a writer through a selection: neither dims nor old bytes may come back.
+/// Shrinking races a writer through a selection: neither dims nor old bytes may reappear.
 #[test]
 fn truncating_under_a_writer_through_a_selection() {
     needs_mount!();
@@ -40,7 +40,7 @@ fn truncating_under_a_writer_through_a_selection() {
                 file::open(&object).set_len(16 * 256).expect("shrunk");
             });
             assert!(done.load(Ordering::SeqCst));
-            // Closing flushes what the handle wrote; there is no place for it any more.
+            // Closing flushes the handle's writes, for which there is no place any more.
             let _ = file::close(handle);
             assert_eq!(
                 object.metadata().expect("metadata").len(),
@@ -82,7 +82,7 @@ fn truncating_a_byte_object_under_its_writer() {
             scope.spawn(|| file::open(&path).set_len(0).expect("cut"));
         });
         file::close(writer).expect("closed");
-        // Some of the writes came behind the cut, some before: no byte of the old content may be there.
+        // Some of the writes came after the cut, some before: no byte of the old content may be there.
         let bytes = file::read(&path);
         assert!(
             bytes.iter().all(|&b| b == 9 || b == 0),
@@ -146,7 +146,7 @@ fn four_processes_append_to_one_file() {
     assert_eq!(next, [400; 4], "nothing is lost");
 }
 
-/// `fsync` returns when everything written before it is stored, whoever else is syncing.
+/// `fsync` returns when everything written before it is stored, also with concurrent syncs.
 #[test]
 fn fsync_does_not_return_early() {
     needs_mount!();
@@ -185,7 +185,7 @@ fn fsync_does_not_return_early() {
             let at = who * 1_000_000 + (i % 100) as usize * 4000;
             let found = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a number"));
             if i + 99 == last && found != i {
-                // The one after the last acknowledged was on its way into this place.
+                // The record after the last acknowledged one was being written to this place.
                 continue;
             }
             assert_eq!(found, i, "writer {who}: of {last}");
@@ -199,7 +199,7 @@ fn fsync_does_not_return_early() {
     }
 }
 
-/// Threads write disjoint elements of one array through every door at once.
+/// Threads write disjoint elements of one array through every interface at once.
 #[test]
 fn disjoint_writers_of_one_array() {
     needs_mount!();
@@ -240,7 +240,7 @@ fn disjoint_writers_of_one_array() {
     }
 }
 
-/// Readers always see whole writes of small records, old or new.
+/// Readers always see complete writes of small records, old or new.
 #[test]
 fn readers_next_to_writers() {
     needs_mount!();
@@ -291,7 +291,7 @@ fn creating_and_removing_the_same_names() {
                                 OpenOptions::new().write(true).create_new(true).open(&path)
                             {
                                 made.fetch_add(1, Ordering::SeqCst);
-                                file.write_all(b"whole").expect("written");
+                                file.write_all(b"complete").expect("written");
                             }
                         }
                         1 => drop(std::fs::remove_file(&path)),
@@ -301,7 +301,7 @@ fn creating_and_removing_the_same_names() {
                         )),
                         _ => {
                             if let Ok(seen) = std::fs::read(&path) {
-                                assert!(seen.is_empty() || seen == b"whole", "{seen:?}");
+                                assert!(seen.is_empty() || seen == b"complete", "{seen:?}");
                             }
                         }
                     }
@@ -311,6 +311,6 @@ fn creating_and_removing_the_same_names() {
     });
     assert!(made.load(Ordering::SeqCst) > 0);
     for entry in std::fs::read_dir(up.mnt()).expect("listed") {
-        assert_eq!(file::read(&entry.expect("an entry").path()), b"whole");
+        assert_eq!(file::read(&entry.expect("an entry").path()), b"complete");
     }
 }

@@ -1,5 +1,5 @@
-//! Real ocean and atmosphere grids: variables of rank 2, 3 and 4 out of the NetCDF files of the Debian
-//! package `ferret-datasets`, written by four processes, compared to the byte.
+//! Real ocean and atmosphere grids: variables of rank 2, 3 and 4 from the NetCDF files of the Debian package
+//! `ferret-datasets`, written by four processes, compared byte by byte.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn extract(area: &Area, (file_name, variable, rank): (&str, &str, usize)) -> Gri
     );
     let raw = area.at(format!("{variable}{rank}.raw"));
     let script = inputs::script("extract.py");
-    let told = program(
+    let output = program(
         inputs::PYTHON,
         [
             script.as_os_str(),
@@ -42,8 +42,8 @@ fn extract(area: &Area, (file_name, variable, rank): (&str, &str, usize)) -> Gri
             raw.as_os_str(),
         ],
     );
-    let told = told.ok().json();
-    let dims: Vec<u64> = told["dims"]
+    let output = output.ok().json();
+    let dims: Vec<u64> = output["dims"]
         .as_array()
         .expect("dims")
         .iter()
@@ -54,7 +54,7 @@ fn extract(area: &Area, (file_name, variable, rank): (&str, &str, usize)) -> Gri
     array.bytes = file::read(&raw);
     assert_eq!(array.bytes.len() as u64, dims.iter().product::<u64>() * 4);
     let text: Vec<String> = dims.iter().map(u64::to_string).collect();
-    let dtype = told["dtype"].as_str().expect("a dtype").to_owned();
+    let dtype = output["dtype"].as_str().expect("a dtype").to_owned();
     Grid {
         name: format!("{variable}{rank}"),
         dims: text.join(","),

@@ -1,5 +1,6 @@
-//! Chunks of data servers on the same machine, read from their files (docs/decisions/same-host.md): nobody is asked a second
-//! time, what another mount writes is seen, damage is found, and the room of what is deleted comes back.
+//! Chunks of data servers on the same machine, read from their files (docs/decisions/18-same-host.md): no server
+//! is asked a second time, another mount's writes are seen, damage is detected, and the space of deleted chunks
+//! is freed.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -34,7 +35,7 @@ fn stored(cluster: &Cluster, name: &str, bytes: &[u8]) {
     }
 }
 
-/// Messages in which a mount asked data servers for bytes.
+/// Messages in which a mount requested bytes from data servers.
 fn asked(mount: &Path) -> u64 {
     let stats = stats(mount);
     let number = stats.pointer("/read/messages");
@@ -43,7 +44,7 @@ fn asked(mount: &Path) -> u64 {
         .expect("a counter")
 }
 
-/// Chunk files that a mount has mapped; those only that are deleted.
+/// Chunk files that a mount has mapped; with `deleted` only the deleted ones.
 fn held(cluster: &Cluster, mount: usize, deleted: bool) -> usize {
     let maps = format!("/proc/{}/maps", cluster.mount(mount).pid());
     let maps = std::fs::read_to_string(maps).expect("the maps of a mount");
@@ -53,7 +54,7 @@ fn held(cluster: &Cluster, mount: usize, deleted: bool) -> usize {
 }
 
 #[test]
-fn nobody_is_asked_twice_and_what_others_write_is_seen() {
+fn no_server_is_asked_twice_and_writes_of_others_are_seen() {
     needs_mount!();
     let cluster = Cluster::start(2, 2);
     let mut bytes = noise(1);
@@ -78,7 +79,7 @@ fn nobody_is_asked_twice_and_what_others_write_is_seen() {
     read_rows("again", &bytes);
     assert_eq!(asked(&cluster.mnt(1)), before);
 
-    // Through the other mount: first not flushed, and then other chunks.
+    // Through the other mount: first not flushed, and then in other chunks.
     let writer = file::open(&cluster.at(0, "a"));
     for round in 0..3u8 {
         for number in (0..ROWS).step_by(7) {
@@ -95,9 +96,9 @@ fn nobody_is_asked_twice_and_what_others_write_is_seen() {
     }
 }
 
-/// Who reads one row of a chunk after the other finds it once, until the object has other chunks.
+/// A reader of one row of a chunk after the other locates the chunk once, until the object has other chunks.
 #[test]
-fn rows_are_read_where_they_are_by_now() {
+fn rows_are_read_from_their_current_chunks() {
     needs_mount!();
     let cluster = Cluster::start(2, 2);
     let mut bytes = noise(6);
@@ -105,9 +106,9 @@ fn rows_are_read_where_they_are_by_now() {
     let reader = file::open(&cluster.at(1, "a"));
     let mut random = Random::new(7);
     let mut part = vec![0; ROW];
-    let mut lent = 0;
+    let mut mapped = 0;
     for round in 0..40u8 {
-        // Only for much at once files are asked for.
+        // Descriptors are requested only for large reads.
         same("all", &file::read(&cluster.at(1, "a")), &bytes);
         let first = random.range(0, ROWS as u64 - 60) as usize;
         for number in first..first + 60 {
@@ -118,7 +119,7 @@ fn rows_are_read_where_they_are_by_now() {
             reader.read_exact_at(part, at as u64).expect("read");
             same("a row", part, &bytes[at..at + part.len()]);
         }
-        lent += held(&cluster, 1, false);
+        mapped += held(&cluster, 1, false);
         // A box of the chunk becomes another chunk, by the reader's own mount or the other one.
         let (row, column) = (
             random.range(0, 390) as usize,
@@ -135,11 +136,11 @@ fn rows_are_read_where_they_are_by_now() {
             row[column * 4..(column + columns) * 4].fill(round);
         }
     }
-    assert!(lent > 0, "it reads files");
+    assert!(mapped > 0, "it reads files");
 }
 
 #[test]
-fn the_room_of_what_is_deleted_comes_back() {
+fn the_space_of_deleted_chunks_is_freed() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let bytes = noise(2);
@@ -161,9 +162,9 @@ fn the_room_of_what_is_deleted_comes_back() {
     });
 }
 
-/// Versions that a writer replaces do not pile up because somebody reads each of them.
+/// Versions that a writer replaces do not accumulate because a mount reads each of them.
 #[test]
-fn a_reader_does_not_keep_what_a_writer_replaces() {
+fn a_reader_does_not_hold_replaced_versions() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let bytes = noise(4);
@@ -214,7 +215,7 @@ fn damage_is_an_error_and_the_rest_reads() {
     same("the first row", &row, &bytes[..ROW]);
 }
 
-/// Every other piece of 4 KiB is a chunk. To look for each piece in it costs more than to read it.
+/// Every other piece of 4 KiB is a chunk. Locating each piece in it costs more than reading it.
 #[test]
 fn pieces_at_equal_steps_are_read_many_at_a_time() {
     const PIECE: usize = 4096;

@@ -26,7 +26,7 @@ fn found(up: &Up, query: &str) -> Vec<String> {
 }
 
 #[test]
-fn folders_of_what_is_found() {
+fn searches_as_folders() {
     needs_mount!();
     let mut up = Up::with(&["-v"]);
     std::fs::create_dir(up.at("d")).expect("made");
@@ -59,12 +59,12 @@ fn folders_of_what_is_found() {
     assert_eq!(found(&up, "step = 12"), [""; 0]);
     file::remove_xattr(&up.at("a"), "user.step").expect("removed");
     assert_eq!(found(&up, "has step"), [""; 0]);
-    // What is not found is not there, and nothing can be changed.
+    // An object that is not found is not listed, and nothing can be changed.
     let none = up.at(".slabfs/find/step = 12/a");
     assert_eq!(errno(std::fs::read(none)), Errno::ENOENT);
     assert!(std::fs::write(up.at(".slabfs/find/step = 12/new"), "x").is_err());
     assert!(std::fs::create_dir(up.at(".slabfs/find/x = 1")).is_err());
-    // A mistake is told in the log, with its place.
+    // A syntax error is logged, with its position.
     let wrong = up.at(".slabfs/find/step = = 3");
     assert_eq!(errno(std::fs::read_dir(wrong).map(|_| ())), Errno::EINVAL);
     let log = up.log();
@@ -72,7 +72,7 @@ fn folders_of_what_is_found() {
 }
 
 #[test]
-fn bytes_that_are_no_text() {
+fn tags_that_are_not_text() {
     needs_mount!();
     let up = Up::with(&["-v"]);
     let path = up.at("a");
@@ -91,7 +91,7 @@ fn bytes_that_are_no_text() {
     assert_eq!(found(&up, "long = xxx*"), ["a"]);
     assert_eq!(found(&up, "long = *xxx"), ["a"]);
     assert_eq!(found(&up, "long = *xxx*"), ["a"]);
-    // A thousand tags are many, more are refused.
+    // A thousand tags are accepted, more are refused.
     let set = |n: usize| file::set_xattr(&path, &format!("user.t{n}"), b"1", 0);
     let refused = (0..2000).map(set).find_map(Result::err);
     let refused = refused.and_then(|error| error.raw_os_error());
@@ -140,9 +140,9 @@ fn others_find_what_they_could_list() {
     tool::run(command.current_dir(up.mnt())).fails(1, &["No such file"]);
 }
 
-/// Between two pages a caller holds a place in the index; it does not tell him what is there.
+/// Between two pages a caller holds a place in the index; it does not reveal what is there.
 #[test]
-fn where_a_search_goes_on_tells_nothing() {
+fn the_place_of_a_next_page_reveals_nothing() {
     needs_mount!();
     let up = Up::start();
     for n in 0..3 {
@@ -162,15 +162,15 @@ fn where_a_search_goes_on_tells_nothing() {
     assert!(!next.contains(&hex), "{next}");
     let second = page(&next.clone().into()).expect("the next page");
     assert_ne!(first["hits"][0]["path"], second["hits"][0]["path"]);
-    // Only as it was given.
+    // Only an unchanged place is accepted.
     let last = if next.ends_with('0') { "1" } else { "0" };
     let forged = format!("{}{last}", &next[..next.len() - 1]);
     assert_eq!(errno(page(&forged.into())), Errno::EINVAL);
 }
 
-/// What `getfattr` refuses to tell, a search does not tell either.
+/// A search does not reveal tags that `getfattr` refuses to return.
 #[test]
-fn tags_are_for_who_may_read() {
+fn tags_require_read_permission() {
     needs_root!();
     let up = Up::with(&["--allow-other"]);
     std::fs::create_dir(up.at("d")).expect("made");
@@ -184,7 +184,7 @@ fn tags_are_for_who_may_read() {
         let bits = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(up.at(path), bits).expect("chmod");
     }
-    let nobody = |line: &[&str]| {
+    let stranger = |line: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.args(line);
@@ -192,9 +192,9 @@ fn tags_are_for_who_may_read() {
     };
     let slabfs = slabfs_tests::binary::path();
     let slabfs = slabfs.to_str().expect("UTF-8");
-    nobody(&[slabfs, "tags", "secret"]).fails(1, &["secret"]);
+    stranger(&[slabfs, "tags", "secret"]).fails(1, &["secret"]);
     let lines = |line: &[&str]| {
-        let mut lines: Vec<String> = nobody(line)
+        let mut lines: Vec<String> = stranger(line)
             .ok()
             .text()
             .lines()
@@ -211,10 +211,10 @@ fn tags_are_for_who_may_read() {
     }
     let found = ["find", "not perm = 2", "--sort", "perm"];
     assert_eq!(
-        nobody(&[&[slabfs], &found[..]].concat()).ok().text(),
+        stranger(&[&[slabfs], &found[..]].concat()).ok().text(),
         "open\nsecret\n"
     );
-    let hit = nobody(&[slabfs, "find", "name = sec*", "--json"])
+    let hit = stranger(&[slabfs, "find", "name = sec*", "--json"])
         .ok()
         .json();
     assert_eq!(hit["tags"], serde_json::json!({}));
@@ -241,13 +241,13 @@ fn the_index_is_derived() {
     file::sync_dir(up.mnt()).expect("synced");
     let all = |up: &Up| found(up, &format!("n in 0..{many}")).len();
     assert_eq!(all(&up), many);
-    // Killed: the journal tells what the index missed.
+    // Killed: the index is completed from the journal.
     up.kill9();
     up.start_again();
     assert_eq!(all(&up), many);
     let index = up.data().join("md/index");
     assert!(index.is_dir(), "{}", index.display());
-    // Gone, and damaged: built anew, and said.
+    // Missing, and damaged: rebuilt, and logged.
     up.stop();
     std::fs::remove_dir_all(&index).expect("removed");
     up.start_again();
@@ -261,5 +261,5 @@ fn the_index_is_derived() {
     }
     up.start_again();
     assert_eq!(all(&up), many);
-    assert!(up.log().contains("built anew"), "{}", up.log());
+    assert!(up.log().contains("was rebuilt"), "{}", up.log());
 }

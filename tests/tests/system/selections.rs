@@ -1,4 +1,4 @@
-//! Selection paths: what they read, write and refuse.
+//! Selection paths: reading, writing, and refused ones.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -10,7 +10,7 @@ use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::tool::{create, shell};
 use slabfs_tests::{Up, needs_mount};
 
-/// A 10 × 12 array of bytes that tell their place.
+/// A 10 × 12 array of bytes that encode their position.
 fn matrix(up: &Up, layout: &str) -> (PathBuf, Array) {
     let object = up.at("a");
     create(&object, "10,12", "u1", &["--layout", layout]);
@@ -61,7 +61,7 @@ fn reading_as_python_slices() {
 }
 
 #[test]
-fn what_is_refused() {
+fn refused_selections() {
     needs_mount!();
     let up = Up::with(&["-v"]);
     let (object, array) = matrix(&up, "aligned");
@@ -113,7 +113,7 @@ fn what_is_refused() {
     assert_eq!(errno(File::open(up.at("none@[0]"))), Errno::ENOENT);
     assert_eq!(errno(File::open(up.at("@[0]"))), Errno::ENOENT);
     for text in ["@[", "@[0", "@[0]x", "@[1,]x"] {
-        // These are names, and there is nothing of that name.
+        // These are names, and there is no file of that name.
         assert_eq!(
             errno(File::open(named(&object, text))),
             Errno::ENOENT,
@@ -122,7 +122,7 @@ fn what_is_refused() {
     }
     std::fs::create_dir(up.at("d")).expect("made");
     assert!(File::open(up.at("d@[0]")).is_err());
-    // A selection is no name: it cannot be made, renamed, linked or removed.
+    // A selection is no name: it cannot be created, renamed, linked or removed.
     let row = named(&object, "@[0]");
     file::write(&up.at("other"), "x");
     assert_eq!(errno(std::fs::rename(up.at("other"), &row)), Errno::EINVAL);
@@ -135,7 +135,7 @@ fn what_is_refused() {
     assert_eq!(
         file::read(&object),
         array.bytes,
-        "nothing of that changed anything"
+        "none of these changed anything"
     );
     assert_eq!(file::read(&up.at("other")), b"x");
 }
@@ -170,7 +170,7 @@ fn writing_with_tools() {
     assert_eq!(
         file::read(&object),
         [1; 120],
-        "cp onto the whole: O_TRUNC keeps the dims"
+        "cp onto the array: O_TRUNC keeps the dims"
     );
     assert_eq!(file::xattr(&object, "user.slabfs.dims"), "10,12");
 }
@@ -204,21 +204,21 @@ fn bounds_of_writes() {
         array.bytes,
         "emptying a selection leaves its elements"
     );
-    let whole = file::open(&object);
+    let all = file::open(&object);
     assert_eq!(
-        errno(whole.write_at(&[9], 120)),
+        errno(all.write_at(&[9], 120)),
         Errno::EFBIG,
         "past the end of an array"
     );
     assert_eq!(
-        errno(whole.write_at(&[9; 10], 115)),
+        errno(all.write_at(&[9; 10], 115)),
         Errno::EFBIG,
         "across it: nothing is written"
     );
-    assert_eq!(whole.write_at(&[9; 5], 115).expect("up to the end"), 5);
-    assert_eq!(errno(whole.set_len(60)), Errno::EINVAL);
-    assert_eq!(errno(whole.set_len(121)), Errno::EINVAL);
-    whole.set_len(120).expect("its own size");
+    assert_eq!(all.write_at(&[9; 5], 115).expect("up to the end"), 5);
+    assert_eq!(errno(all.set_len(60)), Errno::EINVAL);
+    assert_eq!(errno(all.set_len(121)), Errno::EINVAL);
+    all.set_len(120).expect("its own size");
     let mut appending = OpenOptions::new()
         .append(true)
         .open(&object)
@@ -265,7 +265,7 @@ fn one_selection_is_one_file() {
     );
 }
 
-/// A name that really holds `@[` is shown and reached with one more `@`.
+/// A name that really contains `@[` is shown and accessed with one more `@`.
 #[test]
 fn names_that_look_like_selections() {
     needs_mount!();
@@ -311,7 +311,7 @@ fn stepped_writes_are_few_chunks() {
     assert!(chunks <= 4, "{chunks} chunks");
     let mut array = Array::new(&[1_048_576], 4, &[]);
     array.put(&Select(vec![(1, 1_048_576, 4)]), 0, &bytes);
-    same("whole", &file::read(&object), &array.bytes);
+    same("all", &file::read(&object), &array.bytes);
     let other = vec![9; 1_048_576];
     file::write(&named(&object, "@[3::4]"), &other);
     array.put(&Select(vec![(3, 1_048_576, 4)]), 0, &other);

@@ -1,4 +1,4 @@
-//! Several data servers: chunks on all of them, whole messages, comings and goings.
+//! Several data servers: chunks on all of them, few messages, servers that are added and restarted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn chunks_spread_over_all() {
 }
 
 #[test]
-fn more_servers_may_come() {
+fn servers_may_be_added() {
     needs_mount!();
     let mut up = Up::start();
     let object = up.at("a");
@@ -68,7 +68,7 @@ fn more_servers_may_come() {
     }
 }
 
-/// A transfer costs a message a server, not one a row: the counters tell pieces, and they are few.
+/// A transfer costs one message per server, not one per row: the counters of pieces are small.
 #[test]
 fn reads_and_writes_of_few_pieces() {
     needs_mount!();
@@ -127,7 +127,7 @@ fn data_servers_before_the_metadata_server() {
 }
 
 #[test]
-fn restarts_one_by_one_bring_everything_back() {
+fn restarts_one_by_one_lose_nothing() {
     needs_mount!();
     let mut cluster = Cluster::tcp(2, 1);
     let bytes = Random::new(97).bytes(3_000_000);
@@ -162,9 +162,9 @@ fn restarts_one_by_one_bring_everything_back() {
     check(&cluster, "everything");
 }
 
-/// Space of what was deleted or written over comes back, from servers that were away as well.
+/// Space of deleted or overwritten data is freed, on servers that were away as well.
 #[test]
-fn space_comes_back() {
+fn space_is_freed() {
     needs_mount!();
     let mut cluster = Cluster::start(2, 1);
     let used =
@@ -180,7 +180,7 @@ fn space_comes_back() {
     }
     file::write(&cluster.at(0, "f"), vec![7; 20 << 20]);
     file::open(&cluster.at(0, "f")).sync_all().expect("synced");
-    poll::until_true("what was written over to go", || {
+    poll::until_true("overwritten chunks to be deleted", || {
         used(&cluster) < empty + (28 << 20)
     });
     cluster.kill_server(1);
@@ -191,9 +191,10 @@ fn space_comes_back() {
     poll::until_true("everything to go", || used(&cluster) < empty + (3 << 20));
 }
 
-/// What a mount held open when it died, and nobody else has a name of, goes when its session has run out.
+/// An object without a name that a mount held open when it was killed is deleted when the mount's session has
+/// expired.
 #[test]
-fn what_a_dead_mount_had_open_goes() {
+fn objects_open_on_a_dead_mount_are_deleted() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 2);
     let empty = disk::used(&cluster.server_data(0));
@@ -237,9 +238,9 @@ fn status_of_servers() {
     poll::until_true("two servers online again", || online() == 2);
 }
 
-/// What cannot be stored keeps the mount, until it can be stored or is given up.
+/// Data that cannot be stored keeps the mount, until it can be stored or is given up.
 #[test]
-fn umount_does_not_lose_in_silence() {
+fn umount_does_not_lose_data_silently() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 1, &["--io-timeout", "1s"]);
     let mnt = cluster.mnt(0);
@@ -256,7 +257,7 @@ fn umount_does_not_lose_in_silence() {
     cluster.start_server(0);
     drop(written);
     assert_eq!(file::read(&mnt.join("a"))[..4], [7; 4], "nothing was lost");
-    // Of what is closed the server has taken all, and may not have it on its disk.
+    // Of closed files the server has all the data, and perhaps not yet on its disk.
     file::write(&mnt.join("b"), [8; 100]);
     cluster.kill_server(0);
     umount(&[]).fails(1, &["stays mounted", "--force", "slabfs servers"]);
@@ -264,16 +265,17 @@ fn umount_does_not_lose_in_silence() {
     umount(&[]).ok();
 }
 
-/// What a close could not store is lost, and nothing of it shows: neither when somebody else tries to store it at the same
-/// time.
+/// Data that a close could not store is lost, and none of it is visible; nor if another process tries to store
+/// it at the same time.
 #[test]
-fn what_a_close_could_not_store_does_not_show() {
+fn data_that_a_close_could_not_store_is_not_visible() {
     needs_mount!();
     let cluster = Cluster::with(1, 2, &["--io-timeout", "2s"]);
     let written = file::open_new(&cluster.at(0, "f"));
     cluster.server(0).signal(nix::sys::signal::Signal::SIGSTOP);
     std::os::unix::fs::FileExt::write_all_at(&written, &[7; 100_000], 0).expect("written");
-    // It returns when its flush has failed, and the kernel releases the file then, which tries once more.
+    // The close returns when its flush has failed, and then the kernel releases the file, which tries once
+    // more.
     drop(written);
     let mnt = cluster.mnt(0);
     slabfs(["umount", mnt.to_str().expect("text")]).fails(1, &["stays mounted"]);
@@ -285,9 +287,9 @@ fn what_a_close_could_not_store_does_not_show() {
     assert_eq!(file::read(&cluster.at(1, "f")).len(), 0);
 }
 
-/// A mount whose metadata service is away answers late; who takes it down is told when he said.
+/// A mount whose metadata service is away answers late; `umount` returns after its timeout.
 #[test]
-fn umount_waits_no_longer_than_it_is_told() {
+fn umount_waits_no_longer_than_its_timeout() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 1, &["--io-timeout", "10m"]);
     let mnt = cluster.mnt(0);
@@ -298,7 +300,7 @@ fn umount_waits_no_longer_than_it_is_told() {
         slabfs(["umount", "--timeout", "1s", at])
             .fails(1, &["stays mounted", "within 1s", "--force"]);
     }
-    // Whoever asked the mount for that may be in it still, and has come further: the root is shown as it was.
+    // The process that made the request may be in the mount still, at a later step: the root has been returned.
     std::fs::metadata(&mnt).expect("the root");
     slabfs(["umount", "--force", "--timeout", "1s", at]).fails(1, &["is unmounted", "still runs"]);
     assert!(!slabfs_tests::mounts::is_mounted(&mnt));

@@ -1,4 +1,4 @@
-//! Holes: made, found, punched; what they cost; where they cannot be.
+//! Holes: created, found, punched; what they cost; where they are impossible.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -57,7 +57,7 @@ fn holes_cost_nothing_and_are_found() {
     assert_eq!(seen, [0, 0, 7]);
 }
 
-/// The runs of data of a file, as the kernel tells of them.
+/// The runs of data of a file, as the kernel reports them.
 fn runs(file: &std::fs::File) -> Vec<(u64, u64)> {
     let seek = |from: u64, whence| file::seek(file, from as i64, whence).expect("seek");
     let mut runs = Vec::new();
@@ -148,16 +148,16 @@ fn blocks_are_given_back() {
     )
     .expect("zeroed");
     assert_eq!(blocks(), (8 << 20) / 512);
-    // What programs do with that.
+    // As programs use it.
     let copy = "cp --sparse=auto f g && cmp f g && test $(stat -c %b g) -le 20000
         tar -cSf t f && test $(stat -c %s t) -lt 10000000 && mkdir x && tar -xSf t -C x && cmp f x/f
         test $(stat -c %b x/f) -le 20000";
     shell(up.mnt(), copy).ok();
 }
 
-/// Small pieces far from each other, and a punch between them: what holds data takes room, or `tar -S` leaves it out.
+/// Small pieces far apart, and a punch between them: data occupies blocks, or `tar -S` leaves it out.
 #[test]
-fn what_holds_data_takes_blocks() {
+fn data_occupies_blocks() {
     needs_mount!();
     let up = Up::start();
     let path = up.at("f");
@@ -201,9 +201,10 @@ fn punching_gives_space_back() {
     });
 }
 
-/// What was removed just before the end is gone when all has ended, and not at the next start.
+/// Chunks removed just before the end are deleted when all processes have ended, and not only after the next
+/// start.
 #[test]
-fn what_was_removed_takes_no_space_after_the_end() {
+fn removed_objects_take_no_space_after_the_end() {
     needs_mount!();
     let mut up = Up::start();
     let chunks = up.data().join("os1");
@@ -225,7 +226,7 @@ fn what_was_removed_takes_no_space_after_the_end() {
     }
     up.stop();
     let left = disk::used(&chunks).saturating_sub(empty);
-    assert!(left < 4 << 20, "{left} bytes of what was removed are left");
+    assert!(left < 4 << 20, "{left} bytes of removed objects are left");
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn allocating() {
     assert_eq!(&file::read(&path)[..4], b"a\0c\0");
 }
 
-/// Zeros are not the fill of this array: everything of it is data, and nothing can be punched.
+/// Zeros are not the fill value of this array: all of it is data, and nothing can be punched.
 #[test]
 fn holes_that_are_not_zero_are_data() {
     needs_mount!();
@@ -300,7 +301,7 @@ fn an_array_is_punched() {
     );
 }
 
-/// Declaring what a sparse file is stores its bytes, not its holes.
+/// Declaring a sparse file as an array stores its data, not its holes.
 #[test]
 fn declaring_a_sparse_file() {
     needs_mount!();

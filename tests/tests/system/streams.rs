@@ -27,7 +27,7 @@ fn a_small_write_over_another_handles_stream_is_not_lost_at_close() {
                 .write_all_at(&vec![i + 1; MIB], i as u64 * MIB as u64)
                 .expect("streamed");
             wanted.extend(vec![i + 1; MIB]);
-            // Behind where the stream is, inside what it wrote, on both sides of a row.
+            // After the stream's position, inside its written data, on both sides of a row.
             let at = i as usize * MIB + 8190;
             other.write_all_at(b"small", at as u64).expect("written");
             wanted[at..at + 5].copy_from_slice(b"small");
@@ -81,7 +81,7 @@ fn two_handles_stream_interleaved_rows() {
     }
 }
 
-/// Two streams over the same rows: what was written last stands, whichever handle is closed first.
+/// Two streams over the same rows: the last write wins, whichever handle is closed first.
 #[test]
 fn a_stream_over_a_stream() {
     needs_mount!();
@@ -118,7 +118,7 @@ fn a_stream_over_a_stream() {
     }
 }
 
-/// Memory is bounded whatever is written: writers wait for what went before.
+/// Memory is bounded whatever is written: writers wait for earlier writes.
 #[test]
 fn a_large_file_does_not_fill_memory() {
     needs_mount!();
@@ -131,7 +131,7 @@ fn a_large_file_does_not_fill_memory() {
             .write_all_at(&block, i * MIB as u64)
             .expect("written");
     }
-    // Small writes all over it: these do wait in memory.
+    // Small writes all over it: these are buffered in memory.
     for _ in 0..20_000 {
         handle
             .write_all_at(&block[..3000], random.range(0, 299 << 20))
@@ -144,7 +144,7 @@ fn a_large_file_does_not_fill_memory() {
     assert!(most < 300 << 20, "{most} bytes resident");
 }
 
-/// A stream that is given up in the middle of a row, and one that starts in the middle of one.
+/// A stream that ends in the middle of a row, and one that starts in the middle of one.
 #[test]
 fn streams_that_begin_and_end_anywhere() {
     needs_mount!();
@@ -174,10 +174,10 @@ fn streams_that_begin_and_end_anywhere() {
     same("after a restart", &file::read(&object), &wanted);
 }
 
-/// A stream that ends within a row is cut there when another mount asks for the object; what is behind the cut is read as it
-/// was all the while.
+/// A stream that ends within a row is cut there when another mount requests the object; the data after the cut
+/// is unchanged for readers all the time.
 #[test]
-fn what_is_behind_the_cut_of_a_stream_is_read_all_the_time() {
+fn the_data_after_the_cut_of_a_stream_is_readable_all_the_time() {
     const ROW: usize = 32_768;
     const AT: usize = 31 * ROW;
     needs_mount!();

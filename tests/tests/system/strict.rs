@@ -1,5 +1,5 @@
-//! Strict coherence: a read on any mount returns what the last completed write on any mount put there, without
-//! `close` or `fsync`; names are seen at once; and what that costs in messages.
+//! Strict coherence: a read on any mount returns the last completed write on any mount, without `close` or
+//! `fsync`; names are seen at once; and the cost in messages.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -36,7 +36,7 @@ fn read_at(file: &File, offset: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The same file, made on the first of the mounts and opened on all.
+/// The same file, created on the first of the mounts and opened on all.
 fn opened(cluster: &Cluster, mounts: usize, name: &str) -> Vec<File> {
     if !cluster.at(0, name).exists() {
         drop(file::open_new(&cluster.at(0, name)));
@@ -106,9 +106,9 @@ fn selections_see_each_other() {
     }
 }
 
-/// Two mounts write over and over, each its own elements, single bytes and rows of them between those of the other;
-/// sometimes one writes back, closes, or looks at all. Each round ends with every byte compared on both mounts. A
-/// long run goes on for as long as it was asked to.
+/// Two mounts write repeatedly, each its own elements, single bytes and rows of them between those of the
+/// other; sometimes one flushes, closes, or reads all. Each round ends with every byte compared on both mounts.
+/// A long run lasts as long as requested.
 #[test]
 fn neighbours_write_for_a_while() {
     needs_mount!();
@@ -153,7 +153,7 @@ fn neighbours_write_for_a_while() {
     }
 }
 
-/// Writes elements of `width` bytes whose number is `who` modulo 2; answers what they should be.
+/// Writes elements of `width` bytes whose number is `who` modulo 2; returns their expected values.
 fn write_own(file: &mut File, path: &Path, who: u64, width: u64, mut random: Random) -> Vec<u8> {
     let mut bytes = vec![0; 16_000];
     for _ in 0..soak::or(150, 600) {
@@ -182,7 +182,7 @@ fn write_own(file: &mut File, path: &Path, who: u64, width: u64, mut random: Ran
     bytes
 }
 
-/// Two mounts write neighbouring elements, and each keeps what is its own.
+/// Two mounts write neighbouring elements, and no mount overwrites the other's.
 #[test]
 fn neighbours_do_not_disturb_each_other() {
     needs_mount!();
@@ -215,7 +215,7 @@ fn neighbours_do_not_disturb_each_other() {
 }
 
 #[test]
-fn appends_of_two_mounts_are_whole() {
+fn appends_of_two_mounts_are_not_mixed() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let path = |who: usize| cluster.at(who, "log");
@@ -261,9 +261,9 @@ fn a_size_is_seen_without_a_flush() {
     assert_eq!(
         count(&cluster.mnt(0), "rights_recalled"),
         before,
-        "nothing was given back for it"
+        "no right was given back for it"
     );
-    // What others cut off, and what they made longer, is known at once.
+    // Truncation and extension by another mount are known at once.
     files[1].set_len(3).expect("truncated");
     assert_eq!((size(0), size(1)), (3, 3));
     assert_eq!(read_at(&files[0], 0, 10), b"hel");
@@ -293,7 +293,7 @@ fn names_are_seen_at_once() {
     }
 }
 
-/// A name that another mount renames something to stands for the one or for the other, never for nothing.
+/// A name to which another mount renames something refers to the old or the new object, never to none.
 #[test]
 fn a_name_that_is_replaced_is_always_there() {
     needs_mount!();
@@ -321,9 +321,9 @@ fn a_name_that_is_replaced_is_always_there() {
     });
 }
 
-/// A mount that comes later: what the first one had written, and knew alone, is seen, and so are names.
+/// A mount that is added later: it sees the writes that only the first mount knew of, and names too.
 #[test]
-fn a_mount_that_comes_later_sees_all() {
+fn a_mount_that_is_added_later_sees_all() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 1);
     let first = opened(&cluster, 1, "f").remove(0);
@@ -333,16 +333,17 @@ fn a_mount_that_comes_later_sees_all() {
     let second = file::open(&cluster.at(1, "f"));
     assert_eq!(read_at(&second, 0, 100), b"unflushed");
     drop(file::open_new(&cluster.at(1, "g")));
-    assert!(cluster.at(0, "g").exists(), "its absence is not kept");
+    assert!(cluster.at(0, "g").exists(), "its absence is not cached");
     std::fs::remove_file(cluster.at(1, "g")).expect("removed");
     assert!(!cluster.at(0, "g").exists(), "nor it");
     second.write_all_at(b"U", 0).expect("written");
     assert_eq!(read_at(&first, 0, 100), b"Unflushed");
 }
 
-/// An object that one mount uses alone costs one ask, and then none; two that write side by side stop asking.
+/// An object that only one mount uses costs one request for rights, and no more; two mounts that write
+/// different parts stop requesting.
 #[test]
-fn what_nobody_else_wants_is_asked_for_once() {
+fn an_object_without_contention_costs_one_request() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let asked = |who: usize| count(&cluster.mnt(who), "rights_asked");
@@ -357,17 +358,20 @@ fn what_nobody_else_wants_is_asked_for_once() {
 
     let files = opened(&cluster, 2, "both");
     files[0].write_all_at(&[0; 20_000], 0).expect("written");
-    let turn = |step: u64| {
+    let work = |step: u64| {
         for (who, file) in files.iter().enumerate() {
             let at = who as u64 * 10_000 + step * 10;
             file.write_all_at(&[who as u8; 10], at).expect("written");
         }
     };
-    (0..10).for_each(turn);
+    (0..10).for_each(work);
     let (one, two) = (asked(0), asked(1));
-    (10..500).for_each(turn);
+    (10..500).for_each(work);
     let more = asked(0) + asked(1) - one - two;
-    assert!(more < 40, "{more} asks of two that write side by side");
+    assert!(
+        more < 40,
+        "{more} requests of two that write different parts"
+    );
 }
 
 #[test]
@@ -392,8 +396,8 @@ fn mappings_of_two_mounts_see_each_other() {
     }
 }
 
-/// The kernel holds changed pages back until the new size is answered, and that may have to wait for a right that
-/// another mount gives when those pages are there.
+/// The kernel holds dirty pages back until the new size is answered, and that may have to wait for a right that
+/// another mount gives back when it gets those pages.
 #[test]
 fn a_mapped_file_is_cut_while_another_mount_reads() {
     needs_mount!();
@@ -417,7 +421,7 @@ fn a_mapped_file_is_cut_while_another_mount_reads() {
                 read_at(&files[1], 5, 100);
             }
         });
-        let cut = (0..100).try_for_each(|turn| files[0].set_len(65_536 + turn % 2));
+        let cut = (0..100).try_for_each(|round| files[0].set_len(65_536 + round % 2));
         done.store(true, Ordering::Relaxed);
         cut.expect("the size was set");
     });
@@ -442,9 +446,9 @@ fn a_mapping_that_reads_sees_writes_of_another_mount() {
     }
 }
 
-/// A holder that dies: others go on when its session is over.
+/// A killed holder: others continue when its session is over.
 #[test]
-fn a_dead_holder_is_not_waited_for_for_ever() {
+fn a_dead_holder_blocks_others_for_a_limited_time() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 2);
     let files = opened(&cluster, 2, "f");
@@ -463,9 +467,9 @@ fn a_dead_holder_is_not_waited_for_for_ever() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
-/// When the other one has gone a mount needs no rights again; and gives up everything when one comes.
+/// When the other mount has gone a mount needs no rights; and it gives up everything when another one is added.
 #[test]
-fn who_is_left_alone_asks_for_nothing() {
+fn the_only_mount_requests_no_rights() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 2);
     let files = opened(&cluster, 2, "f");
@@ -485,10 +489,10 @@ fn who_is_left_alone_asks_for_nothing() {
     assert_eq!(file::read(&cluster.at(1, "g")), b"unflushed");
 }
 
-/// An ask that is not answered in time may have been granted: the mount gives up all and begins anew. What was
-/// held back arrives then, and gives nobody anything.
+/// A request without a reply in time may have been granted: the mount gives up all rights and starts a new
+/// epoch. The delayed messages arrive then, and grant nothing.
 #[test]
-fn an_ask_without_an_answer_is_doubted() {
+fn a_request_without_a_reply_ends_the_epoch() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 0, &["--io-timeout", "3s"]);
     let held = Held::instead_of(&cluster.area().at("md.s"));
@@ -496,12 +500,12 @@ fn an_ask_without_an_answer_is_doubted() {
     cluster.add_mount();
     let files = opened(&cluster, 2, "f");
     files[0].write_all_at(&[1; 100], 0).expect("written");
-    let lives = |cluster: &Cluster| cluster.mount_log(1).matches("rights begin anew").count();
-    let before = lives(&cluster);
+    let epochs = |cluster: &Cluster| cluster.mount_log(1).matches("rights start again").count();
+    let before = epochs(&cluster);
     held.hold();
     assert_eq!(errno(files[1].write_at(&[2; 100], 0)), Errno::EIO);
     held.release();
-    poll::until_true("another epoch", || lives(&cluster) > before);
+    poll::until_true("another epoch", || epochs(&cluster) > before);
     for round in 3..40 {
         let (writer, reader) = (round % 2, 1 - round % 2);
         let bytes = [round as u8; 100];
@@ -510,8 +514,9 @@ fn an_ask_without_an_answer_is_doubted() {
     }
 }
 
-/// What others have is waited for until their sessions are over, however short `--io-timeout` is: that is about
-/// servers that are away. Nor is it shorter when the lock server was started anew and does not know who had what.
+/// Rights of others are waited for until their sessions are over, however short `--io-timeout` is: that is for
+/// servers that are away. The wait is not shorter if the lock server was restarted and does not know the
+/// holders.
 #[test]
 fn a_dead_holder_is_waited_for_longer_than_a_server() {
     needs_mount!();
@@ -530,12 +535,12 @@ fn a_dead_holder_is_waited_for_longer_than_a_server() {
     cluster.kill_md();
     cluster.start_md();
     cluster.start_mount(0);
-    let anew = file::open(&cluster.at(0, "f"));
-    anew.write_all_at(b"T", 4).expect("written");
-    assert_eq!(read_at(&anew, 0, 5), b"FirsT");
+    let again = file::open(&cluster.at(0, "f"));
+    again.write_all_at(b"T", 4).expect("written");
+    assert_eq!(read_at(&again, 0, 5), b"FirsT");
 }
 
-/// The lock server is killed and comes again while two mounts write: nothing is lost, nothing is old.
+/// The lock server is killed and restarted while two mounts write: nothing is lost, nothing is stale.
 #[test]
 fn the_lock_server_dies_while_two_mounts_write() {
     needs_mount!();

@@ -1,5 +1,5 @@
-//! Reads and writes at equal steps, as MPI libraries make them: how few chunks and requests they are, and that
-//! the bytes are right whatever lies over each other.
+//! Reads and writes at equal steps, as MPI libraries make them: how few chunks and requests they cost, and that
+//! the bytes are right whatever overlaps.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ fn chunks(path: &Path) -> u64 {
     info(path)["chunks"].as_u64().expect("a number of chunks")
 }
 
-/// What a mount has asked data servers for so far.
+/// Requests of a mount to data servers so far.
 fn asked(mount: &Path) -> (u64, u64) {
     let read = &stats(mount)["read"];
     let number = |key: &str| read[key].as_u64().expect("a counter");
@@ -32,7 +32,7 @@ fn asked(mount: &Path) -> (u64, u64) {
 }
 
 #[test]
-fn pieces_of_ranks_in_turn_are_a_chunk_a_rank() {
+fn pieces_of_alternating_ranks_are_a_chunk_a_rank() {
     needs_mount!();
     let cluster = Cluster::start(2, 2);
     let mut random = Random::new(1);
@@ -53,13 +53,13 @@ fn pieces_of_ranks_in_turn_are_a_chunk_a_rank() {
         for file in ranks {
             file::close(file).expect("closed");
         }
-        // Written over, the same pieces are the same chunks.
+        // Written again, the same pieces are the same chunks.
         assert_eq!(chunks(&cluster.at(0, "a")), 4, "round {round}");
         for mount in 0..2 {
-            same("whole", &file::read(&cluster.at(mount, "a")), &bytes);
+            same("all", &file::read(&cluster.at(mount, "a")), &bytes);
         }
     }
-    // Small pieces far apart, few of them, are boxes as before.
+    // Few small pieces far apart are boxes, as before.
     create(&cluster.at(0, "few"), "1048576", "u1", &[]);
     let few = file::open(&cluster.at(0, "few"));
     for at in [0, 100, 200, 300, 400, 500, 600] {
@@ -69,7 +69,7 @@ fn pieces_of_ranks_in_turn_are_a_chunk_a_rank() {
     assert_eq!(chunks(&cluster.at(0, "few")), 7);
 }
 
-/// Lattices of many steps over each other, boxes between them: the bytes are right, and what is stored stays
+/// Lattices of many steps that overlap, and boxes between them: the bytes are right, and the stored bytes are
 /// bounded although nothing is ever merged.
 #[test]
 fn many_steps_over_each_other() {
@@ -101,7 +101,7 @@ fn many_steps_over_each_other() {
                 }
             }
         }
-        // Within the number of pieces: a byte is in few chunks, or in boxes, which hide what is old.
+        // Bounded by the number of pieces: a byte is in few chunks, or in boxes, which hide old chunks.
         let stored = info(&cluster.at(0, &name))["stored"]
             .as_u64()
             .unwrap_or_else(|| panic!("{}", info(&cluster.at(0, &name))));
@@ -110,10 +110,10 @@ fn many_steps_over_each_other() {
     cluster.stop_and_fsck().ok();
 }
 
-/// The same step again and again, each time from elsewhere: each is in step with those before, and hides what it
-/// covers.
+/// The same step repeatedly, each time from another start: each lattice has the same step as those before, and
+/// hides what it covers.
 #[test]
-fn the_same_step_does_not_pile_up() {
+fn the_same_step_does_not_accumulate() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
     create(&cluster.at(0, "a"), "100000", "u1", &[]);
@@ -132,11 +132,13 @@ fn the_same_step_does_not_pile_up() {
     assert!(left < 40, "{left} chunks");
 }
 
-/// Rows of a box, every n-th piece, and the rows of a box in planes: read a piece at a time, fetched many at a time.
+/// Rows of a box, every n-th piece, and the rows of a box in planes: read a piece at a time, fetched many at a
+/// time.
 #[test]
 fn reads_at_equal_steps_are_few_requests() {
     needs_mount!();
-    // Not on the same machine, for all they know: there chunks are read where they lie, and nothing ahead.
+    // They appear to be on different machines: on the same machine chunks are read from their files, and
+    // nothing ahead.
     let cluster = Cluster::tcp(2, 2);
     let mut random = Random::new(4);
     let bytes = random.bytes(4 << 20);
@@ -174,25 +176,25 @@ fn reads_at_equal_steps_are_few_requests() {
             let (ops, moved) = (after.0 - before.0, after.1 - before.1);
             let (reads, selected) = (planes * rows, planes * rows * len);
             let what = format!("{layout}: {ops} pieces, {moved} bytes for {reads} reads of {len}");
-            // A part of each chunk for each window.
+            // One part of each chunk per window.
             assert!(ops as usize <= reads / 4, "{what}");
-            // What is fetched beyond the last row is bounded by what was read.
+            // Data fetched beyond the last row is bounded by the data read.
             assert!(moved as usize <= selected * 3 + (256 << 10), "{what}");
         }
     }
 }
 
-/// What was read ahead is not given when it is old: other handles of the same mount and of another one write
+/// Data read ahead is not returned when it is stale: other handles of the same mount and of another one write
 /// between the reads.
 #[test]
-fn what_was_read_ahead_is_never_old() {
+fn data_read_ahead_is_never_stale() {
     needs_mount!();
     never_old(&Cluster::tcp(2, 2));
 }
 
-/// The same where large chunks are read from their files, and what is not in those is fetched ahead.
+/// The same where large chunks are read from their files, and other data is fetched ahead.
 #[test]
-fn what_was_read_where_it_lies_is_never_old() {
+fn data_read_from_files_is_never_stale() {
     needs_mount!();
     never_old(&Cluster::start(2, 2));
 }
@@ -220,7 +222,7 @@ fn never_old(cluster: &Cluster) {
             let mut at = random.range(0, 50) as usize;
             while at + len <= wanted.len() {
                 if random.one_in(4) {
-                    // Mostly where the window is.
+                    // Mostly within the window.
                     let from = (at + random.range(0, 2000) as usize).min((1 << 16) - 300);
                     let count = random.range(1, 300) as usize;
                     let bytes = random.bytes(count);
@@ -246,10 +248,10 @@ fn never_old(cluster: &Cluster) {
     }
 }
 
-/// A part of each n-th element of an array whose fill is not one byte over and over: what is read ahead of holes
-/// has the bytes of the fill that belong there.
+/// A part of each n-th element of an array whose fill value is not one repeated byte: data read ahead of holes
+/// has the right bytes of the fill value.
 #[test]
-fn parts_of_elements_that_nobody_wrote() {
+fn parts_of_unwritten_elements() {
     needs_mount!();
     let cluster = Cluster::start(1, 1);
     for (layout, name) in [("aligned", "a"), ("grid:50000", "g")] {

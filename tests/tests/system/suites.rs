@@ -1,5 +1,5 @@
-//! Test suites of others, on one mount. What an ext4 of this machine passes, slabfs passes; what they find
-//! is mended and has its own test elsewhere. `tools/soak` lets them run for longer.
+//! Test suites of other projects, on one mount. Tests that succeed on an ext4 of this machine succeed on
+//! slabfs; what they find is fixed and has its own test elsewhere. `tools/soak` runs them for longer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::path::Path;
 use slabfs_tests::suites::{self, Job};
 use slabfs_tests::{Ext4, Up, file, needs_mount, needs_root, soak};
 
-/// What `pjdfstest` could not find out about ext4 and slabfs alike would be here: it passes all on ext4.
+/// Tests of `pjdfstest` that fail on ext4 and slabfs alike would be here: all succeed on ext4.
 const EXT4_DOES_NOT_PASS: [&str; 0] = [];
 
-/// Why a test that passes on ext4 is not run on slabfs. The number of links a file may have is not a thing
-/// that the C library knows to ask a FUSE filesystem for.
+/// Tests that succeed on ext4 and are not run on slabfs. The C library cannot query a FUSE filesystem for the
+/// maximal number of links.
 const NOT_TO_BE_ASKED: [&str; 1] = ["link::link_count_max"];
 
-/// Stressors that leave the mount alone, and what they are about.
+/// Stressors that do not use the mount, and what they use.
 const ELSEWHERE: [(&str, &str); 5] = [
     (
         "bind-mount",
@@ -26,7 +26,7 @@ const ELSEWHERE: [(&str, &str); 5] = [
     ("rawdev", "reads the disk below the root directory"),
 ];
 
-/// All logged by a service that says that data or the service itself suffered.
+/// Log lines of a service that report damage to data or the service itself.
 fn complaints(up: &Up) -> Vec<String> {
     let words = ["ERROR", "damaged", "panicked", "lost", "trying again"];
     let log = up.log();
@@ -38,7 +38,7 @@ fn complaints(up: &Up) -> Vec<String> {
 }
 
 #[test]
-fn pjdfstest_passes_what_passes_on_ext4() {
+fn pjdfstest_succeeds_where_ext4_does() {
     needs_root!();
     let ext4 = Ext4::mount();
     let (there, by) = match &ext4 {
@@ -66,7 +66,7 @@ fn pjdfstest_passes_what_passes_on_ext4() {
         .filter(|(name, _)| !there.contains_key(*name))
         .filter(|(name, _)| !NOT_TO_BE_ASKED.contains(&name.as_str()))
         .collect();
-    assert!(missing.is_empty(), "{by} ext4 passes: {missing:#?}");
+    assert!(missing.is_empty(), "{by} ext4 succeeds: {missing:#?}");
     assert_eq!(complaints(&up), [""; 0]);
 }
 
@@ -75,10 +75,10 @@ fn verified(job: Job) {
     let dir = up.at("fio");
     std::fs::create_dir(&dir).expect("a directory");
     suites::fio(&dir, &job, false).ok();
-    // The same by what is on the disks, and not by what the mount remembers.
+    // The same from the disks, and not from the mount's caches.
     up.restart();
     suites::fio(&dir, &job, true).ok();
-    // It would have found a byte that is wrong.
+    // It would have detected a wrong byte.
     let path = dir.join("fio.1.0");
     let mut bytes = file::read(&path);
     let at = bytes.len() / 2;
@@ -141,14 +141,14 @@ fn stress(chosen: impl Fn(usize) -> bool) {
     }
     if !failed.is_empty() {
         let ext4 = Ext4::mount();
-        let passes = |name: &str| match &ext4 {
+        let succeeds = |name: &str| match &ext4 {
             Ok(ext4) => suites::stress(ext4.mnt(), name, seconds).is_ok(),
             Err(_) => true,
         };
-        failed.retain(|(name, _)| passes(name));
+        failed.retain(|(name, _)| succeeds(name));
         assert!(failed.is_empty(), "ext4 bears it: {failed:#?}");
     }
-    // Whatever was done to it, all is there to be taken away.
+    // After all of them, everything can be removed.
     assert!(empty(&dir));
     assert_eq!(complaints(&up), [""; 0]);
 }

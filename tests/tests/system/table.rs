@@ -28,7 +28,7 @@ fn check(runs: &Value) {
                 .collect()
         };
         assert_eq!(column("bytes_selected"), SELECTED, "{run}");
-        // slabfs sends what was selected, whatever the chunks are.
+        // slabfs sends the selected bytes, whatever the chunks are.
         assert_eq!(column("bytes_moved"), SELECTED, "{run}");
         if run["layout"] == "aligned" {
             assert_eq!(column("operations"), [1, 1, 1, 1], "{run}");
@@ -125,7 +125,7 @@ fn four_processes_at_once_leave_four_chunks() {
         let boxes =
             |axis: &str| -> Vec<Value> { chunks.iter().map(|chunk| chunk[axis].clone()).collect() };
         for [(top, bottom), (left, right)] in SELECTIONS {
-            // The last axis is told in bytes.
+            // The last axis is reported in bytes.
             let offset = serde_json::json!([top, left * 4]);
             let shape = serde_json::json!([bottom - top, (right - left) * 4]);
             let at = boxes("offset")

@@ -1,5 +1,5 @@
-//! Random changes of a tree of names against a model of it: making, linking, renaming, exchanging,
-//! removing, attributes; with restarts and kills.
+//! Random changes of a tree of names against a model of it: creating, linking, renaming, exchanging, removing,
+//! attributes; with restarts and kills.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use slabfs_tests::file::{self, errno};
 use slabfs_tests::{Random, Up, needs_mount};
 
-/// What a name is.
+/// The node that a name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
     Dir(BTreeMap<String, Node>),
-    /// Which file: names that share a number are links to one.
+    /// The file number: names with the same number are links to one file.
     File(usize),
     Link(String),
 }
@@ -45,7 +45,7 @@ impl Model {
         self.entries(&at.0)?.get(&at.1).cloned()
     }
 
-    /// All directories, as the names on the way to them.
+    /// All directories, as the names on the path to them.
     fn dirs(&self) -> Vec<Vec<String>> {
         fn walk(node: &Node, at: &[String], out: &mut Vec<Vec<String>>) {
             if let Node::Dir(entries) = node {
@@ -67,7 +67,7 @@ fn path(base: &Path, at: &(Vec<String>, String)) -> PathBuf {
         .join(&at.1)
 }
 
-/// Compares a directory with the model, wholly.
+/// Compares a directory with the model, recursively.
 fn compare(base: &Path, node: &Node, contents: &[Vec<u8>], when: &str) {
     let Node::Dir(entries) = node else {
         panic!("a directory")
@@ -113,7 +113,7 @@ struct Walker {
 }
 
 impl Walker {
-    /// A directory that is there, and one of few names in it.
+    /// An existing directory, and one of few names in it.
     fn place(&mut self) -> (Vec<String>, String) {
         let dirs = self.model.dirs();
         let dir = self.random.pick(&dirs).clone();
@@ -154,7 +154,7 @@ impl Walker {
                 format!("link {at:?} {to:?}")
             }
             6 => {
-                // A target of its own: links with the same one are names of one link.
+                // A target of its own: symbolic links with the same target are names of one link.
                 let target = format!("to/{}", self.random.number());
                 let result = std::os::unix::fs::symlink(&target, &here);
                 match now {
@@ -193,7 +193,7 @@ impl Walker {
         let bytes = self.random.bytes(len as usize);
         match now {
             Some(Node::Dir(_)) => assert_eq!(errno(std::fs::write(here, &bytes)), Errno::EISDIR),
-            // Leads to a directory that is not there.
+            // The link refers to a missing directory.
             Some(Node::Link(_)) => assert_eq!(errno(std::fs::write(here, &bytes)), Errno::ENOENT),
             Some(Node::File(number)) => {
                 file::write(here, &bytes);
@@ -243,21 +243,19 @@ impl Walker {
         };
         let result = renameat2(AT_FDCWD, here, AT_FDCWD, there, flags);
         let (from, over) = (self.model.get(at), self.model.get(to));
-        let whole =
+        let full =
             |place: &(Vec<String>, String)| [&place.0[..], std::slice::from_ref(&place.1)].concat();
-        // A directory cannot go into itself, nor, exchanged, come out of what replaces it.
-        let into = to.0.starts_with(&whole(at)) || exchange && at.0.starts_with(&whole(to));
+        // A directory cannot be moved into itself, nor, exchanged, out of the one that replaces it.
+        let into = to.0.starts_with(&full(at)) || exchange && at.0.starts_with(&full(to));
         let wanted = match (&from, &over) {
             (None, _) => Err(Errno::ENOENT),
             (_, None) if exchange => Err(Errno::ENOENT),
             _ if into => Err(Errno::EINVAL),
-            // A directory above the old name is there and not empty.
-            (Some(_), Some(_)) if !exchange && at.0.starts_with(&whole(to)) => {
-                Err(Errno::ENOTEMPTY)
-            }
+            // A directory above the old name exists and is not empty.
+            (Some(_), Some(_)) if !exchange && at.0.starts_with(&full(to)) => Err(Errno::ENOTEMPTY),
             (Some(_), Some(_)) if exchange => Ok(()),
             (Some(Node::Dir(_)), Some(Node::Dir(inner)))
-                if !inner.is_empty() && whole(at) != whole(to) =>
+                if !inner.is_empty() && full(at) != full(to) =>
             {
                 Err(Errno::ENOTEMPTY)
             }
@@ -268,7 +266,7 @@ impl Walker {
         };
         match (result, wanted) {
             (Ok(()), Ok(())) => {}
-            // Which of several errors comes first is not ours to say.
+            // The order of several errors is unspecified.
             (Err(_), Err(_)) => return,
             (result, wanted) => {
                 panic!("rename {at:?} {to:?} ({flags:?}): {result:?} for {wanted:?}")
@@ -280,7 +278,7 @@ impl Walker {
         if exchange {
             self.put(at, over.expect("there is one"));
             self.put(to, from);
-        } else if !(same_file(&from, over.as_ref()) || whole(at) == whole(to)) {
+        } else if !(same_file(&from, over.as_ref()) || full(at) == full(to)) {
             self.model
                 .entries(&at.0)
                 .expect("a directory")

@@ -1,5 +1,5 @@
-//! Two mounts of one filesystem, in whichever mode (`strict` has tests of its own): what one closes or syncs,
-//! the other sees from its next open on; names are never old; writers of different bytes never disturb each
+//! Two mounts of one filesystem, in either mode (`strict` has tests of its own): data that one closes or syncs,
+//! the other sees from its next open on; names are never stale; writers of different bytes never disturb each
 //! other.
 
 use std::os::unix::fs::FileExt;
@@ -68,9 +68,9 @@ fn fsync_to_open_and_open_handles_later() {
     });
 }
 
-/// Names and attributes: nothing that another mount renamed, removed or changed is seen as it was.
+/// Names and attributes: entries that another mount renamed, removed or changed are never seen as before.
 #[test]
-fn names_are_never_old() {
+fn names_are_never_stale() {
     needs_mount!();
     let cluster = Cluster::start(1, 2);
     let dir = cluster.at(0, "d");
@@ -110,8 +110,8 @@ fn names_are_never_old() {
                     errno(std::fs::File::open(theirs.join(&name))),
                     Errno::ENOENT
                 );
-                file::write(&theirs.join(&name), "made anew");
-                assert_eq!(file::read(&mine.join(&name)), b"made anew");
+                file::write(&theirs.join(&name), "made again");
+                assert_eq!(file::read(&mine.join(&name)), b"made again");
             }
             _ => {
                 file::write(&mine.join(&name), "longer than it was");
@@ -128,7 +128,7 @@ fn names_are_never_old() {
             }
         }
         assert_eq!(listed(0), listed(1), "after {i}");
-        // A name that was not there a moment ago.
+        // A name that did not exist a moment ago.
         let new = format!("new{i}");
         assert!(!theirs.join(&new).exists());
         file::write(&mine.join(&new), "x");
@@ -173,7 +173,7 @@ fn writers_of_different_bytes_on_two_mounts() {
             for who in 0..2 {
                 let (cluster, wanted) = (&cluster, &wanted);
                 scope.spawn(move || {
-                    // Every other byte, and every other row: as mixed as can be.
+                    // Every other byte, and every other row, to mix them as much as possible.
                     if who == 0 {
                         let odd: Vec<u8> =
                             wanted[3200..].iter().skip(1).step_by(2).copied().collect();
@@ -228,7 +228,7 @@ fn a_second_mount_of_up() {
     assert!(!slabfs_tests::mounts::is_mounted(&mnt));
 }
 
-/// A mount that dies lets go of what it had open, and others go on.
+/// A killed mount releases its open objects, and others continue.
 #[test]
 fn a_mount_that_dies_is_forgotten() {
     needs_mount!();
@@ -241,16 +241,16 @@ fn a_mount_that_dies_is_forgotten() {
         .expect("another mount's unlink leaves it open here");
     cluster.kill_mount(0);
     drop(open);
-    file::write(&cluster.at(1, "g"), "goes on");
+    file::write(&cluster.at(1, "g"), "continues");
     cluster.start_mount(0);
-    assert_eq!(file::read(&cluster.at(0, "g")), b"goes on");
+    assert_eq!(file::read(&cluster.at(0, "g")), b"continues");
     assert!(!cluster.at(0, "f").exists());
 }
 
-/// What is written where another mount has just cut the object off is not lost in silence: the flush says
-/// so once, and as soon as the mount knows, the write is refused.
+/// A write beyond an end that another mount has just moved is not lost silently: the flush returns an error
+/// once, and as soon as the mount knows the new end, the write is refused.
 #[test]
-fn a_write_behind_an_end_that_another_mount_moved_is_told() {
+fn a_write_beyond_an_end_moved_by_another_mount_is_reported() {
     needs_mount!();
     let cluster = Cluster::with(2, 2, &["--consistency", "commit"]);
     let set_dims = |name: &str, dims: String| {
@@ -258,7 +258,7 @@ fn a_write_behind_an_end_that_another_mount_moved_is_told() {
         slabfs(["set", &path, "--dims", &dims]).ok();
     };
     let mut made = 0;
-    // Rows that wait in memory, and rows that go to the servers at once.
+    // Rows that are buffered in memory, and rows that go to the servers at once.
     for (layout, columns) in [
         ("aligned", 5),
         ("aligned", 65536),
@@ -282,9 +282,9 @@ fn a_write_behind_an_end_that_another_mount_moved_is_told() {
             match handle.write_all_at(&bytes, at) {
                 Ok(()) => {
                     assert_eq!(errno(handle.sync_all()), Errno::EFBIG, "{what}");
-                    handle.sync_all().expect("told once");
+                    handle.sync_all().expect("reported once");
                 }
-                // It was slow, and the mount has looked anew meanwhile.
+                // It was slow, and the mount has refreshed the dims meanwhile.
                 Err(error) => assert!(refused.contains(&errno::<()>(Err(error))), "{what}"),
             }
             // Now it knows.
@@ -307,9 +307,9 @@ fn a_write_behind_an_end_that_another_mount_moved_is_told() {
     );
 }
 
-/// A mount that only writes hears of other dims as well, without being told by a flush.
+/// A mount that only writes learns of other dims as well, without an error of a flush.
 #[test]
-fn a_writer_looks_at_the_dims_now_and_then() {
+fn a_writer_refreshes_the_dims_periodically() {
     needs_mount!();
     let cluster = Cluster::with(1, 2, &["--consistency", "commit"]);
     create(&cluster.at(0, "a"), "8,5", "i4", &[]);
@@ -328,7 +328,7 @@ fn a_writer_looks_at_the_dims_now_and_then() {
     });
 }
 
-/// What programs that keep MPI-IO's sync-barrier-sync do, with handles that stay open on both sides.
+/// Programs that follow MPI-IO's sync-barrier-sync, with handles that stay open on both sides.
 #[test]
 fn in_mode_commit_a_reader_sees_after_its_fsync_what_a_writer_synced() {
     needs_mount!();
@@ -348,7 +348,7 @@ fn in_mode_commit_a_reader_sees_after_its_fsync_what_a_writer_synced() {
             ("read", read_only),
         ] {
             for round in 1..=14u8 {
-                // One place again and again, and places at equal steps, which are read ahead.
+                // One place repeatedly, and places at equal steps, which are read ahead.
                 for at in [5, u64::from(round) * 70_000 - 50_000] {
                     writer.write_all_at(&[round; 100], at).expect("written");
                     writer.sync_all().expect("synced");

@@ -1,4 +1,4 @@
-//! Two mounts that change the size of one object: no stale view of one undoes what the other did.
+//! Two mounts that change the size of one object: a stale view of one undoes nothing of the other.
 
 use std::os::unix::fs::FileExt;
 
@@ -6,7 +6,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use slabfs_tests::tool::create;
 use slabfs_tests::{Cluster, file, needs_mount};
 
-/// Gives an array other dims.
+/// Sets the dims of an array.
 fn resize(path: &std::path::Path, dims: &str) {
     file::set_xattr(path, "user.slabfs.resize", dims, 0).expect("new dims");
 }
@@ -41,7 +41,7 @@ fn a_truncate_is_not_undone() {
     }
 }
 
-/// Bytes that one mount keeps for later belong to elements, whatever dims come meanwhile.
+/// Dirty data of one mount belongs to elements, whatever dims are set meanwhile.
 #[test]
 fn dirty_bytes_stay_in_their_elements() {
     needs_mount!();
@@ -69,7 +69,7 @@ fn dirty_bytes_stay_in_their_elements() {
     }
 }
 
-/// What one mount kept for elements that the other took away does not come back with them.
+/// Dirty data of one mount for elements that the other removed does not reappear.
 #[test]
 fn dirty_bytes_outside_are_gone() {
     needs_mount!();
@@ -102,7 +102,7 @@ fn dirty_bytes_outside_are_gone() {
     }
 }
 
-/// Both grow it by rows of their own: the later end counts, and nobody's rows are lost.
+/// Both extend it by rows of their own: the larger end wins, and no rows are lost.
 #[test]
 fn both_grow() {
     needs_mount!();

@@ -9,7 +9,7 @@ use slabfs_tests::{Area, Outcome, Up, file, needs_root, tool};
 
 use crate::views::set_view;
 
-/// Runs a line of shell as another user, who is in one group.
+/// Runs a shell command as another user, who is in one group.
 fn as_user(uid: u32, dir: &Path, line: &str) -> Outcome {
     let id = uid.to_string();
     let user = [
@@ -57,7 +57,7 @@ fn permissions() {
     assert_eq!(file::read(&up.at("public")), b"shown");
 }
 
-/// Who opens all calls that he gets keeps nobody out but himself.
+/// A user who opens all allowed calls blocks only this user.
 #[test]
 fn calls_have_a_limit_a_user() {
     needs_root!();
@@ -114,7 +114,7 @@ fn the_sticky_bit() {
 }
 
 #[test]
-fn set_id_bits_go_when_somebody_else_writes() {
+fn set_id_bits_are_cleared_when_another_user_writes() {
     needs_root!();
     let up = Up::with(&["--allow-other"]);
     mode(up.mnt(), 0o777);
@@ -158,7 +158,7 @@ fn set_id_bits_go_when_somebody_else_writes() {
     );
 }
 
-/// Set-group-id where the group may not execute: it goes when somebody writes who is not in the group.
+/// Set-group-id without group execute permission is cleared when a user outside the group writes.
 #[test]
 fn set_group_id_without_execution_goes_when_a_stranger_writes() {
     needs_root!();
@@ -193,7 +193,7 @@ os.copy_file_range(os.open(\"other\", os.O_RDONLY), os.open(\"f\", os.O_WRONLY),
     }
 }
 
-/// Sockets are for their owner: another user on the machine cannot speak to the servers.
+/// Sockets are private to their owner: another user on the machine cannot talk to the servers.
 #[test]
 fn unix_sockets_are_for_their_owner() {
     needs_root!();
@@ -201,7 +201,7 @@ fn unix_sockets_are_for_their_owner() {
     let socket = cluster.md_addr().trim_start_matches("unix:").to_owned();
     let meta = std::fs::metadata(&socket).expect("the socket");
     assert_eq!(meta.mode() & 0o777, 0o600);
-    // Even where the mode is opened up, the peer's user is looked at.
+    // Even with an open mode, the peer's uid is checked.
     mode(Path::new(&socket), 0o777);
     let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.settimeout(20)\ns.connect(sys.argv[1])\n\
                   import struct,os\nbody=struct.pack('<HH',1,65535)+os.urandom(32)\n\
@@ -239,9 +239,9 @@ fn unix_sockets_are_for_their_owner() {
     );
 }
 
-/// A directory that hands its group down makes nobody a member of it.
+/// A directory that hands its group down makes no user a member of it.
 #[test]
-fn nothing_is_made_that_runs_as_a_group_of_others() {
+fn no_file_is_made_that_runs_as_a_foreign_group() {
     needs_root!();
     let up = Up::with(&["--allow-other"]);
     let dir = up.at("shared");
@@ -262,7 +262,7 @@ fn nothing_is_made_that_runs_as_a_group_of_others() {
     // A member, and root, may.
     assert_eq!(made(4009, "b"), (0o6755, 4009, 4009));
     assert_eq!(made(0, "c"), (0o6755, 0, 4009));
-    // As the kernel has it.
+    // As the kernel does.
     as_user(4001, &dir, "touch d; chmod 6755 d").ok();
     assert_eq!(
         dir.join("d").metadata().expect("metadata").mode() & 0o7777,
@@ -270,15 +270,15 @@ fn nothing_is_made_that_runs_as_a_group_of_others() {
     );
 }
 
-/// Each operation that the owner may do, and another user and a member of the group may or may not.
+/// Operations that the owner may do, and another user or a member of the group may or may not.
 #[test]
-fn what_others_may_do() {
+fn permissions_of_other_users() {
     needs_root!();
     let up = Up::with(&["--allow-other"]);
-    // Owner, group and mode of a directory and of the file in it; who tries; what; what he is told.
+    // Owner, group and mode of a directory and of the file in it; the user; the command; the expected error.
     let denied = "Permission denied";
-    let not_his = "not permitted";
-    for (directory, inside, uid, line, told) in [
+    let not_owner = "not permitted";
+    for (directory, inside, uid, line, error) in [
         (0o755, 0o644, 4002, "cat f", None),
         (0o755, 0o640, 4002, "cat f", Some(denied)),
         (0o755, 0o660, 4003, "cat f && echo x >> f", None),
@@ -305,12 +305,12 @@ fn what_others_may_do() {
             "mv f g; rm -f g; rmdir e; mkdir e; touch f",
             None,
         ),
-        (0o755, 0o644, 4002, "chmod 600 f", Some(not_his)),
-        (0o755, 0o666, 4002, "chgrp 4002 f", Some(not_his)),
-        (0o755, 0o644, 4001, "chgrp 4002 f", Some(not_his)),
-        (0o755, 0o644, 4001, "chown 4002 f", Some(not_his)),
+        (0o755, 0o644, 4002, "chmod 600 f", Some(not_owner)),
+        (0o755, 0o666, 4002, "chgrp 4002 f", Some(not_owner)),
+        (0o755, 0o644, 4001, "chgrp 4002 f", Some(not_owner)),
+        (0o755, 0o644, 4001, "chown 4002 f", Some(not_owner)),
         (0o755, 0o644, 4001, "chmod 600 f; chgrp 4001 f", None),
-        // Writers may set the times to now; only the owner to any other.
+        // Writers may set the times to now; only the owner to any other time.
         (0o755, 0o644, 4002, "touch -c f", Some(denied)),
         (0o755, 0o666, 4002, "touch -c f", None),
         (
@@ -318,7 +318,7 @@ fn what_others_may_do() {
             0o666,
             4002,
             "touch -c -d 2001-01-01 f",
-            Some(not_his),
+            Some(not_owner),
         ),
         (0o755, 0o444, 4001, "touch -c -d 2001-01-01 f", None),
         (0o755, 0o644, 4002, "truncate -s 0 f", Some(denied)),
@@ -336,10 +336,10 @@ fn what_others_may_do() {
             0o644,
             4001,
             "setfattr -n trusted.note -v x f",
-            Some(not_his),
+            Some(not_owner),
         ),
         (0o755, 0o666, 4002, "mknod new c 1 3", Some(denied)),
-        (0o777, 0o666, 4002, "mknod new c 1 3", Some(not_his)),
+        (0o777, 0o666, 4002, "mknod new c 1 3", Some(not_owner)),
         (0o755, 0o644, 4001, "./f", Some(denied)),
         (0o755, 0o744, 4002, "./f", Some(denied)),
         (0o755, 0o755, 4002, "./f", None),
@@ -354,7 +354,7 @@ fn what_others_may_do() {
         }
         mode(&dir.join("f"), inside);
         mode(&dir, directory);
-        // 4003 is of the group, beside his own.
+        // 4003 is also in the group.
         let groups = if uid == 4003 { "4009" } else { "4001" };
         let id = uid.to_string();
         let begin = format!("cd {}; {line}", dir.display());
@@ -368,12 +368,12 @@ fn what_others_may_do() {
         command.args(user).args(["sh", "-e", "-c", &begin]);
         let said = tool::run(command.env("LC_ALL", "C").current_dir("/"));
         let case = format!("{directory:o} {inside:o} {uid} `{line}`");
-        match told {
+        match error {
             None => assert_eq!(said.status, 0, "{case}: {}", said.report()),
-            Some(told) => {
+            Some(error) => {
                 let all = format!("{}{}", String::from_utf8_lossy(&said.stdout), said.stderr);
                 assert!(
-                    said.status != 0 && all.contains(told),
+                    said.status != 0 && all.contains(error),
                     "{case}: {}",
                     said.report()
                 );
@@ -383,7 +383,7 @@ fn what_others_may_do() {
     }
 }
 
-/// There are no access control lists, and who asks for one is told so; copying goes on without.
+/// There are no access control lists, and setting one fails; copying continues without.
 #[test]
 fn access_control_lists_are_refused() {
     needs_root!();

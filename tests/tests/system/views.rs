@@ -1,4 +1,4 @@
-//! Views on file handles: by the header `slabfs_ioctl.h`, and by `slabfs view`.
+//! Views on file handles: through the header `slabfs_ioctl.h`, and by `slabfs view`.
 
 use std::fs::File;
 use std::io::Read;
@@ -45,7 +45,7 @@ fn views(program_at: &Path, object: &Path, seed: u64, rounds: u64) {
     assert_eq!(program(name, args).ok().text(), "right\n");
 }
 
-/// Sets a view of `bytes` bytes at `offset` on an open file, as whoever shares its description can.
+/// Sets a view of `bytes` bytes at `offset` on an open file, as a process that shares its description can.
 #[track_caller]
 pub(crate) fn set_view(area: &Area, file: &File, offset: u64, bytes: u64) {
     let set = Command::new(compiled(area))
@@ -55,9 +55,9 @@ pub(crate) fn set_view(area: &Area, file: &File, offset: u64, bytes: u64) {
     assert!(set.expect("started").success());
 }
 
-/// A directory has no handle of ours, and the kernel's number for it is nobody's file.
+/// A directory has no handle of ours, and the kernel's number for it must not be taken for that of a file.
 #[test]
-fn a_view_of_a_directory_is_no_view_of_anything() {
+fn a_view_of_a_directory_is_refused() {
     needs_mount!();
     let up = Up::start();
     file::write(&up.at("f"), b"0123456789");
@@ -115,7 +115,7 @@ fn views_are_what_their_batches_say() {
     let mut random = Random::new(191);
     for object in objects(&cluster.mnt(0), &mut random) {
         views(&program_at, &object, random.number(), 40);
-        // The other mount sees what was written through views, and goes on.
+        // The other mount sees the writes through views, and continues.
         let there = cluster.at(1, object.file_name().expect("a name"));
         views(&program_at, &there, random.number(), 5);
     }
@@ -132,7 +132,7 @@ fn views_in_one_process() {
     }
 }
 
-/// Random trees through views of two mounts over three data servers; `PROPTEST_CASES` says how many.
+/// Random trees through views of two mounts over three data servers; `PROPTEST_CASES` sets their number.
 #[test]
 fn random_trees_through_views() {
     needs_mount!();
@@ -152,7 +152,7 @@ fn random_trees_through_views() {
     }
 }
 
-/// The header is C++ as well, and complains of nothing.
+/// The header compiles as C++, without warnings.
 #[test]
 fn the_header_is_cpp() {
     let area = Area::new();
@@ -190,9 +190,9 @@ fn a_program_runs_on_a_view() {
         let path = at(selection);
         assert_eq!(cat(&path).text(), direct(&path).text(), "{selection}");
     }
-    let whole = object.to_str().expect("text");
-    assert_eq!(cat(whole).text(), direct(whole).text());
-    // Its end is that of the selection, by a link as well, where it is a view of the object.
+    let object_path = object.to_str().expect("text");
+    assert_eq!(cat(object_path).text(), direct(object_path).text());
+    // Its end is that of the selection, also through a link, where it is a view of the object.
     let link = up.at("link");
     std::os::unix::fs::symlink("obj", &link).expect("linked");
     let count = |path: &str, program: &[&str]| {
@@ -202,7 +202,7 @@ fn a_program_runs_on_a_view() {
     assert_eq!(count(&at("[::4, 10:20]"), &["wc", "-c"]), "400");
     let linked = format!("{}@[::4, 10:20]", link.display());
     assert_eq!(count(&linked, &["sh", "-c", "cat | wc -c"]), "400");
-    // A program that opens its output anew has the selection, too, and leaves the rest alone.
+    // A program that opens its output again has the selection, too, and does not change the rest.
     let zeros = up.area().path().join("zeros");
     file::write(&zeros, [0; 40]);
     let zeros = zeros.to_str().expect("text");
@@ -220,7 +220,7 @@ fn a_program_runs_on_a_view() {
     wanted[9 * 120 + 40..9 * 120 + 80].fill(0);
     assert!(file::read(&object) == wanted);
     file::write(&object, &bytes);
-    // Written through a view: just those elements.
+    // Written through a view: only those elements.
     let row = [0xab; 10 * 4];
     file::write(&up.area().path().join("row"), row);
     let row_at = up.area().path().join("row");
@@ -244,21 +244,30 @@ fn a_program_runs_on_a_view() {
     );
     let batch = batch.to_str().expect("text");
     let shown = slabfs([
-        "view", "--batch", batch, whole, "--", "od", "-An", "-tu1", "-v", "-w9",
+        "view",
+        "--batch",
+        batch,
+        object_path,
+        "--",
+        "od",
+        "-An",
+        "-tu1",
+        "-v",
+        "-w9",
     ])
     .ok();
     let named = [8, 9, 18, 108, 109, 118, 208, 209, 218];
-    let told: Vec<u8> = shown
+    let values: Vec<u8> = shown
         .text()
         .split_whitespace()
         .map(|byte| byte.parse().expect("a byte"))
         .collect();
-    assert_eq!(told, named.map(|at: usize| expected[at]));
+    assert_eq!(values, named.map(|at: usize| expected[at]));
     // The program's status is the command's.
-    slabfs(["view", whole, "--", "sh", "-c", "exit 7"]).fails(7, &[]);
+    slabfs(["view", object_path, "--", "sh", "-c", "exit 7"]).fails(7, &[]);
 }
 
-/// What the kernel copies by itself, past `read` and `write`, is the view as well.
+/// Copies that the kernel makes, without `read` and `write`, are of the view as well.
 #[test]
 fn copies_in_the_kernel_are_of_the_view() {
     needs_mount!();
@@ -274,7 +283,7 @@ fn copies_in_the_kernel_are_of_the_view() {
     assert!(file::read(&up.at("to")) == view);
     let copied = copy_file_range(&from, Some(&mut 5000), &to, Some(&mut 5000), 100);
     assert_eq!(copied, Ok(0), "the end of the view");
-    // Into a view: just as much as it has.
+    // Into a view: only as much as it has.
     file::write(&up.at("into"), [7u8; 1000]);
     let into = open(&up.at("into"));
     set_view(up.area(), &into, 100, 200);
@@ -297,7 +306,7 @@ fn copies_in_the_kernel_are_of_the_view() {
     );
     out.read_exact(&mut got).expect("read");
     assert!(got == view[20..1020], "splice");
-    // Who sets a view by hand and leaves out O_DIRECT is not given bytes of the object.
+    // A process that sets a view by hand and omits O_DIRECT gets no bytes of the object.
     fcntl(&from, FcntlArg::F_SETFL(OFlag::empty())).expect("taken off");
     let wrong = sendfile(&pipe, &from, Some(&mut 10), 1000);
     assert_eq!(wrong, Err(Errno::EIO));
@@ -307,9 +316,10 @@ fn copies_in_the_kernel_are_of_the_view() {
     assert_eq!(errno(from.write_all_at(b"x", 5000)), Errno::EFBIG);
 }
 
-/// One request of more than a few thousand pieces of a view that goes on far behind what the object has, or may have.
+/// One request of more than a few thousand pieces of a view that extends far beyond the object's size, or its
+/// limit.
 #[test]
-fn a_part_of_a_view_is_what_it_reaches() {
+fn a_part_of_a_view_is_limited_by_the_object() {
     needs_mount!();
     let up = Up::start();
     let batch = up.area().path().join("batch.json");
@@ -352,7 +362,7 @@ fn a_part_of_a_view_is_what_it_reaches() {
     }
 }
 
-/// `cat` copies in the kernel where it can; what it copies is the view, and all of it.
+/// `cat` copies in the kernel where it can; it copies all of the view.
 #[test]
 fn cat_copies_a_view() {
     needs_mount!();
@@ -389,43 +399,44 @@ fn cat_copies_a_view() {
 }
 
 #[test]
-fn what_cannot_be_viewed_is_told() {
+fn a_view_that_cannot_be_set_is_reported() {
     needs_mount!();
     let up = Up::start();
     let object = up.at("obj");
     create(&object, "40,30", "i4", &[]);
-    let whole = object.to_str().expect("text");
+    let object_path = object.to_str().expect("text");
     let other = up.area().path().join("plain");
     file::write(&other, "plain");
     let other = other.to_str().expect("text");
     slabfs(["view", other, "--", "cat"]).fails(1, &["not on a slabfs mount"]);
-    slabfs(["view", &format!("{whole}@[50]"), "--", "cat"]).fails(1, &["index 50", "40 elements"]);
-    slabfs(["view", &format!("{whole}@[1"), "--", "cat"]).fails(1, &["does not exist"]);
-    slabfs(["view", whole]).fails(2, &["COMMAND"]);
-    slabfs(["view", whole, "--", "no-such-program-anywhere"]).fails(127, &["cannot run"]);
-    slabfs(["view", whole, "--", "/"]).fails(126, &["cannot run"]);
+    slabfs(["view", &format!("{object_path}@[50]"), "--", "cat"])
+        .fails(1, &["index 50", "40 elements"]);
+    slabfs(["view", &format!("{object_path}@[1"), "--", "cat"]).fails(1, &["does not exist"]);
+    slabfs(["view", object_path]).fails(2, &["COMMAND"]);
+    slabfs(["view", object_path, "--", "no-such-program-anywhere"]).fails(127, &["cannot run"]);
+    slabfs(["view", object_path, "--", "/"]).fails(126, &["cannot run"]);
     let batch = up.area().path().join("batch.json");
     file::write(&batch, "[{\"size\": 4}]");
     slabfs([
         "view",
         "--batch",
         batch.to_str().expect("text"),
-        &format!("{whole}@[0]"),
+        &format!("{object_path}@[0]"),
         "--",
         "cat",
     ])
     .fails(2, &["not on a selection", "give"]);
-    for (text, told) in [
+    for (text, message) in [
         ("[{\"size\": 1, \"offset\": -1}]", "offsets below 0"),
         ("[{\"count\": 1}]", "needs either \"size\""),
         ("{", "is no batch"),
     ] {
         file::write(&batch, text);
         let batch = batch.to_str().expect("text");
-        let status = if told == "offsets below 0" { 1 } else { 2 };
-        slabfs(["view", "--batch", batch, whole, "--", "cat"]).fails(status, &[told]);
+        let status = if message == "offsets below 0" { 1 } else { 2 };
+        slabfs(["view", "--batch", batch, object_path, "--", "cat"]).fails(status, &[message]);
     }
-    slabfs(["view", "--batch", "/no/such", whole, "--", "cat"])
+    slabfs(["view", "--batch", "/no/such", object_path, "--", "cat"])
         .fails(2, &["cannot read the batch"]);
     let _open = open(&object);
 }

@@ -26,35 +26,35 @@ pub(crate) enum Command {
     /// One of the benchmark's own filesystems
     #[command(hide = true)]
     Fs(crate::fuse::FsArgs),
-    /// Search, tags and names of the metadata service, beside SQLite with the same data
+    /// Search, tags and names of the metadata service, compared with SQLite on the same data
     Search(crate::search::SearchArgs),
-    /// MPI programs on two mounts, beside other distributed filesystems
+    /// MPI programs on two mounts, compared with other distributed filesystems
     Mpi(crate::mpi::MpiArgs),
-    /// Transfers and batches of the client library, beside the mount and plain sockets
+    /// Transfers and batches of the client library, compared with the mount and plain sockets
     Transfer(crate::transfer::TransferArgs),
-    /// What one small request costs as arrays, directories and mounts grow
+    /// Cost of one small request as arrays, directories and mounts grow
     Growth(crate::growth::GrowthArgs),
-    /// A process that sends and takes plain bytes
+    /// A process that sends and receives plain bytes
     #[command(hide = true)]
     Raw(crate::transfer::RawArgs),
 }
 
-/// What to measure.
+/// The parameters of the benchmark.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// What to measure on
+    /// Systems to measure
     #[arg(long, value_delimiter = ',', default_values = ["null", "memory", "bindfs", "ext4", "up", "split"])]
     pub(crate) systems: Vec<Kind>,
-    /// What to measure
+    /// Groups to measure
     #[arg(long, value_delimiter = ',', default_values = ["seq", "iops", "meta", "columns", "memory"])]
     pub(crate) groups: Vec<Group>,
-    /// Kinds of objects: plain bytes, 2-D arrays by whole rows (aligned), 2-D arrays of fixed chunks
+    /// Kinds of objects: plain bytes, 2-D arrays by complete rows (aligned), 2-D arrays of fixed chunks
     #[arg(long, value_delimiter = ',', default_values = ["bytes", "rows"])]
     pub(crate) forms: Vec<Form>,
     /// Sizes of requests of the group seq, in KiB
     #[arg(long, value_delimiter = ',', default_values = ["128", "1024", "4096"])]
     pub(crate) requests: Vec<u64>,
-    /// How many jobs at the same time
+    /// Numbers of concurrent jobs
     #[arg(long, value_delimiter = ',', default_values = ["1", "4"])]
     pub(crate) jobs: Vec<usize>,
     /// How often every case is measured on every system
@@ -63,19 +63,19 @@ pub(crate) struct Args {
     /// MiB of data of the cases with large requests, all jobs together
     #[arg(long, value_name = "MIB", default_value = "1024", value_parser = clap::value_parser!(u64).range(16..=65536))]
     pub(crate) size: u64,
-    /// A look in a minute: little data, 1 MiB requests only, fewer rounds and groups smaller
+    /// A run of a minute: little data, 1 MiB requests only, fewer rounds and smaller groups
     #[arg(long)]
     pub(crate) quick: bool,
-    /// All samples as JSON instead of the table
+    /// Print all samples as JSON instead of the table
     #[arg(long)]
     pub(crate) json: bool,
-    /// The slabfs binary (default: the one beside this program)
+    /// The slabfs binary (default: the one next to this program)
     #[arg(long, value_name = "PATH")]
     pub(crate) slabfs: Option<PathBuf>,
-    /// Where data is kept: a directory in memory, best a tmpfs (default: a new one in /dev/shm)
+    /// Directory for data, in memory, preferably a tmpfs (default: a new one in /dev/shm)
     #[arg(long, value_name = "DIR")]
     pub(crate) work: Option<PathBuf>,
-    /// A directory on the disk, for the system ext4 (default: beside this program)
+    /// A directory on the disk, for the system ext4 (default: next to this program)
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
 }
@@ -85,31 +85,31 @@ pub(crate) struct Args {
 pub(crate) enum Group {
     /// Large requests one after the other.
     Seq,
-    /// The same by fio, to check this program's own numbers; needs fio.
+    /// The same with fio, to check this program's own numbers; needs fio.
     Fio,
-    /// 4 KiB requests anywhere.
+    /// 4 KiB requests at random offsets.
     Iops,
     /// Names: create, stat, unlink, mkdir, rmdir.
     Meta,
     /// A large array written in misaligned blocks and read by columns.
     Columns,
-    /// Memory of the mount with a file larger than it may take.
+    /// Memory of the mount with a file larger than its limit.
     Memory,
 }
 
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Form {
-    /// A file nobody declared.
+    /// A plain file.
     Bytes,
-    /// A 2-D array of 4-byte elements in the layout `aligned`, read and written by whole rows.
+    /// A 2-D array of 4-byte elements in the layout `aligned`, read and written by complete rows.
     Rows,
-    /// A 2-D array of 4-byte elements in chunks of 1024 × 1024, read and written by whole rows.
+    /// A 2-D array of 4-byte elements in chunks of 1024 × 1024, read and written by complete rows.
     Grid,
 }
 
 impl Form {
-    /// As it is written on the command line.
+    /// As on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Form::Bytes => "bytes",
@@ -120,7 +120,7 @@ impl Form {
 }
 
 impl Args {
-    /// The arguments of this process, with what `--quick` means put in.
+    /// The arguments of this process, with `--quick` applied.
     pub(crate) fn from_cli() -> anyhow::Result<Args> {
         let mut args = Cli::parse().args;
         if args.quick {

@@ -1,7 +1,7 @@
-//! What has to go when the benchmark ends, however it ends: processes by their id, mounts, directories.
+//! Cleans up when the benchmark ends, for whatever reason: processes by their id, mounts, directories.
 //!
-//! Everything that is started is noted here first. The list is worked off backwards at a normal end,
-//! at an error, and by a thread that waits for SIGINT and SIGTERM.
+//! Everything that is started is recorded here first. The list is processed backwards at a normal end, after an
+//! error, and by a thread that waits for SIGINT and SIGTERM.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,34 +12,34 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-/// One thing to take away.
+/// An item to clean up.
 enum Left {
     Process(Child, &'static str),
-    /// A program of others, whose exit status at the end is its own affair.
+    /// A process of another project's program, whose exit status is ignored.
     Foreign(Child, &'static str),
     Mount(PathBuf),
     Directory(PathBuf),
 }
 
 static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
-/// Held while things are taken away: whoever comes second waits, and the process does not end before.
+/// Held during the cleanup: a second caller waits, and the process does not end before.
 static AT_WORK: Mutex<()> = Mutex::new(());
 
-/// Notes a process that is to be asked to end; gives its id.
+/// Records a process to be terminated; returns its id.
 pub(crate) fn process(child: Child, name: &'static str) -> u32 {
     let pid = child.id();
     LEFT.lock().push(Left::Process(child, name));
     pid
 }
 
-/// Notes a process of a program of others; gives its id.
+/// Records a process of another project's program; returns its id.
 pub(crate) fn foreign(child: Child, name: &'static str) -> u32 {
     let pid = child.id();
     LEFT.lock().push(Left::Foreign(child, name));
     pid
 }
 
-/// Ends a noted process by `signal` now, and waits for it; by SIGTERM it must end well.
+/// Ends a recorded process by `signal` now, and waits for it; after SIGTERM its status must be 0.
 pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let found = {
         let mut left = LEFT.lock();
@@ -53,7 +53,7 @@ pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let (mut child, name, strict) = match found {
         Some(Left::Process(child, name)) => (child, name, true),
         Some(Left::Foreign(child, name)) => (child, name, false),
-        _ => anyhow::bail!("process {pid} is none of this program's"),
+        _ => anyhow::bail!("process {pid} was not started by this program"),
     };
     let id = i32::try_from(pid).context("a process id")?;
     kill(Pid::from_raw(id), signal).context("ending a process")?;
@@ -64,29 +64,29 @@ pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
     end(&mut child, name, strict)
 }
 
-/// Whether a noted process has ended by itself.
+/// Whether a recorded process has ended by itself.
 pub(crate) fn has_ended(pid: u32) -> anyhow::Result<bool> {
     for left in LEFT.lock().iter_mut() {
         if let Left::Process(child, _) | Left::Foreign(child, _) = left
             && child.id() == pid
         {
-            return Ok(child.try_wait().context("looking at a process")?.is_some());
+            return Ok(child.try_wait().context("querying a process")?.is_some());
         }
     }
     Ok(true)
 }
 
-/// Notes a mount that is to be unmounted if it is there still.
+/// Records a mount to be unmounted if it still exists.
 pub(crate) fn mount(path: PathBuf) {
     LEFT.lock().push(Left::Mount(path));
 }
 
-/// Notes a directory that is to be removed.
+/// Records a directory to be removed.
 pub(crate) fn directory(path: PathBuf) {
     LEFT.lock().push(Left::Directory(path));
 }
 
-/// Takes everything away, the newest first.
+/// Cleans everything up, the newest first.
 pub(crate) fn run() -> anyhow::Result<()> {
     let _at_work = AT_WORK.lock();
     let mut first_error = None;
@@ -99,7 +99,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     first_error.map_or(Ok(()), Err)
 }
 
-/// Takes everything away when the process is told to end. Call before any other thread starts.
+/// Cleans everything up on a signal. Must be called before any other thread starts.
 pub(crate) fn on_signals() -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -109,7 +109,7 @@ pub(crate) fn on_signals() -> anyhow::Result<()> {
         .name("signals".to_owned())
         .spawn(move || {
             if let Ok(signal) = signals.wait() {
-                eprintln!("slabfs-bench: {signal}: taking down what was started");
+                eprintln!("slabfs-bench: {signal}: cleaning up");
                 if let Err(error) = run() {
                     eprintln!("slabfs-bench: {error:#}");
                 }
@@ -120,8 +120,8 @@ pub(crate) fn on_signals() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets a child process take signals that this process blocks, and keeps Ctrl-C away from it: it is
-/// ended from here, in its turn.
+/// Unblocks signals in a child process, which this process blocks, and detaches it from Ctrl-C: it is
+/// terminated from here, in the right order.
 pub(crate) fn prepare(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     command.process_group(0);
@@ -149,15 +149,14 @@ fn take_away(left: Left) -> anyhow::Result<()> {
 }
 
 fn ask_to_end(child: &mut Child) -> anyhow::Result<()> {
-    if child.try_wait().context("looking at a process")?.is_none() {
+    if child.try_wait().context("querying a process")?.is_none() {
         let pid = i32::try_from(child.id()).context("a process id")?;
         kill(Pid::from_raw(pid), Signal::SIGTERM).context("ending a process")?;
     }
     Ok(())
 }
 
-/// Waits for the end of a process, which with `strict` must be a good one; kills it when it takes more than a
-/// minute.
+/// Waits for the end of a process, whose status must be 0 if `strict`; kills it after a minute.
 fn end(child: &mut Child, name: &str, strict: bool) -> anyhow::Result<()> {
     let started = std::time::Instant::now();
     loop {
@@ -170,12 +169,12 @@ fn end(child: &mut Child, name: &str, strict: bool) -> anyhow::Result<()> {
             child.wait().context("waiting for a process")?;
             anyhow::bail!("{name} did not end within a minute and was killed");
         }
-        // There is nothing to be woken by; a child's end has no timeout of its own.
+        // There is no event to wait for with a timeout.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Unmounts what is mounted at the path, if anything is.
+/// Unmounts `path`, if something is mounted there.
 pub(crate) fn unmount(path: &std::path::Path) -> anyhow::Result<()> {
     if !is_mounted(path)? {
         return Ok(());
@@ -200,7 +199,7 @@ pub(crate) fn unmount(path: &std::path::Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether something is mounted at exactly this path.
+/// Whether something is mounted exactly at this path.
 pub(crate) fn is_mounted(path: &std::path::Path) -> anyhow::Result<bool> {
     let mounts =
         std::fs::read_to_string("/proc/self/mounts").context("reading the list of mounts")?;

@@ -1,14 +1,14 @@
-//! `slabfs-bench growth`: what one small request costs as an array gets more chunks, a directory more objects, a
-//! filesystem more mounts. The cost is to stay what it is, so each row is compared with the first of its kind.
+//! `slabfs-bench growth`: the cost of one small request as an array gets more chunks, a directory more objects,
+//! a filesystem more mounts. The cost should stay constant, so each row is compared with the first of its kind.
 //!
-//! A metadata service, two data servers and mounts run as processes over Unix sockets. A request opens a file by its
-//! path, reads 256 bytes and closes it; which one is random, from a fixed seed.
+//! A metadata service, two data servers and mounts run as processes over Unix sockets. A request opens a file
+//! by its path, reads 256 bytes and closes it; which one is random, from a fixed seed.
 //!
 //! | column | the request is |
 //! |---|---|
 //! | `cold` | the first of a new mount in that array or directory, after some in another array; median of `--rounds` mounts |
 //! | `warm` | one of thousands on one mount, median |
-//! | `restart` | the first of a new mount after the metadata service was started anew; median of `--rounds` restarts |
+//! | `restart` | the first of a new mount after a restart of the metadata service; median of `--rounds` restarts |
 //! | `MiB` | the resident memory of that mount's process at the end |
 
 use std::fmt::Write as _;
@@ -33,10 +33,10 @@ const ROW: u64 = 256;
 const TOGETHER: u64 = 8192;
 /// Requests to another array before the cold one.
 const FIRST: u64 = 200;
-/// Objects that are made by one call.
+/// Objects that are created by one call.
 const MADE: u64 = 16384;
 
-/// What one small request costs as arrays, directories and mounts grow.
+/// Cost of one small request as arrays, directories and mounts grow.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GrowthArgs {
     /// Chunks of the arrays
@@ -51,13 +51,13 @@ pub(crate) struct GrowthArgs {
     /// New mounts for each cold number, and requests in thousands for each warm one
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// JSON instead of the table
+    /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// The slabfs binary (default: the one beside this program)
+    /// The slabfs binary (default: the one next to this program)
     #[arg(long, value_name = "PATH")]
     slabfs: Option<PathBuf>,
-    /// Where data is kept: a directory in memory (default: a new one in /dev/shm)
+    /// Directory for data, in memory (default: a new one in /dev/shm)
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 }
@@ -73,14 +73,14 @@ struct Row {
     memory: f64,
 }
 
-/// Measures everything and prints the table, also of what was measured before an error.
+/// Measures everything and prints the table, also of the measurements before an error.
 pub(crate) fn run(args: &GrowthArgs) -> anyhow::Result<()> {
     cleanup::on_signals()?;
     let mut rows = Vec::new();
-    let measured = House::start(args).and_then(|mut house| {
-        arrays(args, &mut house, &mut rows)?;
-        directories(args, &mut house, &mut rows)?;
-        mounts(args, &mut house, &mut rows)
+    let measured = Cluster::start(args).and_then(|mut cluster| {
+        arrays(args, &mut cluster, &mut rows)?;
+        directories(args, &mut cluster, &mut rows)?;
+        mounts(args, &mut cluster, &mut rows)
     });
     let cleaned = cleanup::run();
     if args.json {
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &GrowthArgs) -> anyhow::Result<()> {
 }
 
 /// The processes, and how to start more.
-struct House {
+struct Cluster {
     dir: PathBuf,
     slabfs: PathBuf,
     md: String,
@@ -113,33 +113,33 @@ struct Mounted {
     pid: u32,
 }
 
-impl House {
-    fn start(args: &GrowthArgs) -> anyhow::Result<House> {
+impl Cluster {
+    fn start(args: &GrowthArgs) -> anyhow::Result<Cluster> {
         let parent = args.work.as_deref().unwrap_or(Path::new("/dev/shm"));
         let dir = parent.join(format!("slabfs-bench-{}", std::process::id()));
         std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         cleanup::directory(dir.clone());
         let dir = dir.canonicalize().context("finding a directory")?;
         let md = format!("unix:{}", dir.join("0.sock").display());
-        let mut house = House {
+        let mut cluster = Cluster {
             slabfs: binary(args.slabfs.as_deref())?,
             md,
             service: 0,
             next: 0,
             dir,
         };
-        house.serve()?;
+        cluster.serve()?;
         for number in 1..=2 {
-            let mut server = house.command("objserver");
+            let mut server = cluster.command("objserver");
             let listen = format!(
                 "unix:{}",
-                house.dir.join(format!("{number}.sock")).display()
+                cluster.dir.join(format!("{number}.sock")).display()
             );
-            server.args(["--md", &house.md, "--listen", &listen, "--data"]);
-            server.arg(house.dir.join(format!("os{number}")));
+            server.args(["--md", &cluster.md, "--listen", &listen, "--data"]);
+            server.arg(cluster.dir.join(format!("os{number}")));
             spawn(server, "slabfs objserver")?;
         }
-        Ok(house)
+        Ok(cluster)
     }
 
     fn command(&self, subcommand: &str) -> Command {
@@ -170,7 +170,7 @@ impl House {
         mount.args(["--md", &self.md]).arg(&path);
         let pid = spawn(mount, "slabfs mount")?;
         let mounted = Mounted { path, pid };
-        // Its connections and threads are there before anything is measured.
+        // Its connections and threads exist before anything is measured.
         for row in 0..FIRST {
             request(&mounted.path.join(format!("first@[{},:]", row % 4)))?;
         }
@@ -184,7 +184,7 @@ impl House {
 
 impl Mounted {
     fn unmount(self) -> anyhow::Result<()> {
-        // It takes its mount down and ends.
+        // It unmounts and ends.
         cleanup::end_now(self.pid, Signal::SIGTERM)
     }
 
@@ -199,7 +199,7 @@ impl Mounted {
     }
 }
 
-/// An array of so many rows, each of them a chunk.
+/// An array of `rows` rows, each of them a chunk.
 fn fill(session: &Session, name: &str, rows: u64) -> anyhow::Result<()> {
     let spec = ObjectSpec::array([rows, ROW], "u1".parse().context("a dtype")?);
     let object = session.create(name, &spec)?;
@@ -224,7 +224,7 @@ fn fill(session: &Session, name: &str, rows: u64) -> anyhow::Result<()> {
     Ok(object.close()?)
 }
 
-/// Opens, reads at the beginning, closes; in microseconds.
+/// Opens, reads at the beginning, closes; returns the time in microseconds.
 fn request(path: &Path) -> anyhow::Result<f64> {
     let mut bytes = [0u8; ROW as usize];
     let begun = Instant::now();
@@ -244,7 +244,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Numbers below a bound, the same in every run.
+/// Numbers below a limit, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -257,8 +257,8 @@ impl Random {
     }
 }
 
-fn arrays(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let session = house.session()?;
+fn arrays(args: &GrowthArgs, cluster: &mut Cluster, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let session = cluster.session()?;
     fill(&session, "first", 4)?;
     for &count in &args.chunks {
         fill(&session, &format!("a{count}"), count)?;
@@ -270,11 +270,11 @@ fn arrays(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
         let row = |mounted: &Mounted, row: u64| mounted.path.join(format!("a{count}@[{row},:]"));
         let mut cold = Vec::new();
         for _ in 0..args.rounds {
-            let mounted = house.mount()?;
+            let mounted = cluster.mount()?;
             cold.push(request(&row(&mounted, random.below(count)))?);
             mounted.unmount()?;
         }
-        let mounted = house.mount()?;
+        let mounted = cluster.mount()?;
         let mut warm = Vec::new();
         for _ in 0..args.rounds * 1000 {
             warm.push(request(&row(&mounted, random.below(count)))?);
@@ -295,8 +295,8 @@ fn arrays(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
         eprintln!("an array of {count} chunks, after restarts");
         let mut restart = Vec::new();
         for _ in 0..args.rounds {
-            house.restart()?;
-            let mounted = house.mount()?;
+            cluster.restart()?;
+            let mounted = cluster.mount()?;
             let path = format!("a{count}@[{},:]", random.below(count));
             restart.push(request(&mounted.path.join(path))?);
             mounted.unmount()?;
@@ -306,8 +306,12 @@ fn arrays(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
     Ok(())
 }
 
-fn directories(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let session = house.session()?;
+fn directories(
+    args: &GrowthArgs,
+    cluster: &mut Cluster,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
+    let session = cluster.session()?;
     let spec = ObjectSpec::array([4, ROW], "u1".parse().context("a dtype")?);
     for &count in &args.objects {
         session.create_container(format!("d{count}"))?;
@@ -326,11 +330,11 @@ fn directories(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> any
         let mut cold = Vec::new();
         let one = |mounted: &Mounted, n: u64| mounted.path.join(format!("d{count}/o{n}"));
         for _ in 0..args.rounds {
-            let mounted = house.mount()?;
+            let mounted = cluster.mount()?;
             cold.push(request(&one(&mounted, random.below(count)))?);
             mounted.unmount()?;
         }
-        let mounted = house.mount()?;
+        let mounted = cluster.mount()?;
         let warm: anyhow::Result<Vec<f64>> = (0..args.rounds * 1000)
             .map(|_| request(&one(&mounted, random.below(count))))
             .collect();
@@ -347,7 +351,7 @@ fn directories(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> any
     Ok(())
 }
 
-fn mounts(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+fn mounts(args: &GrowthArgs, cluster: &mut Cluster, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let chunks = args.chunks.iter().copied().max().unwrap_or(0);
     ensure!(
         chunks > 0,
@@ -358,7 +362,7 @@ fn mounts(args: &GrowthArgs, house: &mut House, rows: &mut Vec<Row>) -> anyhow::
         eprintln!("{count} mounts");
         let mut all = Vec::new();
         for _ in 0..count {
-            all.push(house.mount()?);
+            all.push(cluster.mount()?);
         }
         let mut samples: Vec<Vec<f64>> = Vec::new();
         for mounted in &all {
@@ -401,7 +405,7 @@ fn text(rows: &[Row]) -> String {
             (Some(value), Some(first)) => of(value, first),
             _ => "-".to_owned(),
         };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "{:<9} {:>8}    {:<13} {:<13} {:<15} {:.0}",

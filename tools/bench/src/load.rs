@@ -1,5 +1,5 @@
-//! The load: threads with plain system calls, as fio's psync engine does, so that nothing but the
-//! filesystem is measured. Every request of a write carries its place, and reads check it.
+//! The load: threads with plain system calls, as with fio's psync engine, so that only the filesystem is
+//! measured. Every request of a write contains its offset, and reads check it.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::IntoRawFd;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-/// Runs `job` on as many threads as there are items, each with a buffer of its own, all starting at the
-/// same moment; the time is from the start of the first to the end of the last.
+/// Runs `job` on as many threads as there are items, each with a buffer of its own, all starting at the same
+/// moment; the time is from the start of the first to the end of the last.
 pub(crate) fn together<T: Sync, R: Send>(
     items: &[T],
     buffer_bytes: usize,
@@ -52,7 +52,7 @@ pub(crate) fn together<T: Sync, R: Send>(
     Ok((time, results))
 }
 
-/// What happens at the end of a write.
+/// The end of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The file is closed.
@@ -61,7 +61,7 @@ pub(crate) enum End {
     Sync,
 }
 
-/// Memory for requests whose pages are there, and hold no zeros.
+/// A request buffer whose pages are allocated, and which has no zeros.
 pub(crate) fn buffer(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251 + 1) as u8).collect()
 }
@@ -101,7 +101,7 @@ pub(crate) fn read(path: &Path, bytes: u64, buffer: &mut [u8], check: bool) -> a
     Ok(())
 }
 
-/// Requests of `buffer` at places of a file in no order, for `time`; gives their number.
+/// Requests of `buffer` at random offsets of a file, for `time`; returns their number.
 pub(crate) fn random(
     path: &Path,
     bytes: u64,
@@ -117,7 +117,7 @@ pub(crate) fn random(
     let started = Instant::now();
     let mut count = 0_u64;
     loop {
-        // The clock is looked at once in a while only: it is not what is measured.
+        // The clock is read only now and then: it should not be measured.
         for _ in 0..64 {
             let at = random.next() % places * buffer.len() as u64;
             let done = if writes {
@@ -134,7 +134,7 @@ pub(crate) fn random(
     }
 }
 
-/// Closes a file and looks at what `close` says.
+/// Closes a file and returns the result of `close`.
 pub(crate) fn close(file: File, path: &Path) -> anyhow::Result<()> {
     nix::unistd::close(file.into_raw_fd()).with_context(|| format!("closing {}", path.display()))
 }
@@ -146,16 +146,16 @@ pub(crate) fn remove(paths: &[PathBuf]) -> anyhow::Result<()> {
     })
 }
 
-/// What a request at `at` begins with; never zeros.
+/// The first bytes of a request at `at`; never zeros.
 fn stamp(at: u64) -> [u8; 8] {
     (at ^ 0x5aab_f5be_2c1d_9e37).to_le_bytes()
 }
 
-/// Numbers in no order (xorshift64*), the same for the same seed.
+/// Random numbers (xorshift64*), the same for the same seed.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for every seed.
+    /// A different sequence for every seed.
     pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_data_is_read_back() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("file");
         File::create(&path).expect("file");

@@ -1,20 +1,20 @@
-//! `slabfs-bench`: measures slabfs against its ceilings and neighbours, in one run.
+//! `slabfs-bench`: compares slabfs with its ceilings and other filesystems, in one run.
 //!
-//! Systems (`systems`): a FUSE filesystem that stores nothing (`null`), one that keeps files in memory
-//! with one copy (`memory`), both on the settings of the slabfs mount; bindfs over the same
-//! directory; a plain directory of the disk; `slabfs up`; slabfs as separate processes. Groups of
-//! cases (`groups`): large requests, small requests, names, columns of an array, memory of a large file.
-//! Every case runs on one system after the other, once a round, so that all of them meet the same
-//! machine; medians of the rounds and their ratios are printed beside the targets (`results`).
+//! Systems (`systems`): a FUSE filesystem that stores nothing (`null`), one that stores files in memory with
+//! one copy (`memory`), both with the settings of the slabfs mount; bindfs over the same directory; a plain
+//! directory of the disk; `slabfs up`; slabfs as separate processes. Groups of cases (`groups`): large
+//! requests, small requests, names, columns of an array, memory of a large file. Every case runs on one system
+//! after the other, once per round, so that all of them run under the same conditions; medians of the rounds
+//! and their ratios are printed with the targets (`results`).
 //!
-//! `slabfs-bench search` measures the metadata service beside SQLite (`search`); `slabfs-bench mpi` measures
-//! MPI programs on two mounts beside other distributed filesystems (`mpi`); `slabfs-bench transfer` measures region
-//! transfers and batches of the client library beside the mount and plain sockets (`transfer`); `slabfs-bench growth`
-//! measures what a small request costs as arrays, directories and mounts grow (`growth`).
+//! `slabfs-bench search` compares the metadata service with SQLite (`search`); `slabfs-bench mpi` compares MPI
+//! programs on two mounts with other distributed filesystems (`mpi`); `slabfs-bench transfer` compares region
+//! transfers and batches of the client library with the mount and plain sockets (`transfer`); `slabfs-bench
+//! growth` measures the cost of a small request as arrays, directories and mounts grow (`growth`).
 //!
-//! Run it by `tools/bench/run`, which builds and brings the programs it needs. It drives the `slabfs`
-//! binary, so that what is measured is what people run; of its crates `search` uses the client of the
-//! metadata service, and `transfer` the client library.
+//! Run it by `tools/bench/run`, which builds it and installs the programs it needs. It starts the `slabfs`
+//! binary, so that it measures what users run; of its crates `search` uses the client of the metadata service,
+//! and `transfer` the client library.
 
 mod args;
 mod backing;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::systems::Kind;
 use crate::targets;
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
-    /// MiB a second; more is better.
+    /// MiB per second; more is better.
     MibPerSecond,
-    /// Operations a second; more is better.
+    /// Operations per second; more is better.
     PerSecond,
     /// Seconds; less is better.
     Seconds,
@@ -47,13 +47,13 @@ pub(crate) struct Case {
     pub(crate) group: &'static str,
     /// Form of the object, or nothing.
     pub(crate) form: &'static str,
-    /// KiB of a request, 0 where it means nothing.
+    /// KiB of a request, 0 where it has no meaning.
     pub(crate) request: u64,
-    /// Jobs at the same time.
+    /// Concurrent jobs.
     pub(crate) jobs: usize,
-    /// What was done: `read`, `write`, …
+    /// The operation: `read`, `write`, …
     pub(crate) what: &'static str,
-    /// What the numbers count.
+    /// The unit.
     pub(crate) unit: Unit,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Notes one sample.
+    /// Records one sample.
     pub(crate) fn add(&mut self, case: Case, system: Kind, value: f64) {
         eprintln!(
             "  {} {} {} {}x {} {}: {value:.1} {}",
@@ -89,7 +89,7 @@ impl Results {
         median(self.samples.get(case)?.get(&system)?)
     }
 
-    /// Medians with ratios to `null` in brackets, and what the targets say.
+    /// Medians with ratios to `null` in brackets, and the results of the targets.
     pub(crate) fn table(&self, systems: &[Kind]) -> String {
         let mut lines: Vec<Vec<String>> = Vec::new();
         let mut heading: Vec<String> = ["case", "request", "jobs", "unit"]
@@ -129,7 +129,7 @@ impl Results {
         out
     }
 
-    /// What the targets of a case say: `up 0.71 of null (>= 0.65 ok)`.
+    /// The results of a case's targets: `up 0.71 of null (>= 0.65 ok)`.
     fn verdicts(&self, case: &Case) -> String {
         let mut out = String::new();
         for target in targets::of(case) {
@@ -195,7 +195,7 @@ impl Results {
     }
 }
 
-/// The middle of the samples, if there are any.
+/// The median of the samples, if there are any.
 pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -207,7 +207,7 @@ pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-/// A number with three digits that mean something.
+/// A number with three significant digits.
 pub(crate) fn show(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")
@@ -224,7 +224,7 @@ fn show_request(kib: u64) -> String {
     }
 }
 
-/// Columns as wide as they need; the last one as it is.
+/// Columns as wide as needed; the last one is not padded.
 pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| {

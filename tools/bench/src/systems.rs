@@ -1,7 +1,7 @@
-//! The systems that are compared: starting them, where to work in them, stopping them.
+//! The compared systems: starting them, their directories, stopping them.
 //!
-//! All of them run side by side for the whole of a run; one that nobody asks costs nothing. Everything
-//! started is noted with `cleanup` before anything else is done with it.
+//! All of them are running during the entire run; an idle one costs nothing. Everything that is started is
+//! first recorded with `cleanup`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use crate::args::{Args, Form};
 use crate::cleanup;
 
-/// Columns of a 2-D object that is read and written by whole rows: rows of 256 KiB.
+/// Columns of a 2-D object that is read and written by complete rows: rows of 256 KiB.
 const ROW_ELEMENTS: u64 = 65_536;
 /// Bytes of an element.
 const ELEM: u64 = 4;
@@ -23,9 +23,9 @@ const ELEM: u64 = 4;
 pub(crate) enum Kind {
     /// A FUSE filesystem that stores nothing: the ceiling.
     Null,
-    /// A FUSE filesystem that keeps files in memory with one copy.
+    /// A FUSE filesystem that stores files in memory with one copy.
     Memory,
-    /// bindfs over the directory in which the others keep their data.
+    /// bindfs over the directory in which the others store their data.
     Bindfs,
     /// A plain directory of the disk.
     Ext4,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As it is written on the command line and in the table.
+    /// As on the command line and in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Null => "null",
@@ -48,20 +48,20 @@ impl Kind {
         }
     }
 
-    /// Whether arrays are more than files here.
+    /// Whether it supports arrays.
     pub(crate) fn is_slabfs(self) -> bool {
         matches!(self, Kind::Up | Kind::Split)
     }
 }
 
-/// One system that runs.
+/// One running system.
 #[derive(Debug)]
 pub(crate) struct System {
-    /// Which.
+    /// Its kind.
     pub(crate) kind: Kind,
-    /// Where to work.
+    /// Its directory.
     pub(crate) dir: PathBuf,
-    /// The process that has the mount, where its memory matters.
+    /// The process of the mount, if its memory is measured.
     pub(crate) mount_pid: Option<u32>,
     slabfs: PathBuf,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Systems {
 }
 
 impl Systems {
-    /// Starts what is asked for. On an error, what was started is taken away again.
+    /// Starts the requested systems. On an error, everything that was started is cleaned up.
     pub(crate) fn start(args: &Args) -> anyhow::Result<Systems> {
         Starter::new(args)
             .and_then(|starter| starter.start_all(&args.systems))
@@ -83,13 +83,13 @@ impl Systems {
             })
     }
 
-    /// All of them, another first each round, so that no system always comes after the same one.
-    pub(crate) fn in_turn(&self, round: u32) -> impl Iterator<Item = &System> {
+    /// All of them, another first each round, so that no system always follows the same one.
+    pub(crate) fn in_rotation(&self, round: u32) -> impl Iterator<Item = &System> {
         let first = round as usize % self.all.len().max(1);
         self.all[first..].iter().chain(&self.all[..first])
     }
 
-    /// Stops all of them and takes away what they left.
+    /// Stops all of them and removes their files.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.all.clear();
         cleanup::run()
@@ -97,7 +97,7 @@ impl Systems {
 }
 
 impl System {
-    /// Makes a new object of `bytes` bytes and gives its path; it must not exist.
+    /// Creates an object of `bytes` bytes and returns its path; it must not exist.
     pub(crate) fn create(&self, name: &str, form: Form, bytes: u64) -> anyhow::Result<PathBuf> {
         let path = self.dir.join(name);
         if !self.kind.is_slabfs() || form == Form::Bytes {
@@ -107,7 +107,7 @@ impl System {
         }
         ensure!(
             bytes.is_multiple_of(ROW_ELEMENTS * ELEM),
-            "the size must be a multiple of whole rows of 256 KiB"
+            "the size must be a multiple of complete rows of 256 KiB"
         );
         let dims = format!("{},{ROW_ELEMENTS}", bytes / (ROW_ELEMENTS * ELEM));
         let layout = if form == Form::Grid {
@@ -119,7 +119,7 @@ impl System {
         Ok(path)
     }
 
-    /// Makes a new array of 4-byte elements.
+    /// Creates an array of 4-byte elements.
     pub(crate) fn declare(&self, path: &Path, dims: &str, layout: &str) -> anyhow::Result<()> {
         let status = Command::new(&self.slabfs)
             .arg("create")
@@ -132,7 +132,7 @@ impl System {
     }
 }
 
-/// Where everything is while systems are being started.
+/// The directories while systems are being started.
 struct Starter {
     slabfs: PathBuf,
     work: PathBuf,
@@ -189,10 +189,10 @@ impl Starter {
                 let data = self.work.join("bindfs-data");
                 std::fs::create_dir(&data).context("creating a directory")?;
                 let mountpoint = self.mountpoint(name)?;
-                // It goes to the background once it is mounted and ends with its mount.
+                // It continues in the background once it is mounted and ends with its mount.
                 let status = Command::new("bindfs").arg(&data).arg(&mountpoint).status();
                 let status =
-                    status.context("running bindfs; install it or leave it out by --systems")?;
+                    status.context("running bindfs; install it or omit it with --systems")?;
                 ensure!(status.success(), "bindfs failed ({status})");
                 Ok((mountpoint, None))
             }
@@ -234,7 +234,7 @@ impl Starter {
     }
 }
 
-/// The slabfs binary: the one given, or the one beside this program.
+/// The slabfs binary: the given one, or the one next to this program.
 pub(crate) fn binary(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("finding this program")?;
     let slabfs = given.map_or_else(|| own.with_file_name("slabfs"), Path::to_owned);
@@ -246,7 +246,7 @@ pub(crate) fn binary(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     slabfs.canonicalize().context("finding the slabfs binary")
 }
 
-/// Starts a process and waits until it says `ready:`; gives its id.
+/// Starts a process and waits until it prints `ready:`; returns its id.
 pub(crate) fn spawn(mut command: Command, name: &'static str) -> anyhow::Result<u32> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     cleanup::prepare(&mut command);

@@ -1,10 +1,9 @@
-//! What is to be reached, as the project's issues on speed and memory, and on the metadata service, say
-//! it.
+//! The targets, from the project's issues on speed and memory, and on the metadata service.
 
 use crate::results::Case;
 use crate::systems::Kind;
 
-/// What a bound is measured against.
+/// The reference of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reference {
     /// At least this many times as good as that system in the same case.
@@ -16,9 +15,9 @@ pub(crate) enum Reference {
 /// One target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Target {
-    /// Whose.
+    /// The system.
     pub(crate) system: Kind,
-    /// Against what.
+    /// The reference.
     pub(crate) reference: Reference,
     /// The bound.
     pub(crate) bound: f64,
@@ -66,8 +65,8 @@ pub(crate) enum Bound {
     AtMost(f64),
 }
 
-/// The target of a line of `slabfs-bench search`, as the issue on the metadata service says it, for four
-/// clients and up to a million objects; some lines have none.
+/// The target of a line of `slabfs-bench search`, from the issue on the metadata service, for four clients and
+/// up to a million objects; some lines have none.
 pub(crate) fn of_search(what: &str) -> Option<Bound> {
     Some(match what {
         "exact" | "prefix" | "range" => Bound::AtLeast(20_000.0),
@@ -86,12 +85,12 @@ pub(crate) fn of_search(what: &str) -> Option<Bound> {
     })
 }
 
-/// At least how many times as fast `slabfs-bench mpi` wants slabfs to be.
+/// The least speed-up that `slabfs-bench mpi` requires of slabfs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MpiTarget {
-    /// As the faster of GlusterFS and MooseFS.
+    /// Over the faster of GlusterFS and MooseFS.
     pub(crate) distributed: f64,
-    /// As bindfs on one node.
+    /// Over bindfs on one node.
     pub(crate) bindfs: Option<f64>,
 }
 
@@ -112,13 +111,13 @@ pub(crate) fn of_mpi(pattern: crate::mpi::Pattern) -> MpiTarget {
 /// A bound for a number of `slabfs-bench transfer`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TransferTarget {
-    /// As many times as this column; the number itself if none.
+    /// As a multiple of this column; the number itself if `None`.
     pub(crate) times: Option<&'static str>,
     /// At least.
     pub(crate) bound: f64,
 }
 
-/// The targets of a case of `slabfs-bench transfer` with pieces or regions of so many bytes.
+/// The targets of a case of `slabfs-bench transfer` with pieces or regions of `bytes` bytes.
 pub(crate) fn of_transfer(case: &str, bytes: u64) -> Vec<TransferTarget> {
     let times = |column, bound| TransferTarget {
         times: Some(column),

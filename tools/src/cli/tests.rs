@@ -1,4 +1,4 @@
-//! The command line as people write it: what is understood, what is refused and how.
+//! The command line as users type it: what is accepted, what is refused, and with which message.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a new array takes from another one, and tags as they are given.
+//! Properties and tags that a new array copies from another, and the parser of `--tag`.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use slabfs_model::Tag;
 use crate::failure::usage;
 use crate::onmount::{self, Mount};
 
-/// The given fields, and those of the array `other` where nothing is given ([`like`]).
+/// The given properties, and those of the array `other` where none is given ([`like`]).
 pub(super) fn with(given: Map<String, Value>, other: &Path) -> anyhow::Result<Map<String, Value>> {
     let other = onmount::spec(other)?;
     let read = |map: &Map<String, Value>| spec_of_json(map).map_err(anyhow::Error::msg);
     Ok(json_of_spec(&like(read(&given)?, read(&other)?)))
 }
 
-/// `key=value` texts as tags in JSON.
+/// Parses `key=value` texts into tags in JSON.
 pub(crate) fn assigned(texts: &[String]) -> anyhow::Result<Map<String, Value>> {
     let mut tags = Map::new();
     for text in texts {
@@ -31,7 +31,7 @@ pub(crate) fn assigned(texts: &[String]) -> anyhow::Result<Map<String, Value>> {
     Ok(tags)
 }
 
-/// Those tags, and the ones of `other` that are not among them.
+/// The given tags, and those of `other` with other keys.
 pub(super) fn tags_with(
     mut tags: Map<String, Value>,
     other: &Path,

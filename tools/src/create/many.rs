@@ -1,7 +1,7 @@
-//! Many objects in one request, from JSON.
+//! Creates many objects in one request, from JSON.
 //!
-//! All that can be seen to be wrong in the descriptions is looked for before anything is made. Directories
-//! that were made for objects which the mount then refuses are taken back.
+//! All errors that the descriptions alone show are reported before anything is created. If the mount then
+//! refuses the objects, the directories created for them are removed.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -19,19 +19,19 @@ use crate::failure::usage;
 use crate::onmount::{self, Mount, Refused, explain};
 use crate::rules;
 
-/// Objects in one request: as many as happen together.
+/// Objects in one request, which is the most that one transaction creates.
 const BATCH: usize = 1024;
-/// Bytes of objects in one request, of which a mount takes 4 MiB.
+/// Bytes of objects in one request; a mount accepts 4 MiB.
 const BATCH_BYTES: usize = 3 << 20;
 
-/// An object and where it was described.
+/// An object and the place of its description.
 struct Line {
-    /// From 1: a line, or a member of the array.
+    /// From 1: a line, or a member of the JSON array.
     number: usize,
     object: Value,
 }
 
-/// Makes what `file` describes, below `container`; answers how many objects that were.
+/// Creates the objects that `file` describes, below `container`; returns their number.
 pub(super) fn run(container: &Path, file: &Path, parents: bool) -> anyhow::Result<usize> {
     let text = read(file)?;
     let (what, lines) = parse(&text)?;
@@ -55,7 +55,7 @@ pub(super) fn run(container: &Path, file: &Path, parents: bool) -> anyhow::Resul
     result
 }
 
-/// Makes all objects, a batch at a time.
+/// Creates all objects, batch by batch.
 fn objects(mount: &Mount, container: &Path, what: &str, lines: Vec<Line>) -> anyhow::Result<usize> {
     let within = mount.inside(container)?;
     let mode = mode();
@@ -82,7 +82,7 @@ fn objects(mount: &Mount, container: &Path, what: &str, lines: Vec<Line>) -> any
     Ok(made)
 }
 
-/// Looks at all descriptions for what can be seen to be wrong in them, before anything is made.
+/// Checks all descriptions for errors that they show by themselves, before anything is created.
 fn check(container: &Path, what: &str, lines: &[Line], parents: bool) -> anyhow::Result<()> {
     let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
     let mut typed: HashMap<PathBuf, bool> = HashMap::new();
@@ -114,7 +114,7 @@ fn check(container: &Path, what: &str, lines: &[Line], parents: bool) -> anyhow:
             )));
         }
         let spec = &object.spec;
-        // Without a dtype a fill value is one of the container's dtype.
+        // Without a dtype the fill value is of the container's default dtype, which is not known here.
         if (spec.dtype.is_some() || spec.fill.is_none())
             && let Some(why) = rules::refused_change(&rules::new_file(), spec)
         {
@@ -152,13 +152,13 @@ fn is_missing(path: &Path) -> bool {
     looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Whether a directory, or the nearest above it that is there, gives a dtype.
+/// Whether a directory, or its closest existing ancestor, has a default dtype.
 fn inherits_dtype(directory: &Path) -> bool {
     let there = directory.ancestors().find(|above| above.is_dir());
     there.is_some_and(|above| onmount::default_dtype(above).is_some())
 }
 
-/// Makes one object with tags.
+/// Creates one object with tags.
 pub(super) fn one(mount: &Mount, path: &Path, spec: Map<String, Value>) -> anyhow::Result<()> {
     let mut object = spec;
     object.insert("path".to_owned(), mount.inside(path)?);
@@ -172,11 +172,11 @@ pub(super) fn one(mount: &Mount, path: &Path, spec: Map<String, Value>) -> anyho
     }
 }
 
-/// The mode of a new file: what the umask leaves of it.
+/// The mode of a new file under the umask.
 fn mode() -> u32 {
     use nix::sys::stat::{Mode, umask};
 
-    // It can only be read by setting it.
+    // The umask can only be read by setting it.
     let mask = umask(Mode::empty());
     umask(mask);
     0o666 & !mask.bits()
@@ -194,7 +194,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
         .map_err(|error| usage(format!("cannot read {}: {error}", file.display())))
 }
 
-/// The objects of a text, and what their numbers count.
+/// The objects of a text, and the unit in which they are numbered: `line` or `object`.
 fn parse(text: &str) -> anyhow::Result<(&'static str, Vec<Line>)> {
     if text.trim_start().starts_with('[') {
         let objects: Vec<Value> = serde_json::from_str(text)
@@ -216,7 +216,7 @@ fn parse(text: &str) -> anyhow::Result<(&'static str, Vec<Line>)> {
                 object,
             }),
             Err(error) => {
-                // It counts lines of what it was given, which is one.
+                // serde_json counts the lines of its input, which is always one line.
                 let error = error
                     .to_string()
                     .replace(" at line 1 column ", " at column ");
@@ -249,14 +249,14 @@ fn batches(lines: Vec<Line>) -> Vec<Vec<Line>> {
     batches
 }
 
-/// The directories that were made for objects.
+/// The directories that were created for objects.
 #[derive(Debug, Default)]
 struct Directories {
     made: Vec<PathBuf>,
 }
 
 impl Directories {
-    /// Makes those that are missing.
+    /// Creates the missing ones.
     fn make(&mut self, container: &Path, lines: &[Line]) -> anyhow::Result<()> {
         let mut seen = HashSet::new();
         for line in lines {
@@ -281,16 +281,16 @@ impl Directories {
         Ok(())
     }
 
-    /// Removes those in which nothing was made.
+    /// Removes those that are empty.
     fn take_back(self) {
         for directory in self.made.iter().rev() {
-            // One that is not empty has objects of an earlier batch, or of somebody else.
+            // A directory that is not empty has objects of an earlier batch or of another process.
             let _ = std::fs::remove_dir(directory);
         }
     }
 }
 
-/// A path as JSON has it.
+/// A path from its JSON form.
 fn path_of(path: &Value) -> Option<PathBuf> {
     let path = PathText::deserialize(path).ok()?;
     Some(Path::new(OsStr::from_bytes(path.bytes())).to_owned())

@@ -1,4 +1,4 @@
-//! A mount that a demonstration starts for itself, in a process of its own, and takes away.
+//! A mount that a demonstration starts in a process of its own and removes afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 /// Data servers of such a mount.
 const SERVERS: &str = "2";
 
-/// A running `slabfs up` on a temporary directory; dropping it takes both away.
+/// A running `slabfs up` on a temporary directory; dropping it stops the one and removes the other.
 pub(super) struct OwnMount {
     process: Child,
     dir: PathBuf,
@@ -67,7 +67,7 @@ impl OwnMount {
         &self.mountpoint
     }
 
-    /// Stops it in order.
+    /// Stops it and waits for a clean exit.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.interrupt();
         let status = self.process.wait().context("waiting for `slabfs up`")?;
@@ -79,7 +79,7 @@ impl OwnMount {
     }
 
     fn interrupt(&self) {
-        // It may have ended by itself; `wait` tells.
+        // It may have exited already; `wait` reports that.
         if let Ok(pid) = i32::try_from(self.process.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }

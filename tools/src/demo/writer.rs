@@ -1,4 +1,4 @@
-//! One writer process of the demonstration, and the check of what all of them wrote.
+//! One writer process of the demonstration, and the check of the written data.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
-/// Name of the hidden subcommand that is one writer.
+/// Name of the hidden subcommand that runs one writer.
 pub(crate) const WRITER_COMMAND: &str = "demo-writer";
 /// Elements on each side of the array.
 const SIDE: u64 = 16;
@@ -110,7 +110,7 @@ impl Block {
     }
 }
 
-/// A value that tells its place, and has no byte that a hole would have.
+/// A value that encodes its position and contains no zero byte, as a hole would.
 fn element(row: u64, column: u64) -> [u8; 4] {
     (0x0101_0101 + (row * SIDE + column) as u32).to_le_bytes()
 }
@@ -145,16 +145,16 @@ fn open(path: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// Closes with a look at the result, which dropping a file does not take.
+/// Closes and checks the result, which dropping a file does not.
 fn close(file: File, path: &Path) -> anyhow::Result<()> {
     use std::os::fd::IntoRawFd;
     nix::unistd::close(file.into_raw_fd()).with_context(|| format!("closing {}", path.display()))
 }
 
-/// Reads the array whole and by the writers' selections and compares every byte.
+/// Reads the entire array, and each of the writers' selections, and compares every byte.
 pub(super) fn verify(object: &Path) -> anyhow::Result<()> {
-    let whole = block(0, 0, SIDE, SIDE).bytes();
-    compare(object, &whole)?;
+    let all = block(0, 0, SIDE, SIDE).bytes();
+    compare(object, &all)?;
     SELECTIONS
         .iter()
         .try_for_each(|block| compare(&block.path(object), &block.bytes()))

@@ -1,7 +1,7 @@
-//! Drawing an array's tiling: what is drawn (`Picture`), apart from how (`text`, `svg`). Pure.
+//! Drawing an array's tiling: the content (`Picture`), apart from its rendering (`text`, `svg`). Pure.
 //!
-//! The mount tells offsets and shapes in cells (the last axis counts bytes); people think in
-//! elements. A chunk that begins or ends inside an element is drawn over the whole element.
+//! The mount reports offsets and shapes in cells (the last axis counts bytes); users think in elements. A chunk
+//! that begins or ends inside an element is drawn over the complete element.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub(crate) mod svg;
 pub(crate) mod text;
 
-/// How an object is stored, as the mount tells it; chunks oldest first.
+/// How an object is stored, as the mount reports it; chunks oldest first.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct View {
     /// The object's dims, in elements.
@@ -31,7 +31,7 @@ fn yes() -> bool {
     true
 }
 
-/// One chunk, or what is still visible of it.
+/// One chunk, or the part of it that is still visible.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Stored {
     /// First cell on every axis.
@@ -41,17 +41,17 @@ pub(crate) struct Stored {
     /// The box that is still visible after a shrink: offset and shape.
     #[serde(default)]
     pub(crate) clip: Option<(Vec<u64>, Vec<u64>)>,
-    /// The server that has it; none for a hole that was punched.
+    /// The server that has it; none for a punched hole.
     pub(crate) server: Option<u32>,
     /// Bytes of it.
     pub(crate) bytes: u64,
     /// Distance of the blocks on every axis, for a chunk written with steps; an axis whose step is
-    /// its whole length has no gaps. Blocks are one element long, as selections write them.
+    /// its full length has no gaps. Blocks are one element long, as selections write them.
     #[serde(default)]
     pub(crate) step: Option<Vec<u64>>,
 }
 
-/// What to show of an array of any rank.
+/// The plane of an array of any rank that is drawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cut {
     /// The axis drawn downwards and the one drawn across.
@@ -95,14 +95,14 @@ pub(crate) struct Piece {
     pub(crate) down: Extent,
     /// Extent across.
     pub(crate) across: Extent,
-    /// The server that has it; none for a hole that was punched.
+    /// The server that has it; none for a punched hole.
     pub(crate) server: Option<u32>,
     /// Bytes of it.
     pub(crate) bytes: u64,
 }
 
 impl Piece {
-    /// Where it is: `server 1`, or `punched`.
+    /// Its location: `server 1`, or `punched`.
     pub(crate) fn place(&self) -> String {
         self.server
             .map_or_else(|| "punched".to_owned(), |server| format!("server {server}"))
@@ -132,14 +132,14 @@ impl Piece {
     }
 }
 
-/// A plane of an array with what is stored on it.
+/// A plane of an array and the chunks on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Picture {
     /// Elements downwards.
     pub(crate) rows: u64,
     /// Elements across.
     pub(crate) columns: u64,
-    /// What the two directions are: `axis 0 down, axis 1 across, axis 2 at 5`.
+    /// The two directions: `axis 0 down, axis 1 across, axis 2 at 5`.
     pub(crate) caption: String,
     /// The chunks that cross the plane, oldest first.
     pub(crate) pieces: Vec<Piece>,
@@ -147,17 +147,17 @@ pub(crate) struct Picture {
 
 impl View {
     fn element_size(&self) -> u64 {
-        let told = self
+        let size = self
             .elem
             .or_else(|| match (self.dims.last(), self.cells.last()) {
                 (Some(&dim), Some(&cells)) if dim > 0 => Some(cells / dim),
                 (None, Some(&cells)) => Some(cells),
                 _ => None,
             });
-        told.unwrap_or(1).max(1)
+        size.unwrap_or(1).max(1)
     }
 
-    /// The plane that `cut` names, or an explanation of what can be named.
+    /// The plane that `cut` names, or an error that lists the valid ones.
     pub(crate) fn picture(&self, cut: &Cut) -> Result<Picture, String> {
         // A scalar is drawn as one element, a vector as one row.
         let rank = self.dims.len();
@@ -187,13 +187,13 @@ impl View {
             {
                 continue;
             }
-            let whole = Extent {
+            let single = Extent {
                 span: 0..1,
                 step: None,
             };
             let (piece_down, piece_across) = match rank {
-                0 => (whole.clone(), whole),
-                1 => (whole, extents[0].clone()),
+                0 => (single.clone(), single),
+                1 => (single, extents[0].clone()),
                 _ => (extents[down].clone(), extents[across].clone()),
             };
             pieces.push(Piece {
@@ -254,14 +254,14 @@ fn check(dims: &[u64], cut: &Cut) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a chunk lies on one axis, in elements; nothing where a shrink has cut all of it off.
+/// A chunk's extent on one axis, in elements; empty where a shrink has cut all of it off.
 fn extent(chunk: &Stored, axis: usize, rank: usize, elem: u64) -> Extent {
     let unit = if axis + 1 == rank { elem } else { 1 };
     let of = |list: &[u64], other: u64| list.get(axis).copied().unwrap_or(other);
     let (start, length) = (of(&chunk.offset, 0), of(&chunk.shape, 1));
     let end = start.saturating_add(length);
     let end = match &chunk.clip {
-        // Clips begin at the origin: shrinking an array takes from the ends of its axes.
+        // Clips begin at the origin: shrinking an array removes the ends of its axes.
         Some((from, shape)) => end
             .min(of(from, 0).saturating_add(of(shape, length)))
             .max(start),

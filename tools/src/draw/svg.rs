@@ -1,6 +1,6 @@
-//! A picture as SVG: one rectangle a chunk, coloured by its server, with its shape written in.
+//! Renders a picture as SVG: one rectangle per chunk, coloured by its server and labelled with its shape.
 //!
-//! Chunks with steps are drawn block by block up to a bound, then as their bounds, hatched.
+//! Chunks with steps are drawn block by block up to a limit, beyond it as their bounding box, hatched.
 
 use std::fmt::Write;
 
@@ -11,9 +11,9 @@ use crate::args::show_size;
 const SIDE: f64 = 960.0;
 /// A plane thinner than this is widened, so that a vector can be seen.
 const THINNEST: f64 = 48.0;
-/// Blocks of one chunk with steps that are drawn one by one.
+/// The most blocks of one chunk with steps that are drawn one by one.
 const BLOCKS: u64 = 4096;
-/// Fill colours for servers, in turn: light enough for black text.
+/// Fill colours for servers, used cyclically: light enough for black text.
 const COLOURS: [&str; 10] = [
     "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99", "#8dd3c7", "#fccde5",
     "#d9d9d9", "#80b1d3",

@@ -1,4 +1,4 @@
-//! What is drawn, checked on the document's table and on odd shapes.
+//! Tests of the pictures of the document's table and of unusual shapes.
 
 use super::*;
 
@@ -37,17 +37,17 @@ fn plain() -> Cut {
 fn the_table_in_elements() {
     let picture = table().picture(&plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (16, 16));
-    let told: Vec<_> = picture
+    let shown: Vec<_> = picture
         .pieces
         .iter()
         .map(|p| (p.selection(), p.shape()))
         .collect();
-    assert_eq!(told[0], ("[0:10,0:9]".to_owned(), "10 x 9".to_owned()));
-    assert_eq!(told[3], ("[7:16,9:16]".to_owned(), "9 x 7".to_owned()));
+    assert_eq!(shown[0], ("[0:10,0:9]".to_owned(), "10 x 9".to_owned()));
+    assert_eq!(shown[3], ("[7:16,9:16]".to_owned(), "9 x 7".to_owned()));
 }
 
 #[test]
-fn half_elements_cover_whole_ones() {
+fn partially_covered_elements_are_drawn_in_full() {
     let mut view = table();
     view.chunks = vec![Stored {
         offset: vec![0, 6],
@@ -85,7 +85,7 @@ fn steps_leave_gaps() {
 }
 
 #[test]
-fn a_whole_axis_beside_a_stepped_one_has_no_gaps() {
+fn a_full_axis_next_to_a_stepped_one_has_no_gaps() {
     let mut view = table();
     view.chunks.truncate(1);
     view.chunks[0].shape = vec![9, 36];
@@ -95,13 +95,13 @@ fn a_whole_axis_beside_a_stepped_one_has_no_gaps() {
 }
 
 #[test]
-fn what_a_shrink_cut_off_is_not_drawn() {
+fn a_part_cut_off_by_a_shrink_is_not_drawn() {
     let mut view = table();
     view.chunks[0].clip = Some((vec![0, 0], vec![4, 64]));
     view.chunks[2].clip = Some((vec![0, 0], vec![4, 64]));
     let picture = view.picture(&plain()).expect("a picture");
-    let told: Vec<_> = picture.pieces.iter().map(Piece::selection).collect();
-    assert_eq!(told, ["[0:4,0:9]", "[0:7,9:16]", "[7:16,9:16]"]);
+    let shown: Vec<_> = picture.pieces.iter().map(Piece::selection).collect();
+    assert_eq!(shown, ["[0:4,0:9]", "[0:7,9:16]", "[7:16,9:16]"]);
 }
 
 #[test]

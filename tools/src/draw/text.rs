@@ -1,7 +1,7 @@
-//! A picture as characters: one letter a chunk, and a legend below.
+//! Renders a picture as characters: one letter per chunk, and a legend below.
 //!
-//! Small arrays get one character an element; larger ones are sampled in the middle of the area
-//! that a character stands for, so that the picture never grows past the terminal.
+//! Small arrays get one character per element; larger ones are sampled in the middle of the area that a
+//! character stands for, so that the picture never exceeds the terminal.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use std::ops::Range;
 use super::{Extent, Picture};
 use crate::args::show_size;
 
-/// Letters for chunks; a picture with more of them starts over.
+/// Letters for chunks, used cyclically.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-/// What was never written.
+/// Elements that were never written.
 const HOLE: u8 = b'.';
-/// Chunks that the legend names.
+/// The most chunks in the legend.
 const LEGEND: usize = 40;
-/// ANSI colours for servers, in turn.
+/// ANSI colours for servers, used cyclically.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
 
-/// How large the drawing may be, and whether colours are understood.
+/// The size of the drawing, and whether to use colours.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
     /// Characters across.
@@ -64,8 +64,8 @@ pub(crate) fn draw(picture: &Picture, style: Style) -> String {
 }
 
 fn caption(out: &mut String, picture: &Picture, rows: usize, columns: usize) {
-    let whole = rows as u64 == picture.rows && columns as u64 == picture.columns;
-    let scale = if whole || picture.rows == 0 || picture.columns == 0 {
+    let unscaled = rows as u64 == picture.rows && columns as u64 == picture.columns;
+    let scale = if unscaled || picture.rows == 0 || picture.columns == 0 {
         String::new()
     } else {
         format!(
@@ -142,21 +142,21 @@ fn letter(out: &mut String, index: usize, server: Option<u32>, colours: bool) {
     }
 }
 
-/// Characters for `length` elements.
+/// The number of characters that `length` elements get.
 fn scaled(length: u64, limit: usize) -> usize {
     usize::try_from(length)
         .unwrap_or(usize::MAX)
         .min(limit.max(1))
 }
 
-/// The element that character `at` of `count` shows: the middle of its area.
+/// The element that character `at` of `count` shows: the one in the middle of its area.
 fn sample(at: usize, length: u64, count: usize) -> u64 {
     let position = (2 * at as u128 + 1) * u128::from(length) / (2 * count as u128);
     // Below `length`, which is a u64.
     position as u64
 }
 
-/// The characters whose element lies in `extent`.
+/// The characters whose sampled element lies in `extent`.
 fn hits(extent: &Extent, length: u64, count: usize) -> impl Iterator<Item = usize> + '_ {
     let first = first_at_or_after(extent.span.start, length, count);
     let end = first_at_or_after(extent.span.end, length, count);
@@ -164,7 +164,7 @@ fn hits(extent: &Extent, length: u64, count: usize) -> impl Iterator<Item = usiz
     range.filter(move |&at| extent.contains(sample(at, length, count)))
 }
 
-/// The first character that shows an element at or behind `element`; samples only grow.
+/// The first character that shows `element` or a later one; the sampled elements increase with the character.
 fn first_at_or_after(element: u64, length: u64, count: usize) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_one_letter_an_element() {
+    fn the_table_has_one_letter_per_element() {
         let text = drawn(&table(), STYLE);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "axis 0 (16) down, axis 1 (16) across");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_wins_and_hidden_ones_are_told() {
+    fn the_newest_chunk_wins_and_the_legend_marks_hidden_ones() {
         let mut view = table();
         view.chunks.push(view.chunks[0].clone());
         let text = drawn(&view, STYLE);

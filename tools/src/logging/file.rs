@@ -1,12 +1,12 @@
-//! The log file: opened for its owner only, one line for each event, and begun anew when it is large.
+//! The log file: readable by its owner only, one line per event, rotated when it is large.
 //!
-//! When a line would make the file longer than its limit, the file is renamed to `FILE.old`, in the place of the one
-//! before, and a new one is made: two files are all there is. Processes that write to one file take turns at that by a
-//! lock on it, which none waits for, and each sees by the inode that another one has done it. Where it cannot be done the
-//! file goes on, and it is tried again when as much was written once more. A file that belongs to somebody else is not
-//! written to: who made it would read along. What a process in the background writes to
-//! stderr, such as the text of a panic, goes to the same file: its stderr follows. What is no ordinary file is not
-//! renamed.
+//! When a line would make the file longer than its limit, the file is renamed to `FILE.old`, replacing the
+//! previous one, and a new file is created; there are never more than two. Processes that write to the same
+//! file exclude each other during this with a lock on it, for which none waits; each detects by the inode
+//! number that another process has rotated it. If the rotation fails, the file grows, and the rotation is tried
+//! again after as many bytes as the limit. A file that belongs to another user is not written to, because that
+//! user could read the log. A background process writes other output, such as the text of a panic, to the same
+//! file: its stderr follows the rotation. A file that is not a regular file is not renamed.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -18,10 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 
-/// Bytes of one line that are written; what is longer is cut.
+/// The most bytes of one line that are written; longer lines are cut.
 const LONGEST: usize = 16 << 10;
 
-/// Opens a log file to append to: for its owner, and no link, which somebody else may have put there.
+/// Opens a log file for appending: accessible by its owner only, and not through a symbolic link, which another
+/// user may have created.
 pub(crate) fn open(path: &Path) -> anyhow::Result<File> {
     let file = own_file(path).with_context(|| {
         format!(
@@ -56,7 +57,7 @@ fn own_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A log file, written to a line at a time.
+/// A writer of entire lines to a log file.
 #[derive(Debug, Clone)]
 pub(super) struct Sink(Arc<Mutex<Log>>);
 
@@ -64,14 +65,14 @@ pub(super) struct Sink(Arc<Mutex<Log>>);
 struct Log {
     path: PathBuf,
     file: File,
-    /// Bytes that it may have.
+    /// The limit of its size.
     limit: u64,
-    /// Bytes at which it is begun anew: the limit, or more where that has failed.
+    /// Size at which it is rotated: the limit, or more after a failure.
     next: u64,
 }
 
 impl Sink {
-    /// The log in this file, which is open, and is begun anew before it has more than `limit` bytes.
+    /// A log in `file`, which is open at `path`, and is rotated before it has more than `limit` bytes.
     pub(super) fn new(path: &Path, file: File, limit: u64) -> Sink {
         Sink(Arc::new(Mutex::new(Log {
             path: path.to_owned(),
@@ -89,8 +90,8 @@ impl Write for Sink {
         let about = log.file.metadata()?;
         let after = about.len().saturating_add(escaped.len() as u64);
         if about.is_file() && about.len() > 0 && after > log.next {
-            // A log that is too long is better than a line that is lost.
-            match log.begin_anew() {
+            // A log that is too long is better than a lost line.
+            match log.rotate() {
                 Ok(()) => log.next = log.limit,
                 Err(error) => {
                     log.next = after.saturating_add(log.limit);
@@ -110,17 +111,17 @@ impl Write for Sink {
 }
 
 impl Log {
-    fn begin_anew(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         match self.file.try_lock() {
             Ok(()) => {}
-            // Another process is at it, or somebody who has no business with it.
+            // Another process rotates it, or an unrelated process has locked it.
             Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::other("somebody holds a lock on it"));
+                return Err(io::Error::other("another process holds a lock on it"));
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // The descriptor may have copies, such as stderr: the lock does not end with it.
-        match self.begin_anew_locked() {
+        // The descriptor may have duplicates, such as stderr: closing it does not release the lock.
+        match self.rotate_locked() {
             Ok(file) => std::mem::replace(&mut self.file, file).unlock(),
             Err(error) => {
                 self.file.unlock()?;
@@ -129,7 +130,7 @@ impl Log {
         }
     }
 
-    fn begin_anew_locked(&self) -> io::Result<File> {
+    fn rotate_locked(&self) -> io::Result<File> {
         let current = same(
             &self.file.metadata()?,
             std::fs::symlink_metadata(&self.path).ok(),
@@ -153,7 +154,7 @@ fn same(one: &std::fs::Metadata, other: Option<std::fs::Metadata>) -> bool {
     other.is_some_and(|other| (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// A place for lines that may have colours.
+/// A writer that escapes control characters, for lines that may have colours.
 pub(super) struct Escaped<W>(pub(super) W);
 
 impl<W: Write> Write for Escaped<W> {
@@ -167,8 +168,8 @@ impl<W: Write> Write for Escaped<W> {
     }
 }
 
-/// A line with its control characters as escapes, but for the end of it, and for colours, of which the library lets none
-/// through that are in a text.
+/// Escapes the control characters of a line, except for the newline at its end and for colours. ESC need not be
+/// escaped here: the tracing library escapes those in texts.
 fn escaped(line: &[u8]) -> Vec<u8> {
     let (text, end) = match line.strip_suffix(b"\n") {
         Some(text) => (text, &b"\n"[..]),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_log_is_begun_anew() {
+    fn a_large_log_is_rotated() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("log");
         let sink = || Sink::new(&path, open(&path).expect("opened"), 1000);
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_begun_anew_goes_on() {
+    fn a_log_that_cannot_be_rotated_grows() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("log");
         let mut sink = Sink::new(&path, open(&path).expect("opened"), 10);
@@ -249,7 +250,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("read");
         assert!(text.contains("stays as long as it is"), "{text}");
         assert!(text.ends_with("second line\n"), "{text}");
-        // Nobody waits for the lock that it took, nor for one that somebody else holds.
+        // The lock is released, and a lock that another descriptor holds is not waited for.
         let mut other = Sink::new(&path, open(&path).expect("opened"), 10);
         std::fs::remove_dir(dir.path().join("log.old")).expect("removed");
         let held = File::open(&path).expect("opened");

@@ -1,8 +1,8 @@
-//! A limit on how many lines one statement of the program writes: nobody fills a disk by making mistakes in a loop.
+//! A limit on the lines that one log statement writes, so that an error in a loop does not fill a disk.
 //!
-//! Each statement that logs may write [`BURST`] lines at once and [`EACH_SECOND`] a second from then on. How many lines of
-//! it were left out is written every [`REPORT`]. Lines below `INFO` are written only where somebody asked for them, and
-//! have no limit.
+//! Each log statement may write [`BURST`] lines at once and [`EACH_SECOND`] per second from then on. The number
+//! of omitted lines is logged every [`REPORT`]. Lines below `INFO` are written only when requested, and have no
+//! limit.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -14,11 +14,11 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one statement at once.
+/// Lines that one statement may write at once.
 const BURST: f64 = 50.0;
-/// Lines of one statement each second in the long run.
+/// Lines per second that one statement may write in the long run.
 const EACH_SECOND: f64 = 1.0;
-/// How often it is written how many lines were left out.
+/// Interval at which the number of omitted lines is logged.
 const REPORT: Duration = Duration::from_secs(10);
 /// The target of these reports, which have no limit themselves.
 const TARGET: &str = "slabfs::log";
@@ -26,11 +26,11 @@ const TARGET: &str = "slabfs::log";
 /// The limit, as a layer of a subscriber.
 pub(super) struct Rate {
     statements: Arc<Mutex<HashMap<Identifier, Statement>>>,
-    /// Wakes the thread that reports; it ends when this goes.
+    /// Wakes the reporting thread, which ends when this is dropped.
     wake: SyncSender<()>,
 }
 
-/// What one statement may write.
+/// The token bucket of one statement.
 struct Statement {
     metadata: &'static Metadata<'static>,
     lines: f64,
@@ -39,7 +39,7 @@ struct Statement {
 }
 
 impl Rate {
-    /// Begins to count.
+    /// Starts the reporting thread.
     pub(super) fn start() -> std::io::Result<Rate> {
         let statements = Arc::<Mutex<HashMap<_, _>>>::default();
         let (wake, woken) = sync_channel(1);
@@ -78,7 +78,7 @@ impl Rate {
         }
         statement.left_out += 1;
         if statement.left_out == 1 {
-            // Full: it is awake already.
+            // An error means that the thread is awake already.
             let _ = self.wake.try_send(());
         }
         false
@@ -91,7 +91,7 @@ impl<S: Subscriber> Layer<S> for Rate {
     }
 }
 
-/// Writes how many lines were left out since it was last called.
+/// Logs how many lines were omitted since the last call.
 fn report(statements: &Mutex<HashMap<Identifier, Statement>>) {
     let left_out: Vec<_> = locked(statements)
         .values_mut()
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what gets through.
+    /// Counts the lines that are not filtered out.
     #[derive(Clone, Default)]
     struct Count(Arc<AtomicUsize>);
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_writes_so_many_lines_and_then_their_number() {
+    fn a_statement_writes_a_limited_number_of_lines_and_reports_the_rest() {
         let rate = Rate::start().expect("a thread");
         let statements = rate.statements.clone();
         let count = Count::default();
@@ -140,7 +140,7 @@ mod tests {
             flood(10_000);
             let first = written();
             assert!((50..60).contains(&first), "{first}");
-            // Another statement is not concerned, and debug has no limit.
+            // Another statement has its own limit, and debug has none.
             tracing::info!("something else");
             (0..1000).for_each(|_| tracing::debug!("asked for"));
             assert_eq!(written(), 1001);
@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(written(), 1, "one number for one statement");
             report(&statements);
             assert_eq!(written(), 0);
-            // It gets its lines back with time.
+            // The allowance grows again with time.
             for statement in locked(&statements).values_mut() {
                 statement.since -= Duration::from_secs(5);
             }

@@ -1,4 +1,4 @@
-//! Asking a mount through its `.slabfs/call`: one JSON request, one JSON reply.
+//! Requests to a mount through its `.slabfs/call`: one JSON request, one JSON reply.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use super::{Mount, explain, ioctl};
 
-/// How long to try while all calls of the mount are taken.
+/// How long to retry while all calls of the mount are in use.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A call that the mount refused or could not do.
+/// The error reply to a call.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// The number a system call would have given.
+    /// The errno that a system call would have returned.
     pub(crate) errno: i32,
     /// What was wrong, and what to do.
     pub(crate) text: String,
-    /// Which of several things that were asked for it is about, from 0.
+    /// The index of the failed item of a list in the request, from 0.
     pub(crate) index: Option<usize>,
 }
 
@@ -36,17 +36,17 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Mount {
-    /// Asks the mount: `{"op": …}` to what stands under `ok` in the reply.
+    /// Sends the request `{"op": …}` and returns the value of `ok` in the reply.
     ///
-    /// # Errors
-    /// A [`Refused`] where the mount says why; else what was wrong with asking.
+    /// # Errors A [`Refused`] if the mount returns an error; otherwise why the request could not be sent or the
+    /// reply not be read.
     pub(crate) fn call(&self, request: &Value) -> anyhow::Result<Value> {
         let path = self.root.join(".slabfs/call");
         let with = || format!("asking the mount through {}", path.display());
         let text = request.to_string();
         let file = match open(&path, true) {
             Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
-                // A read-only mount, which can be asked all the same.
+                // A read-only mount accepts requests by ioctl.
                 let file = open(&path, false).map_err(|error| cannot_open(&path, error))?;
                 ioctl::ask(&file, text.as_bytes()).with_context(with)?;
                 file
@@ -77,8 +77,8 @@ impl Mount {
         }
     }
 
-    /// A path as the calls of this mount name it: from its root, and without symbolic links on the way.
-    /// The last name need not exist and is not followed.
+    /// A path as the calls of this mount name it: from its root, and with symbolic links in its directories
+    /// resolved. The last component need not exist and is not followed.
     pub(crate) fn inside(&self, path: &Path) -> anyhow::Result<Value> {
         let full = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if !path.is_dir() => {
@@ -101,7 +101,7 @@ impl Mount {
     }
 }
 
-/// Text, or a list of bytes where it is no UTF-8.
+/// Text, or a list of bytes where it is not UTF-8.
 fn as_json(path: &Path) -> Value {
     use std::os::unix::ffi::OsStrExt;
 

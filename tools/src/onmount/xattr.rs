@@ -1,4 +1,4 @@
-//! Extended attributes by system call; the standard library has none of it.
+//! Extended attributes by system call; the standard library has no functions for them.
 
 use std::ffi::CString;
 use std::io::{Error, Result};
@@ -10,11 +10,11 @@ pub(crate) fn get(path: &Path, name: &str) -> Result<Vec<u8>> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let name = CString::new(name)?;
     loop {
-        // SAFETY: both strings end in NUL and live through the call; size 0 asks for the size only.
+        // SAFETY: both strings end in NUL and stay valid through the call; size 0 queries the size only.
         let size = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
         let size = usize::try_from(size).map_err(|_| Error::last_os_error())?;
         let mut value = vec![0_u8; size];
-        // SAFETY: as above, and `value` has room for the `size` bytes that are named.
+        // SAFETY: as above, and `value` has room for the `size` bytes passed.
         let size = unsafe {
             libc::getxattr(
                 path.as_ptr(),
@@ -28,7 +28,7 @@ pub(crate) fn get(path: &Path, name: &str) -> Result<Vec<u8>> {
                 value.truncate(size);
                 return Ok(value);
             }
-            // It grew in between: ask for the size again.
+            // The value grew in between: query the size again.
             Err(_) if Error::last_os_error().raw_os_error() == Some(libc::ERANGE) => {}
             Err(_) => return Err(Error::last_os_error()),
         }
@@ -39,7 +39,7 @@ pub(crate) fn get(path: &Path, name: &str) -> Result<Vec<u8>> {
 pub(crate) fn set(path: &Path, name: &str, value: &[u8]) -> Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let name = CString::new(name)?;
-    // SAFETY: both strings end in NUL, `value` has the length given, all live through the call.
+    // SAFETY: both strings end in NUL, `value` has the length given, all stay valid through the call.
     let result = unsafe {
         libc::setxattr(
             path.as_ptr(),

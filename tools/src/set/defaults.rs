@@ -10,29 +10,29 @@ use crate::create::assigned;
 use crate::failure::usage;
 use crate::onmount::Mount;
 
-/// What can be said of a directory.
+/// The defaults of a directory, as flags.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Defaults of a directory")]
 pub(crate) struct DefaultArgs {
-    /// Element type of arrays made in it
+    /// Element type of arrays created in it
     #[arg(long, value_name = "TYPE")]
     default_dtype: Option<String>,
-    /// What unwritten elements of arrays made in it read as
+    /// Value of unwritten elements of arrays created in it
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     default_fill: Option<String>,
-    /// How objects made in it are cut into chunks
+    /// How objects created in it are cut into chunks
     #[arg(long, value_name = "LAYOUT")]
     default_layout: Option<String>,
-    /// How chunks of objects made in it are compressed
+    /// How chunks of objects created in it are compressed
     #[arg(long, value_name = "CODEC")]
     default_codec: Option<String>,
-    /// Which data servers get what is written to objects made in it
+    /// Which data servers get new chunks of objects created in it
     #[arg(long, value_name = "PLACEMENT")]
     default_placement: Option<String>,
-    /// A tag of objects made in it; several times for several
+    /// A tag of objects created in it; may be repeated
     #[arg(long = "default-tag", value_name = "KEY=VALUE")]
     default_tag: Vec<String>,
-    /// Take a default away: dtype, fill, layout, codec, placement, tags, tag:NAME or all; several times for several
+    /// Remove a default: dtype, fill, layout, codec, placement, tags, tag:NAME or all; may be repeated
     #[arg(long, value_name = "WHICH")]
     clear_default: Vec<String>,
 }
@@ -51,7 +51,7 @@ impl DefaultArgs {
         .filter_map(|(key, text)| Some((key, text.as_ref()?)))
     }
 
-    /// Whether nothing is said.
+    /// Whether no flag is given.
     pub(super) fn is_empty(&self) -> bool {
         self.given().next().is_none()
             && self.default_tag.is_empty()
@@ -59,7 +59,7 @@ impl DefaultArgs {
     }
 }
 
-/// Changes the defaults of a directory; what is wrong with one the mount says.
+/// Changes the defaults of a directory; the mount checks each of them.
 pub(super) fn run(path: &Path, args: &DefaultArgs) -> anyhow::Result<()> {
     let mut set: Map<String, Value> = args
         .given()
@@ -73,7 +73,7 @@ pub(super) fn run(path: &Path, args: &DefaultArgs) -> anyhow::Result<()> {
     for which in &args.clear_default {
         defaults::key(which).map_err(|why| usage(format!("--clear-default: {why}")))?;
     }
-    // What is given goes together, whatever is there already.
+    // Conflicts among the given defaults are wrong usage, whatever the directory has.
     let given = defaults::from_json(set.clone()).map_err(usage)?;
     let change = DefaultsChange {
         clear: Vec::new(),

@@ -1,4 +1,4 @@
-//! A batch as JSON.
+//! Parses a batch from JSON.
 
 use std::path::Path;
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_the_least() {
+    fn omitted_keys_have_defaults() {
         let pattern = parse(
             r#"[{"size": 4}, {"offset": -8, "absolute": true, "stride": 3, "count": 2, "of": [{"size": 1}]}]"#,
         )
@@ -101,8 +101,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_told() {
-        for (text, told) in [
+    fn an_invalid_batch_is_reported() {
+        for (text, part) in [
             ("{}", "expected a sequence"),
             (r#"[{"size": 1, "of": []}]"#, "element 0 needs either"),
             (r#"[{"size": 1}, {"of": [{}]}]"#, "element 2 needs either"),
@@ -110,7 +110,7 @@ mod tests {
             (r#"[{"sise": 1}]"#, "unknown field"),
         ] {
             let error = parse(text).unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Batches through the C library and through the calls of Galley, to three data servers: the patterns of the document and
-//! random trees against an interpreter that goes through every byte, and what no batch can be.
+//! Tests of batches through the C library and through the calls of Galley, with three data servers: the documented
+//! patterns and random trees against a byte-by-byte interpreter, and invalid batches.
 
 use std::ffi::{c_char, c_int};
 use std::mem::{offset_of, size_of};
@@ -11,7 +11,7 @@ use super::stage::{InMemory, Laid, Stage, all, done, message};
 use super::trees::{Door, patterns_go_through, repeated, trees_go_through};
 use crate::*;
 
-/// Objects that batches are tried on, each of 4800 bytes or more: name, dims, dtype, bytes of that, layout.
+/// The objects of the tests, each of 4800 bytes or more: name, dims, dtype, element size, layout.
 const FORMS: [(
     &std::ffi::CStr,
     &std::ffi::CStr,
@@ -38,7 +38,7 @@ impl Door for Blocking {
     fn read(&self, batches: &[Batch], unit: u64, into: &mut [u8]) -> Result<(), String> {
         let laid = Laid::<slabfs_batch>::out(batches);
         let (top, to) = (&laid.top, into.as_mut_ptr().cast());
-        // SAFETY: what is laid out is there.
+        // SAFETY: the batch in memory is valid.
         done(unsafe {
             slabfs_read_batch(
                 self.0,
@@ -90,7 +90,7 @@ impl Door for Started {
             let laid = Laid::<slabfs_batch>::out(batches);
             let (top, n) = (laid.top.as_ptr(), laid.top.len());
             let (to, len) = (into.as_mut_ptr().cast(), into.len());
-            // SAFETY: what is laid out is there, and the buffer until `run` has returned.
+            // SAFETY: the batch is valid, and the buffer until `run` has returned.
             done(unsafe {
                 slabfs_transfer_read_batch(self.0, top, n, unit_of(unit), to, len, &mut transfer)
             })?;
@@ -117,7 +117,7 @@ impl Door for Started {
     }
 }
 
-/// The calls of Galley, blocking or not; a handle of its own.
+/// The calls of Galley, blocking, or nonblocking with a handle.
 struct Galley {
     object: slabfs_object,
     fork: c_int,
@@ -127,7 +127,7 @@ struct Galley {
 impl Galley {
     fn of(object: slabfs_object, handle: Option<c_int>) -> Galley {
         let mut fork = 0;
-        // SAFETY: a place.
+        // SAFETY: writable memory.
         done(unsafe { slabfs_gfs_fork(object, &mut fork) }).unwrap();
         Galley {
             object,
@@ -159,7 +159,7 @@ impl Door for Galley {
         let laid = Laid::<gfs_batch>::out(batches);
         let (top, n) = (laid.top.as_ptr(), laid.top.len() as c_int);
         let to = into.as_mut_ptr().cast();
-        // SAFETY: what is laid out is there, and the buffer reaches as far.
+        // SAFETY: the batch is valid, and the buffer is as long as it reaches.
         unsafe {
             match self.handle {
                 None => done(gfs_read_batched(self.fork, to, top, n)),
@@ -187,7 +187,7 @@ impl Door for Galley {
     }
 }
 
-/// Tries all doors to each object; of Galley's in bytes alone. Handles are of the whole process.
+/// Runs a test through every interface to each object; Galley's counts in bytes only. Handles are per process.
 fn through_all(stage: &Stage, handle: c_int, each: &dyn Fn(&dyn Door, u64, &str)) {
     for (name, dims, dtype, elem, layout) in FORMS {
         let object = stage.object(name, dims, dtype, layout);
@@ -213,7 +213,7 @@ fn patterns_of_the_document() {
     stage.close();
 }
 
-/// `tools/soak` and `PROPTEST_CASES` make it as many as they say.
+/// `PROPTEST_CASES` sets the number of cases, as in `tools/soak`.
 #[test]
 fn random_trees() {
     let stage = Stage::open();
@@ -224,7 +224,7 @@ fn random_trees() {
 }
 
 #[test]
-fn any_number_of_pieces_is_a_message_a_server() {
+fn any_number_of_pieces_takes_one_message_per_server() {
     let stage = Stage::open();
     let object = stage.object(c"a", c"3000000", c"u1", c"grid:100000");
     let every = |count: u64, stride: i64| {
@@ -236,11 +236,11 @@ fn any_number_of_pieces_is_a_message_a_server() {
         );
         Laid::<slabfs_batch>::out(&[batch])
     };
-    // So that there is something of each.
+    // Write everything, so that every server holds data.
     let mut buffer = vec![5u8; 3_000_000];
-    let whole = buffer.as_ptr().cast();
+    let start = buffer.as_ptr().cast();
     // SAFETY: it has that length.
-    done(unsafe { slabfs_write_text(object, c"[...]".as_ptr(), whole, buffer.len()) }).unwrap();
+    done(unsafe { slabfs_write_text(object, c"[...]".as_ptr(), start, buffer.len()) }).unwrap();
     done(slabfs_flush(object)).unwrap();
     for (count, stride) in [(30, 100_000), (3000, 1000), (1_499_999, 2)] {
         let laid = every(count, stride);
@@ -248,7 +248,7 @@ fn any_number_of_pieces_is_a_message_a_server() {
         let (reads, writes) = ("/counters/read/messages", "/counters/write/messages");
         let before = (stage.number(reads), stage.number(writes));
         let (to, len) = (buffer.as_mut_ptr().cast(), buffer.len());
-        // SAFETY: what is laid out is there.
+        // SAFETY: the batch in memory is valid.
         unsafe {
             done(slabfs_read_batch(object, top, 1, SLABFS_BYTES, to, len)).unwrap();
             done(slabfs_write_batch(
@@ -286,11 +286,11 @@ fn the_structures_are_those_of_the_headers() {
     assert_eq!(offset_of!(gfs_batch, sub), 32);
 }
 
-/// What an error is about, as a C program is told it.
+/// The elements of the last error, as a C program gets them.
 fn elements() -> Vec<Vec<u32>> {
     let path = |which| {
         let mut path = [9; 4];
-        // SAFETY: there is room for 4, and then for none.
+        // SAFETY: `room` is 4, then 0.
         let len = unsafe {
             assert_eq!(
                 slabfs_error_element(which, null_mut(), 0),
@@ -316,7 +316,7 @@ fn errors_name_the_path_of_an_element() {
         let (top, n) = (laid.top.as_ptr(), laid.top.len());
         let to = buffer.as_mut_ptr().cast();
         let mut transfer = slabfs_transfer { id: 0 };
-        // SAFETY: what is laid out is there.
+        // SAFETY: the batch in memory is valid.
         unsafe {
             let code = slabfs_read_batch(object, top, n, SLABFS_BYTES, to, 16);
             assert_eq!((code, &elements()[..]), (SLABFS_EINVALID, expected));
@@ -335,14 +335,14 @@ fn errors_name_the_path_of_an_element() {
         &[data(0, 0), vector(vec![data(1, 2)])],
         &[vec![0], vec![1, 0]],
     );
-    // A vector that is not there.
+    // A NULL vector.
     let mut below = slabfs_batch::of(&data(0, 0), None);
     below.sub_vector = 1;
     below.subvec_len = 3;
     below.sub.subvec = null();
     let top = [slabfs_batch::of(&data(0, 0), None), below];
     let to = buffer.as_mut_ptr().cast();
-    // SAFETY: as above; what no vector is, is not looked into.
+    // SAFETY: as above; an invalid vector is not read.
     let code = unsafe { slabfs_read_batch(object, top.as_ptr(), 2, SLABFS_BYTES, to, 16) };
     assert_eq!(
         (code, elements()),
@@ -357,14 +357,14 @@ fn errors_name_the_path_of_an_element() {
 }
 
 #[test]
-fn what_no_batch_can_be_is_refused() {
+fn invalid_batches_are_refused() {
     let stage = Stage::open();
     let object = stage.object(c"a", c"64", c"u1", c"aligned");
     let mut buffer = [9u8; 16];
     let to = buffer.as_mut_ptr().cast();
     let refused = |top: *const slabfs_batch, n: usize, unit: u32, code: i32, says: &str| {
         let mut transfer = slabfs_transfer { id: 0 };
-        // SAFETY: what no vector is, is not looked into.
+        // SAFETY: an invalid vector is not read.
         unsafe {
             assert_eq!(
                 slabfs_read_batch(object, top, n, unit, to, 16),
@@ -420,13 +420,13 @@ fn what_no_batch_can_be_is_refused() {
     vector[1].sub = slabfs_batch_sub {
         subvec: vector.as_ptr().wrapping_byte_add(1),
     };
-    refused(vector.as_ptr(), 2, 0, SLABFS_EINVALID, "where no vector is");
+    refused(vector.as_ptr(), 2, 0, SLABFS_EINVALID, "invalid address");
     vector[1].subvec_len = u64::MAX;
     refused(vector.as_ptr(), 2, 0, SLABFS_ETOOLARGE, "at most 65536");
 
-    // Overlaps are refused of reads, with the elements named.
+    // Overlaps are refused for reads, with the elements named.
     let over = [one(4), slabfs_batch { m_off: 3, ..one(4) }];
-    // SAFETY: they are there.
+    // SAFETY: the batches are valid.
     unsafe {
         assert_eq!(
             slabfs_read_batch(object, over.as_ptr(), 2, 0, to, 16),
@@ -452,14 +452,14 @@ fn what_no_batch_can_be_is_refused() {
 }
 
 #[test]
-fn galley_has_its_own_mistakes() {
+fn invalid_calls_of_galley_are_refused() {
     const HANDLE: c_int = 300;
     let stage = Stage::open();
     let object = stage.object(c"a", c"64", c"u1", c"aligned");
     let mut fork = 0;
     let mut buf = [9 as c_char; 8];
     let one = gfs_batch::of(&Batch::data(Place::at(0), Place::at(0), 8), None);
-    // SAFETY: what is pointed to is there.
+    // SAFETY: all pointers are valid.
     unsafe {
         assert_eq!(slabfs_gfs_fork(object, null_mut()), SLABFS_EINVALID);
         assert_eq!(
@@ -467,7 +467,7 @@ fn galley_has_its_own_mistakes() {
             SLABFS_EHANDLE
         );
         assert_eq!(slabfs_gfs_fork(object, &mut fork), SLABFS_OK);
-        // The fork holds it open.
+        // The fork holds the object open.
         done(slabfs_object_close(object)).unwrap();
         let to = buf.as_mut_ptr();
         assert_eq!(gfs_read_batched(-1, to, &one, 1), SLABFS_EHANDLE);
@@ -505,7 +505,7 @@ fn galley_has_its_own_mistakes() {
         assert_eq!(again, SLABFS_EBUSY, "{}", message());
         assert_eq!(gfs_wait(HANDLE), SLABFS_OK);
         assert_eq!(buf, [7; 8]);
-        // What only comes out under way is told by `gfs_wait`; the handle is free then.
+        // `gfs_wait` returns errors that occur during the request, and frees the handle.
         let beyond = gfs_batch { f_off: 60, ..one };
         let to = buf.as_mut_ptr();
         assert_eq!(

@@ -1,21 +1,21 @@
-//! A filesystem over sockets for the calls, with three data servers, and how batches get into a program's memory.
+//! Test support: a filesystem over sockets with three data servers, and batches in a program's memory.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::null;
 
 use slabfs_model::batch::{Batch, Pattern};
 
-use super::sockets::House;
+use super::sockets::Cluster;
 use crate::handles::SESSIONS;
 use crate::*;
 
 pub(super) fn message() -> String {
-    // SAFETY: it is a string until the next call of this thread.
+    // SAFETY: the string is valid until the next call of this thread.
     let text = unsafe { CStr::from_ptr(slabfs_error()) };
     text.to_str().unwrap().to_owned()
 }
 
-/// What a call came to, as a result.
+/// The outcome of a call as a `Result`.
 pub(super) fn done(code: i32) -> Result<(), String> {
     match code {
         SLABFS_OK => Ok(()),
@@ -25,26 +25,26 @@ pub(super) fn done(code: i32) -> Result<(), String> {
 
 pub(super) struct Stage {
     pub(super) session: slabfs_session,
-    house: House,
+    cluster: Cluster,
     _dir: tempfile::TempDir,
 }
 
 impl Stage {
     pub(super) fn open() -> Stage {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::open(dir.path(), 3);
-        let place = CString::new(house.place()).unwrap();
+        let cluster = Cluster::open(dir.path(), 3);
+        let place = CString::new(cluster.place()).unwrap();
         let mut session = slabfs_session { id: 0 };
-        // SAFETY: a string and a place.
+        // SAFETY: a string and writable memory.
         done(unsafe { slabfs_connect(place.as_ptr(), null(), &mut session) }).unwrap();
         Stage {
             session,
-            house,
+            cluster,
             _dir: dir,
         }
     }
 
-    /// A new object, open for both.
+    /// Creates an object, open for reading and writing.
     pub(super) fn object(
         &self,
         name: &CStr,
@@ -54,7 +54,7 @@ impl Stage {
     ) -> slabfs_object {
         let mut spec = slabfs_spec { id: 0 };
         let mut object = slabfs_object { id: 0 };
-        // SAFETY: strings and places.
+        // SAFETY: strings and writable memory.
         unsafe {
             done(slabfs_spec_new(&mut spec)).unwrap();
             for (key, text) in [
@@ -77,7 +77,7 @@ impl Stage {
         object
     }
 
-    /// A number of the session's counters.
+    /// A value of the session's counters.
     pub(super) fn number(&self, pointer: &str) -> u64 {
         let Ok(session) = SESSIONS.get(self.session.id) else {
             panic!("the session is closed")
@@ -85,7 +85,7 @@ impl Stage {
         session.stats().pointer(pointer).unwrap().as_u64().unwrap()
     }
 
-    /// Nothing is left of transfers that were freed; the thread that ended the last one may have it a moment longer.
+    /// Checks that no freed transfers remain; the thread that ended the last one may hold it for a moment.
     pub(super) fn has_no_transfers(&self) {
         assert_eq!(self.number("/transfers_running"), 0);
         let begun = std::time::Instant::now();
@@ -97,14 +97,14 @@ impl Stage {
 
     pub(super) fn close(self) {
         done(slabfs_close(self.session)).unwrap();
-        self.house.close();
+        self.cluster.close();
     }
 }
 
 /// All bytes of an object.
 pub(super) fn all(object: slabfs_object) -> Vec<u8> {
     let mut stat = std::mem::MaybeUninit::uninit();
-    // SAFETY: a place, which was filled; a buffer of its length.
+    // SAFETY: writable memory, which was filled; a buffer of its length.
     unsafe {
         done(slabfs_object_stat(object, stat.as_mut_ptr())).unwrap();
         let mut bytes = vec![0; stat.assume_init().size as usize];
@@ -114,9 +114,9 @@ pub(super) fn all(object: slabfs_object) -> Vec<u8> {
     }
 }
 
-/// An element as a program has it.
+/// A batch element in a program's memory.
 pub(super) trait InMemory: Sized {
-    /// `below` is the vector that it repeats, if it does.
+    /// `below` is the vector that it repeats, if any.
     fn of(batch: &Batch, below: Option<&[Self]>) -> Self;
 }
 
@@ -191,7 +191,7 @@ impl<E: InMemory> Laid<E> {
             Pattern::Vector(inner) => {
                 let inner = self.vector(inner);
                 let one = E::of(batch, Some(&inner));
-                // Its elements stay where they are.
+                // Moving the vector does not move its elements.
                 self.below.push(inner);
                 one
             }

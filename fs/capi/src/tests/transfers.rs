@@ -1,5 +1,5 @@
-//! Transfers through the C library: memory of every form, results that stay, and threads that start, cancel and free
-//! what others wait for.
+//! Tests of transfers through the C library: memory layouts, stable results, and threads that start, cancel and free
+//! transfers that others wait for.
 
 use std::ptr::{null, null_mut};
 
@@ -22,7 +22,7 @@ fn memory() -> slabfs_memory {
 }
 
 #[test]
-fn memory_of_every_form_meets_an_object() {
+fn all_memory_layouts_read_and_write_an_object() {
     let stage = Stage::open();
     let object = stage.object(c"a", c"4,6", c"i2", c"aligned");
     let (start, count) = ([1u64, 0], [2u64, 3]);
@@ -33,7 +33,7 @@ fn memory_of_every_form_meets_an_object() {
         count: count.as_ptr(),
         block: null(),
     };
-    // Doubles in the order of Fortran, the second column of an array of 3 x 4 on: element (i, j) at 24 + 8 i + 24 j.
+    // Doubles in Fortran order, from the second column of a 3 x 4 array on: element (i, j) at 24 + 8 i + 24 j.
     let fortran: Vec<f64> = (0..12).map(f64::from).collect();
     let strides = [8u64, 24];
     let described = slabfs_memory {
@@ -45,7 +45,7 @@ fn memory_of_every_form_meets_an_object() {
     };
     let mut transfer = NONE;
     let (from, len) = (fortran.as_ptr().cast(), 96);
-    // SAFETY: what is pointed to is there until the end of the test.
+    // SAFETY: all pointers are valid until the end of the test.
     unsafe {
         done(slabfs_transfer_write(
             object,
@@ -157,7 +157,7 @@ fn memory_of_every_form_meets_an_object() {
 }
 
 #[test]
-fn many_are_started_as_one() {
+fn many_transfers_are_started_together() {
     let stage = Stage::open();
     let object = stage.object(c"a", c"64,64", c"u1", c"aligned");
     let rows: Vec<[u8; 64]> = (0..64u8).map(|row| [row; 64]).collect();
@@ -180,7 +180,7 @@ fn many_are_started_as_one() {
         let batch = slabfs_batch::of(&Batch::data(at, Place::at(0), 64), None);
         let (from, to) = (rows[row].as_ptr().cast(), back[row].as_mut_ptr().cast());
         let bytes = SLABFS_BYTES;
-        // SAFETY: the buffers are there until all have ended.
+        // SAFETY: the buffers are valid until all have ended.
         done(unsafe {
             match (n < 64, n % 3 > 0) {
                 (true, true) => {
@@ -212,7 +212,7 @@ fn many_are_started_as_one() {
         "{messages} messages for 128 transfers over 3 servers"
     );
     assert!(back == rows);
-    // An error says whose it is, and the others have ended, too.
+    // The error names its transfer, and the others have ended too.
     done(slabfs_transfer_free(transfers[5])).unwrap();
     // SAFETY: as above.
     unsafe {
@@ -259,7 +259,7 @@ fn freeing_in_any_state_ends_them() {
                     let at = Place::at(start[0] as i64);
                     let batch = slabfs_batch::of(&Batch::data(at, Place::at(0), 4096), None);
                     let to = buffer.as_mut_ptr().cast();
-                    // SAFETY: the buffer is there until the transfer was freed.
+                    // SAFETY: the buffer is valid until the transfer was freed.
                     done(unsafe {
                         match round % 4 {
                             2 => slabfs_transfer_read_batch(
@@ -310,7 +310,7 @@ fn freeing_in_any_state_ends_them() {
                         );
                     }
                     done(slabfs_transfer_free(transfer)).unwrap();
-                    // From here on the buffer is ours, whoever still waits.
+                    // From here on this thread owns the buffer, even if others still wait.
                     buffer.fill(1);
                     let code = waits.join().unwrap();
                     let known = [SLABFS_OK, SLABFS_ECANCELLED, SLABFS_EHANDLE];
@@ -325,14 +325,14 @@ fn freeing_in_any_state_ends_them() {
 }
 
 #[test]
-fn what_is_left_when_an_object_or_a_session_closes_ends() {
+fn transfers_end_when_their_object_or_session_closes() {
     let stage = Stage::open();
     let object = stage.object(c"a", c"64", c"u1", c"aligned");
     let mut buffer = [0u8; 64];
     let mut made = || {
         let mut transfer = NONE;
         let to = buffer.as_mut_ptr().cast();
-        // SAFETY: the buffer is there until all were freed.
+        // SAFETY: the buffer is valid until all were freed.
         done(unsafe { slabfs_transfer_read(object, null(), to, 64, null(), &mut transfer) })
             .unwrap();
         transfer
@@ -341,7 +341,7 @@ fn what_is_left_when_an_object_or_a_session_closes_ends() {
     done(slabfs_transfer_start(started)).unwrap();
     done(slabfs_object_close(object)).unwrap();
     let mut ended = 0;
-    // SAFETY: a place.
+    // SAFETY: writable memory.
     done(unsafe { slabfs_transfer_test(started, &mut ended) }).unwrap();
     assert_eq!(ended, 1);
     done(slabfs_transfer_wait(started)).unwrap();

@@ -1,12 +1,12 @@
-//! What a close ends: all locks of its owner on the file.
+//! Releases all locks of an owner on a file when the file is closed.
 //!
-//! All locks of an owner on a file end by one request, sent after what was written under them is out. The kernel
-//! gives the owner's number to somebody else as soon as it takes the close for done, and that is before the
-//! request has come to the lock server where who closed was killed (`mount/killed.rs`), or where the lock server was away. So
-//! from when it is known that there is something to end until the lock server has answered, the owner is *closing*, once
-//! for each such request; what is asked for as that owner meanwhile is *parked*: it holds no thread, and is asked
-//! for when the last of them is answered. If one fails, what is parked gets its error, and the owner stays closing
-//! until the request is made again.
+//! One request ends all locks of an owner on a file; it is sent after the data written under them is written back.
+//! The kernel reuses the owner's number as soon as the close is complete. That is before the request has reached the
+//! lock server if the closing process was killed (`mount/killed.rs`) or the lock server was unreachable. So the owner
+//! counts as *closing*, once for each such request, from the moment the need for it is known until the lock server
+//! has answered. Requests of that owner in the meantime are *parked*: they occupy no thread, and are made when the
+//! last unlock is answered. If an unlock fails, the parked requests fail with its error, and the owner stays closing
+//! until the unlock is made again.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use super::super::Client;
 use super::{Locked, State, Wait, Whose, awaited, whose};
 
 impl State {
-    /// Whether a request is made as somebody who is closing.
+    /// Whether the owner of a request is closing the file.
     pub(super) fn has_to_park(&self, wait: &Wait) -> bool {
-        // What is part of closing does not wait for its end.
+        // The requests of the close itself do not wait for its end.
         let closes = matches!(wait.ask.want, LockWant::Unlock | LockWant::Ending);
         !closes && !wait.closed && self.closing.contains_key(&whose(&wait.ask))
     }
 
-    /// One more request that ends all locks of this owner is to be answered.
+    /// Counts one more unanswered request that ends all locks of this owner.
     fn begin_closing(&mut self, owner: Whose) {
         *self.closing.entry(owner).or_insert(0) += 1;
     }
 
-    /// One of them has been; gives what may be asked for now.
+    /// One of them is answered; returns the requests that may be made now.
     pub(super) fn end_closing(&mut self, owner: &Whose) -> Vec<LockTicket> {
         match self.closing.get_mut(owner) {
             Some(count) if *count > 1 => {
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// Takes out what is parked for this owner.
+    /// Removes and returns the parked requests of this owner.
     fn take_parked(&mut self, owner: &Whose) -> Vec<LockTicket> {
         let waits = &self.waits;
         let is_theirs = |ticket: &mut LockTicket| {
@@ -56,7 +56,7 @@ impl State {
         self.parked.extract_if(.., is_theirs).collect()
     }
 
-    /// Takes out one that is parked; false if it is not.
+    /// Removes a parked request; false if it is not parked.
     pub(super) fn unpark(&mut self, ticket: LockTicket) -> bool {
         let at = self.parked.iter().position(|parked| *parked == ticket);
         at.map(|at| self.parked.swap_remove(at)).is_some()
@@ -64,8 +64,8 @@ impl State {
 }
 
 impl Client {
-    /// What those ask for that have gone, and whose file is closed now, ends when it is decided. Until then nobody locks
-    /// as those owners.
+    /// Arranges that abandoned requests whose file is now closed release their lock once they are decided. Until then
+    /// requests of those owners are parked.
     fn close_abandoned(self: &Arc<Self>, state: &mut State, closes: impl Fn(&Wait) -> bool) {
         for wait in state.waits.values_mut() {
             if !wait.abandoned || wait.closed || !closes(wait) {
@@ -86,7 +86,7 @@ impl Client {
     fn end_abandoned(&self, ask: LockAsk, gets_it: bool) {
         let mut state = self.locks.state.lock();
         if gets_it {
-            // By the polling thread, which then lets others lock as this owner.
+            // The polling thread does this, and then unparks requests of this owner.
             state.owed.push_back(LockAsk {
                 want: LockWant::Unlock,
                 span: LockSpan::ALL,
@@ -99,8 +99,8 @@ impl Client {
         self.locks.changed.notify_all();
     }
 
-    /// A descriptor of a file is being closed by a process: whether it holds record locks on the file, which end by
-    /// that, by [`Client::unlock_all`]. Until that is done nobody locks as that owner.
+    /// A process is closing a descriptor of a file. Returns whether it holds record locks on the file, which have to
+    /// be ended by [`Client::unlock_all`]. Until that is done, requests of that owner are parked.
     pub fn closing_records(self: &Arc<Self>, file: &LockFile, owner: LockOwner) -> bool {
         let mut state = self.locks.state.lock();
         self.close_abandoned(&mut state, |wait| {
@@ -118,9 +118,9 @@ impl Client {
         holds
     }
 
-    /// Whose locks on a file were taken through an open file that is closed now, and are still there: they
-    /// are to be given up by [`Client::unlock_all`]. Until that is done nobody locks as those owners: an
-    /// owner's number may be that of the next open file already.
+    /// The owners that still hold locks on a file taken through an open file that is now closed; the locks have to be
+    /// ended by [`Client::unlock_all`]. Until that is done, requests of those owners are parked: an owner's number
+    /// may already be that of the next open file.
     pub fn closing_locks(
         self: &Arc<Self>,
         file: &LockFile,
@@ -132,7 +132,7 @@ impl Client {
             return Vec::new();
         }
         let mut all = Vec::new();
-        for kind in [LockKind::Record, LockKind::Whole] {
+        for kind in [LockKind::Record, LockKind::File] {
             let key = (file.clone(), kind);
             for owner in state.held.owners(&key, Some(open)) {
                 state.begin_closing((key.clone(), owner));
@@ -142,8 +142,8 @@ impl Client {
         all
     }
 
-    /// Gives up all locks of an owner on a file, once for each time that [`Client::closing_records`] or
-    /// [`Client::closing_locks`] said that there are any. If the lock server is away, that is done when it is back.
+    /// Releases all locks of an owner on a file, once for each time that [`Client::closing_records`] or
+    /// [`Client::closing_locks`] reported some. If the lock server is unreachable, this is done when it is back.
     pub fn unlock_all(&self, file: LockFile, kind: LockKind, owner: LockOwner) {
         self.give_up(LockAsk {
             file,
@@ -156,7 +156,7 @@ impl Client {
         });
     }
 
-    /// Makes a request that ends all locks of an owner who is closing; if it fails, it is owed.
+    /// Makes a request that ends all locks of a closing owner; if it fails, it is queued in `owed`.
     pub(super) fn give_up(&self, ask: LockAsk) {
         let (then, answer) = awaited();
         self.lock(ask.clone(), 0, then);
@@ -169,7 +169,7 @@ impl Client {
                 }
             }
             Ok(Err(error)) => {
-                tracing::warn!(ino = %ask.file.ino, %error, "locks of a closed file could not be given up; trying again");
+                tracing::warn!(ino = %ask.file.ino, %error, "locks of a closed file could not be released; trying again");
                 let parked = {
                     let mut state = self.locks.state.lock();
                     state.owed.push_back(ask);

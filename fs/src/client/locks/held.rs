@@ -1,11 +1,12 @@
-//! What is held: by file and owner, in the order of the lock server's numbers of changes.
+//! The record of the locks that this mount holds, by file and owner, in the order of the lock server's change
+//! numbers.
 //!
-//! A reply may come before one whose change is older; its change then waits for its turn. So what is here is
-//! what the lock server had at some moment, and at rest what it has.
+//! A reply may arrive before the reply of an earlier change; its change then waits for the earlier one. So the record
+//! is the lock server's state at some moment, and at rest its current state.
 //!
-//! An epoch may end with changes that never came, because their replies were lost. What came after them counts
-//! all the same, and says something of them: a lock that was given excludes what another owner had there, so
-//! that one was given up. Else two would be told to the lock server as holding the same, and it would choose.
+//! An epoch may end with changes that never arrived because their replies were lost. Later changes count all the
+//! same, and imply the missing ones: a granted lock excludes conflicting locks of other owners, so those were
+//! released. Otherwise the reclaim would name two owners of the same bytes, and the lock server would choose.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,28 +17,28 @@ use slabfs_mdserver::api::{
 use slabfs_mdserver::locks::Spans;
 use smallvec::SmallVec;
 
-/// A file, and a family of locks on it.
+/// A file, and a kind of lock on it.
 pub(super) type Key = (LockFile, LockKind);
 
 /// The locks of this mount.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     places: HashMap<Key, HashMap<LockOwner, Mine>>,
-    /// Number of the last change that is in there, and changes that came before their turn.
+    /// Number of the last change applied, and changes that arrived out of order.
     applied: u64,
     early: BTreeMap<u64, Option<Change>>,
 }
 
-/// What one owner holds on one file.
+/// The locks of one owner on one file.
 #[derive(Debug, Default)]
 struct Mine {
     pid: u32,
     spans: Spans,
-    /// Through which open files it was taken.
+    /// The open files through which they were taken.
     opens: SmallVec<[u64; 1]>,
 }
 
-/// A change of what is held.
+/// A change of the locks held.
 #[derive(Debug, Clone)]
 struct Change {
     key: Key,
@@ -61,7 +62,7 @@ impl Change {
     }
 }
 
-/// The mode that a request ends with when it is done.
+/// The mode that a request leaves when it is done.
 fn mode_of(want: LockWant) -> Option<LockMode> {
     match want {
         LockWant::Try(mode) | LockWant::Wait(mode) | LockWant::Test(mode) => Some(mode),
@@ -70,7 +71,7 @@ fn mode_of(want: LockWant) -> Option<LockMode> {
 }
 
 impl Held {
-    /// Notes change number `number`: now, or when its turn comes.
+    /// Records change number `number`: now, or when all earlier ones are recorded.
     fn change(&mut self, number: Option<u64>, change: Option<Change>) {
         let Some(number) = number else { return };
         if number <= self.applied {
@@ -113,9 +114,9 @@ impl Held {
         }
     }
 
-    /// Notes what became of a request, of which this is the change; none: it is queued.
+    /// Records the outcome of a request, with its change number; no outcome: it is queued.
     ///
-    /// A lock of `flock` that is refused or queued has cost the owner the old one: that is a change too.
+    /// An `flock` request that is refused or queued has released the owner's old lock: that is a change too.
     pub(super) fn note(
         &mut self,
         ask: &LockAsk,
@@ -135,8 +136,8 @@ impl Held {
         self.places.is_empty() && self.early.is_empty()
     }
 
-    /// Who may hold something on a file, through this open file or through any. A change that waits for its
-    /// turn counts: its program has been told, and may close the file before its turn comes.
+    /// The owners that may hold a lock on a file, through this open file or through any. A change that waits for an
+    /// earlier one counts: its program has the reply, and may close the file before the change is applied.
     pub(super) fn owners(&self, key: &Key, open: Option<u64>) -> BTreeSet<LockOwner> {
         let held = self.places.get(key).into_iter().flatten();
         let held = held
@@ -153,7 +154,7 @@ impl Held {
         held.chain(early).collect()
     }
 
-    /// The objects on which something is held, and through which open files that was taken.
+    /// The objects with locks, and the open files through which these were taken.
     pub(super) fn opens(&self) -> BTreeSet<(Ino, u64)> {
         let places = self.places.iter();
         let opens = places.flat_map(|((file, _), owners)| {
@@ -163,7 +164,7 @@ impl Held {
         opens.collect()
     }
 
-    /// What is held, to be told.
+    /// All locks held, for the reclaim.
     pub(super) fn all(&self) -> Vec<HeldLocks> {
         let mut all = Vec::new();
         for ((file, kind), owners) in &self.places {
@@ -180,21 +181,22 @@ impl Held {
         all
     }
 
-    /// Notes that a change says nothing about what is held.
+    /// Records a change number whose change affects no locks.
     pub(super) fn skip(&mut self, number: Option<u64>) {
         self.change(number, None);
     }
 
-    /// Spans that are locked.
+    /// The number of locked spans.
     pub(super) fn count(&self) -> usize {
         let all = self.places.values().flat_map(HashMap::values);
         all.map(|mine| mine.spans.len()).sum()
     }
 
-    /// The next epoch's numbers begin anew.
+    /// Ends the epoch: the change numbers of the next one start at 1.
     pub(super) fn end_epoch(&mut self) {
-        // Those whose turn did not come were done and told; what lies between was not told to anybody. If one
-        // gave a lock that goes against another's here, that one was given up in between.
+        // Changes in `early` were made and reported; the changes missing between them reached no caller. A lock
+        // granted in `early` that conflicts with a recorded lock of another owner implies that the other was released
+        // in between.
         for change in std::mem::take(&mut self.early).into_values() {
             if let Some(change) = &change {
                 self.make_room(change);
@@ -204,7 +206,7 @@ impl Held {
         self.applied = 0;
     }
 
-    /// Takes from others what goes against a change.
+    /// Removes other owners' locks that conflict with a change.
     fn make_room(&mut self, change: &Change) {
         let left = match change.mode {
             None => return,
@@ -221,7 +223,7 @@ impl Held {
         }
     }
 
-    /// Leaves an owner no more than this of some bytes.
+    /// Reduces an owner's locks on a span to at most `left`.
     fn cut(&mut self, key: &Key, owner: LockOwner, span: LockSpan, left: Option<LockMode>) {
         let Some(owners) = self.places.get_mut(key) else {
             return;
@@ -241,7 +243,7 @@ impl Held {
         }
     }
 
-    /// Notes what others have got, as the lock server has said when it was told what is held.
+    /// Removes the locks that other mounts hold, as named by the reply to a reclaim.
     pub(super) fn lose(&mut self, lost: &[LostLocks]) {
         for one in lost {
             let key = (one.file.clone(), one.kind);
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_waits_for_its_turn_is_not_forgotten_by_a_close() {
+    fn a_change_out_of_order_is_not_forgotten_by_a_close() {
         let mut held = Held::default();
         let exclusive = Some(LockMode::Exclusive);
         held.change(Some(2), change(1, exclusive, 5));
@@ -311,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_to_one_was_given_up_by_the_other_though_nobody_heard_of_it() {
+    fn a_granted_lock_ends_conflicting_ones_whose_unlock_reply_was_lost() {
         use LockMode::{Exclusive, Shared};
         let mut held = Held::default();
         held.change(Some(1), part(1, (0, 9), Some(Exclusive)));
-        // Changes 2 and 4 were that owner 1 gave up bytes 3 to 4, and shared 6 to 7: the replies were lost.
+        // Changes 2 and 4: owner 1 unlocked bytes 3 to 4, and downgraded 6 to 7 to shared. Their replies were lost.
         held.change(Some(3), part(2, (3, 4), Some(Exclusive)));
         held.change(Some(5), part(2, (7, 7), Some(Shared)));
         held.end_epoch();
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_got_is_not_held() {
+    fn locks_lost_to_other_mounts_are_not_held() {
         use LockMode::{Exclusive, Shared};
         let mut held = Held::default();
         held.change(Some(1), part(1, (0, 9), Some(Exclusive)));
@@ -374,7 +376,7 @@ mod tests {
         assert_eq!(owners(&held, None), [1]);
         held.change(Some(4), change(1, None, 0));
         assert!(held.is_empty());
-        // A reply that comes twice.
+        // A duplicate reply.
         held.change(Some(3), change(1, exclusive, 5));
         assert!(held.is_empty());
     }

@@ -1,33 +1,35 @@
-//! Advisory locks, as this mount has them: asks the lock server, knows what is held, and outlives a lock server that dies.
+//! The advisory locks (`fcntl`, `flock`) of this mount: requests to the lock server, a record of the locks held, and
+//! recovery after a restart of the lock server.
 //!
-//! Nothing is locked here; the lock server decides ([`slabfs_mdserver::locks`]). Kept here:
+//! Nothing is granted here; the lock server decides ([`slabfs_mdserver::locks`]). This module stores:
 //!
-//! - **What is held**, by file and owner, and through which handles it was taken. From that it is known
-//!   whether a `close` lets anything go, without asking; and that is what a lock server in a new epoch is told. It
-//!   is brought up in the order of the lock server's numbers of changes, whatever order the replies come in.
-//! - **Who waits.** A request that the lock server has queued holds no thread. One thread polls for all of them, as
-//!   long as there are any, and runs what each one left to be done when it is decided ([`Then`]).
+//! - **The locks held**, by file and owner, and the open files through which they were taken. From this a `close`
+//!   knows without a request whether it releases anything, and the locks are reclaimed when the lock server begins a
+//!   new epoch. The record is updated in the order of the lock server's change numbers, whatever the order of the
+//!   replies.
+//! - **The waiting requests.** A request that the lock server has queued occupies no thread. While there are any, one
+//!   thread polls for all of them and runs the callback of each when it is decided ([`Then`]).
 //!
-//! # Lives
+//! # Epochs
 //!
-//! A lock server that was started anew has forgotten everything; and when a request gets no answer in time, nobody
-//! here knows what it has done. In both cases the lock server is told what is held here, which is what programs
-//! were told: then it knows just that, and a new epoch begins. A reply counts only if it comes in the epoch
-//! that its request was made in, which is looked at in the same moment in which it is noted; if it does not,
-//! the request is made again. While the lock server is being told, no request is made.
+//! A restarted lock server has no record of locks; and after a request that timed out, the client cannot know what
+//! the lock server did. In both cases the client reclaims the locks in its record, which are those that programs were
+//! granted. The lock server then has exactly these, and a new epoch begins. A reply counts only in the epoch in which
+//! its request was made; this is checked under the same lock hold that records the reply. If the epoch has ended, the
+//! request is made again. No request is made during a reclaim.
 //!
-//! What is told may be more than the lock server can give back: an unlock whose reply was lost leaves a lock here that
-//! another mount may have by now. The lock server says which bytes those are, and they are taken out here before the
-//! epoch begins: in each epoch what is held here is what the lock server has, less only what is on its way. Nothing
-//! else may be lost by it; the lock server sees to that ([`slabfs_mdserver::locks`]).
+//! A reclaim may name more than the lock server can give back: an unlock whose reply was lost leaves a lock in the
+//! record here that another mount may hold by now. The reply names those bytes, and they are removed from the record
+//! before the epoch begins. So in each epoch the record equals the lock server's state, except for changes in flight.
+//! Nothing else can be lost by this; the lock server ensures that ([`slabfs_mdserver::locks`]).
 //!
-//! The parts: `held` what is held; `closing` what a close ends; `poll` the thread that waits; `tell` telling the lock server.
-//! Requests are here.
+//! The parts: `held` the record; `closing` the unlocks of a close; `poll` the polling thread; `tell` the reclaim.
+//! Requests are in this file.
 
 mod closing;
 mod held;
 mod poll;
-mod tell;
+mod reclaim;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -44,57 +46,57 @@ use super::handle::Handle;
 use super::writer::Waiting;
 use held::{Held, Key};
 
-/// What a request for a lock comes to.
+/// The outcome of a request for a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Locked {
-    /// It has the lock, or has given it up.
+    /// The lock is granted, or released.
     Done,
-    /// Nobody is in the way (of a test).
+    /// No conflicting lock (reply to a test).
     Free,
-    /// Somebody is in the way.
+    /// A conflicting lock exists.
     Held(LockConflict),
-    /// Waiting would never end.
+    /// Waiting would be a deadlock.
     Deadlock,
-    /// There are too many locks.
+    /// The limit on the number of locks is reached.
     TooMany,
-    /// It was cancelled while it waited.
+    /// The request was cancelled while it waited.
     Interrupted,
 }
 
-/// What is done once a request is decided; it must not wait for locks.
+/// Callback that is run once a request is decided; it must not wait for locks.
 pub type Then = Box<dyn FnOnce(Result<Locked, MdError>) + Send>;
 
-/// The locks of one mount; see the module's head.
+/// The locks of one mount; see the module documentation.
 #[derive(Default)]
 pub(super) struct Locks {
     state: Mutex<State>,
-    /// For the polling thread, and for requests while the lock server is being told.
+    /// Wakes the polling thread, and requests that wait for the end of a reclaim.
     changed: Condvar,
-    /// Held by whoever tells the lock server.
-    telling: Mutex<()>,
+    /// Held during a reclaim.
+    reclaiming: Mutex<()>,
 }
 
 struct State {
-    /// The epoch that requests are made in; unknown when the lock server has to be told.
+    /// The epoch in which requests are made; unknown when the locks have to be reclaimed.
     epoch: LockEpoch,
-    /// The lock server is being told: requests wait.
-    telling: bool,
+    /// A reclaim is in progress: requests wait.
+    reclaiming: bool,
     held: Held,
-    /// Owners that close a file, and how many requests that end all their locks on it are to be answered.
+    /// Owners that close a file, with the number of unanswered requests that end all their locks on it.
     closing: HashMap<Whose, u32>,
-    /// Requests that wait for the end of that.
+    /// Requests that wait until their owner is no longer closing.
     parked: Vec<LockTicket>,
-    /// Handles through which locks were asked for, by the number of the open file.
+    /// Handles through which locks were requested, by the number of the open file.
     lockers: HashMap<u64, Weak<Waiting>>,
     /// Number of the last event seen.
     seen: u64,
     next_ticket: u64,
     waits: BTreeMap<LockTicket, Wait>,
-    /// Requests to be made again, by the polling thread.
+    /// Requests that the polling thread has to make again.
     again: VecDeque<LockTicket>,
-    /// Locks that were to be given up while the lock server was away.
+    /// Unlocks that failed because the lock server was not reachable.
     owed: VecDeque<LockAsk>,
-    /// The session is over: nothing is asked any more.
+    /// The session is lost: no requests are made.
     lost: bool,
     stopping: bool,
 }
@@ -103,7 +105,7 @@ impl Default for State {
     fn default() -> State {
         State {
             epoch: LockEpoch::UNKNOWN,
-            telling: false,
+            reclaiming: false,
             held: Held::default(),
             closing: HashMap::new(),
             parked: Vec::new(),
@@ -119,27 +121,27 @@ impl Default for State {
     }
 }
 
-/// A request that is not decided.
+/// A request that is not decided yet.
 struct Wait {
     ask: LockAsk,
     open: u64,
     then: Then,
-    /// The lock server has queued it; if not, a thread is about to ask.
+    /// The lock server has queued it; if false, a thread is about to send it.
     queued: bool,
     interrupted: bool,
-    /// Whoever asked has gone: nobody hears what comes of it.
+    /// The caller has exited: the result goes nowhere.
     abandoned: bool,
-    /// The file was closed since then: what it gets ends at once.
+    /// The file was closed after the request: a lock that is granted is released at once.
     closed: bool,
 }
 
-/// What a thread that asks does next.
+/// The next step of a thread that makes a request.
 enum Next {
     Again,
-    Tell,
+    Reclaim,
     Cancel,
     Over,
-    /// Runs it with no lock held.
+    /// Run the callback, with no mutex held.
     Run(Then, Result<Locked, MdError>),
 }
 
@@ -154,7 +156,7 @@ fn locked(outcome: LockOutcome) -> Locked {
 }
 
 impl State {
-    /// Ends this epoch: no reply counts any more, and the next one's numbers begin anew.
+    /// Ends this epoch: replies of its requests no longer count, and change numbers start again at 1.
     fn end_epoch(&mut self) {
         self.held.end_epoch();
         self.epoch = LockEpoch::UNKNOWN;
@@ -167,7 +169,7 @@ impl State {
         }
     }
 
-    /// Takes out what does not wait for a lock server that is away, of what is to be asked for again.
+    /// Removes from the requests to be made again those that must not wait for an unreachable lock server.
     fn take_tries(&mut self) -> Vec<LockTicket> {
         let waits = &self.waits;
         let is_try = |ticket: &LockTicket| {
@@ -189,44 +191,44 @@ impl State {
     }
 }
 
-/// Somebody's locks on a file.
+/// One owner's locks on one file.
 type Whose = (Key, LockOwner);
 
-/// Whose lock on what is asked for.
+/// The owner and the file of a request.
 fn whose(ask: &LockAsk) -> Whose {
     ((ask.file.clone(), ask.kind), ask.owner)
 }
 
-/// Something to be done that gives the result to whoever waits for it.
+/// A callback that sends the result to the returned receiver.
 fn awaited() -> (Then, Receiver<Result<Locked, MdError>>) {
     let (send, receive) = sync_channel(1);
     let then: Then = Box::new(move |result| {
-        // The other end waits.
+        // The receiver waits for it.
         drop(send.send(result));
     });
     (then, receive)
 }
 
 impl Locks {
-    /// Locks of a session that attached to a lock server in this epoch.
+    /// The locks of a session that attached to a lock server in this epoch.
     pub(super) fn new(epoch: LockEpoch) -> Locks {
         let locks = Locks::default();
         locks.state.lock().epoch = epoch;
         locks
     }
 
-    /// Spans that are locked.
+    /// The number of locked spans.
     pub(super) fn held(&self) -> usize {
         self.state.lock().held.count()
     }
 
-    /// Requests that the lock server has queued.
+    /// The number of requests that the lock server has queued.
     pub(super) fn waiting(&self) -> usize {
         let state = self.state.lock();
         state.waits.values().filter(|wait| wait.queued).count()
     }
 
-    /// An error leaves open what the lock server has done: it has to be told what is held.
+    /// After an error it is unknown what the lock server has done: the locks have to be reclaimed.
     fn doubt(&self, state: &mut State, epoch: LockEpoch, error: &MdError) {
         let refused = matches!(
             error,
@@ -238,10 +240,10 @@ impl Locks {
         }
     }
 
-    /// The state, when requests may be made.
+    /// The state, once requests may be made.
     fn ready(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
-        while state.telling {
+        while state.reclaiming {
             self.changed.wait(&mut state);
         }
         state
@@ -249,7 +251,7 @@ impl Locks {
 }
 
 impl Client {
-    /// A number for a request for a lock, by which it can be interrupted.
+    /// A number for a lock request, by which it can be interrupted.
     pub fn lock_ticket(&self) -> LockTicket {
         let mut state = self.locks.state.lock();
         let ticket = LockTicket(state.next_ticket);
@@ -257,8 +259,8 @@ impl Client {
         ticket
     }
 
-    /// Asks for a lock through `open`, gives it up or looks who has it; `then` is run once that is
-    /// decided, on this thread or later on another. One message, and no thread waits.
+    /// Requests a lock through `open`, releases it or tests it. `then` is run once that is decided, on this thread or
+    /// later on another. One message; no thread waits.
     pub fn lock(&self, ask: LockAsk, open: u64, then: Then) {
         let ticket = ask.ticket;
         self.locks.state.lock().waits.insert(
@@ -276,9 +278,9 @@ impl Client {
         self.ask_for(ticket);
     }
 
-    /// A lock is about to be asked for through `handle`, which is behind the open file `open`. If it is lost with the
-    /// session, reads and writes of the handle fail until a lock is asked for through it again: what the program has
-    /// read under the lost one may be out of date, and must not be written back.
+    /// Called before a lock is requested through `handle`, which belongs to the open file `open`. If the lock is lost
+    /// with the session, reads and writes of the handle fail until a lock is requested through it again: data that
+    /// the program read under the lost lock may be out of date and must not be written back.
     pub fn note_locker(&self, open: u64, handle: &Handle) {
         handle.waiting.set_unlocked(false);
         let mut state = self.locks.state.lock();
@@ -288,8 +290,8 @@ impl Client {
         state.lockers.insert(open, Arc::downgrade(&handle.waiting));
     }
 
-    /// A signal has arrived for whoever waits for a request: takes it back. If it is decided meanwhile, that
-    /// holds.
+    /// A signal has arrived for the caller of a request: cancels the request. If it is decided meanwhile, the
+    /// decision stands.
     pub fn interrupt_lock(&self, ticket: LockTicket) {
         {
             let mut state = self.locks.state.lock();
@@ -303,15 +305,15 @@ impl Client {
                 return self.decide(ticket, Ok(Locked::Interrupted));
             }
             if !queued {
-                // Whoever is asking looks at it.
+                // The thread that makes the request checks `interrupted`.
                 return;
             }
         }
         self.cancel(ticket);
     }
 
-    /// Whoever asked with this ticket is gone before it is decided, and will hear nothing of it. A lock that it gets
-    /// ends with the file like any other; and if the file is closed before, as soon as it is had.
+    /// The caller of this request has exited before it is decided, and gets no result. A lock that is granted ends
+    /// with the file like any other; if the file is closed first, the lock is released as soon as it is granted.
     pub fn abandon_lock(&self, ticket: LockTicket) {
         let mut state = self.locks.state.lock();
         let Some(wait) = state.waits.get_mut(&ticket) else {
@@ -325,25 +327,25 @@ impl Client {
         }
     }
 
-    /// Who holds a whole-file lock through an open file.
-    pub fn whole_locks(&self, file: &LockFile, open: u64) -> Vec<LockOwner> {
+    /// The owners of `flock` locks that were taken through an open file.
+    pub fn file_locks(&self, file: &LockFile, open: u64) -> Vec<LockOwner> {
         let state = self.locks.state.lock();
         if state.held.is_empty() {
             return Vec::new();
         }
         let owners = state
             .held
-            .owners(&(file.clone(), LockKind::Whole), Some(open));
+            .owners(&(file.clone(), LockKind::File), Some(open));
         owners.into_iter().collect()
     }
 
-    /// Tells the lock server that a descriptor of the file through which somebody holds a whole-file lock is being closed:
-    /// if it is the last, the lock ends after the close has returned, and others wait for that moment.
+    /// Notifies the lock server that a descriptor of a file with an `flock` lock is being closed. If it
+    /// is the last one, the lock ends after the close has returned, and conflicting requests wait for that moment.
     pub fn ends_soon(&self, file: LockFile, owner: LockOwner) {
         let (then, answer) = awaited();
         let ask = LockAsk {
             file,
-            kind: LockKind::Whole,
+            kind: LockKind::File,
             owner,
             pid: 0,
             span: LockSpan::ALL,
@@ -352,8 +354,8 @@ impl Client {
         };
         self.lock(ask, 0, then);
         if let Ok(Err(error)) = answer.recv() {
-            // It only makes others wait who would be refused.
-            tracing::debug!(%error, "the lock server was not told of a close");
+            // It only makes other requests wait that would be refused otherwise.
+            tracing::debug!(%error, "the lock server was not notified of a close");
         }
     }
 
@@ -380,15 +382,15 @@ impl Client {
                 }
             };
             let next = if epoch == LockEpoch::UNKNOWN {
-                Next::Tell
+                Next::Reclaim
             } else {
                 let reply = self.md.lock(epoch, ask);
                 self.heard(ticket, epoch, reply)
             };
             match next {
                 Next::Again => {}
-                Next::Tell => {
-                    if let Err(error) = self.tell_locks(epoch) {
+                Next::Reclaim => {
+                    if let Err(error) = self.reclaim_locks(epoch) {
                         self.decide(ticket, Err(error));
                     }
                 }
@@ -399,7 +401,7 @@ impl Client {
         }
     }
 
-    /// Notes a reply.
+    /// Records a reply.
     fn heard(
         &self,
         ticket: LockTicket,
@@ -408,13 +410,14 @@ impl Client {
     ) -> Next {
         let mut state = self.locks.state.lock();
         let reply = match reply {
-            Ok(LockReply::Reclaim) => return Next::Tell,
+            Ok(LockReply::Reclaim) => return Next::Reclaim,
             Ok(reply) if epoch == state.epoch => reply,
-            // It was made in an epoch that is over: nobody was told, and it counts for nothing.
+            // The request was made in an epoch that has ended: the caller has no result yet, and the reply does not
+            // count.
             Ok(_) => return Next::Again,
             Err(error) => {
                 let wait = state.waits.remove(&ticket);
-                // What may be ending changes nothing of what is held.
+                // An `Ending` notification changes no locks.
                 if wait
                     .as_ref()
                     .is_none_or(|wait| wait.ask.want != LockWant::Ending)
@@ -437,7 +440,7 @@ impl Client {
             }
             LockReply::Queued { change } => {
                 let Some(wait) = state.waits.get_mut(&ticket) else {
-                    // The event was faster, and has noted this change as one that says nothing.
+                    // The event came before this reply, and has recorded this change number as an empty change.
                     state.held.skip(change);
                     return Next::Over;
                 };
@@ -452,16 +455,16 @@ impl Client {
                     Next::Over
                 }
             }
-            LockReply::Reclaim => Next::Tell,
+            LockReply::Reclaim => Next::Reclaim,
         }
     }
 
-    /// Takes a queued request back.
+    /// Cancels a queued request.
     fn cancel(&self, ticket: LockTicket) {
         match self.md.cancel_lock(ticket) {
             Ok(true) => self.decide(ticket, Ok(Locked::Interrupted)),
-            // It is decided, and the event is on its way; or the lock server has begun a new epoch, and when it is
-            // asked again, the asking looks whether it is wanted.
+            // It is decided, and the event is on its way; or the lock server has begun a new epoch, and the request
+            // is checked for interruption before it is made again.
             Ok(false) => {}
             Err(error) => {
                 {
@@ -474,7 +477,7 @@ impl Client {
         }
     }
 
-    /// Ends a request that is not decided by the lock server.
+    /// Ends a request that the lock server has not decided.
     fn decide(&self, ticket: LockTicket, result: Result<Locked, MdError>) {
         let wait = self.locks.state.lock().waits.remove(&ticket);
         if let Some(wait) = wait {

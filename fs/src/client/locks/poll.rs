@@ -1,4 +1,4 @@
-//! The thread that waits for all that wait, and does what could not be done before.
+//! The thread that polls for all queued lock requests, and retries requests that failed.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use slabfs_mdserver::api::{LockAsk, LockEpoch, LockEvent, LockNews, LockOutcome,
 use super::super::Client;
 use super::{Locked, locked, whose};
 
-/// Longest that one poll waits; every poll is cut to half of the time that a request may take.
+/// Longest wait of one poll; every poll is cut to half of the request timeout.
 const POLL: Duration = Duration::from_secs(5);
-/// Before a poll that the lock server did not hold is made again, and before what failed is tried again.
+/// Pause before a poll that the lock server answered at once is repeated, and before a failed request is retried.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// The thread that waits for all that wait.
+    /// Main loop of the polling thread.
     pub(in crate::client) fn poll_locks(&self) {
         let mut failed = false;
         while self.await_work(failed) {
@@ -22,8 +22,7 @@ impl Client {
         }
     }
 
-    /// Waits until there is something to do, and after a failure at least for a moment; false when the client
-    /// stops.
+    /// Waits until there is work, after a failure at least for `PAUSE`; false when the client stops.
     fn await_work(&self, failed: bool) -> bool {
         let until = Instant::now() + PAUSE;
         let mut state = self.locks.state.lock();
@@ -32,17 +31,17 @@ impl Client {
                 break;
             }
         }
-        while !state.stopping && (state.telling || !state.has_work()) {
+        while !state.stopping && (state.reclaiming || !state.has_work()) {
             self.locks.changed.wait(&mut state);
         }
         !state.stopping
     }
 
-    /// Does what is to be done, or polls; false when that came to nothing and took no time.
+    /// Does the pending work, or polls; false if that achieved nothing and took no time.
     fn work(&self) -> bool {
         let epoch = self.locks.state.lock().epoch;
         if epoch == LockEpoch::UNKNOWN
-            && let Err(error) = self.tell_locks(epoch)
+            && let Err(error) = self.reclaim_locks(epoch)
         {
             return self.failed(&error);
         }
@@ -75,7 +74,7 @@ impl Client {
                 }
                 any || begun.elapsed() >= wait / 2
             }
-            Ok(LockNews::Reclaim) => match self.tell_locks(epoch) {
+            Ok(LockNews::Reclaim) => match self.reclaim_locks(epoch) {
                 Ok(()) => true,
                 Err(error) => self.failed(&error),
             },
@@ -87,7 +86,7 @@ impl Client {
         if matches!(error, MdError::SessionLost) {
             self.fail_waits(error);
         } else {
-            tracing::debug!(%error, "no news of locks; trying again");
+            tracing::debug!(%error, "polling the lock events failed; trying again");
             let tries = self.locks.state.lock().take_tries();
             for ticket in tries {
                 self.decide(ticket, Err(error.clone()));
@@ -96,7 +95,7 @@ impl Client {
         false
     }
 
-    /// Notes an event.
+    /// Records an event.
     fn happened(&self, epoch: LockEpoch, event: LockEvent) {
         let (then, result) = {
             let mut state = self.locks.state.lock();
@@ -123,19 +122,19 @@ impl Client {
         then(Ok(result));
     }
 
-    /// Gives up what could not be given up before; false when it cannot be now either.
+    /// Retries the unlocks that failed; false if one fails again.
     fn pay(&self) -> bool {
         let owed = std::mem::take(&mut self.locks.state.lock().owed);
         for ask in owed {
             let ticket = self.lock_ticket();
-            // What fails is owed again.
+            // An unlock that fails is queued in `owed` again.
             self.give_up(LockAsk { ticket, ..ask });
         }
         self.locks.state.lock().owed.is_empty()
     }
 
-    /// The session is over, and with it all locks: who waits is told, and nothing is asked until there is
-    /// another session.
+    /// The session is lost, and with it all locks: waiting requests fail, and none are made until there is another
+    /// session.
     pub(in crate::client) fn lose_locks(&self) {
         self.fail_waits(&MdError::SessionLost);
         let mut state = self.locks.state.lock();
@@ -150,8 +149,8 @@ impl Client {
         self.locks.changed.notify_all();
     }
 
-    /// Another session has begun, with no locks, while the lock server was in this epoch.
-    pub(in crate::client) fn locks_anew(&self, epoch: LockEpoch) {
+    /// Another session has begun, without locks, while the lock server was in this epoch.
+    pub(in crate::client) fn locks_new_session(&self, epoch: LockEpoch) {
         let mut state = self.locks.state.lock();
         state.epoch = epoch;
         state.lost = false;
@@ -163,7 +162,7 @@ impl Client {
             let mut state = self.locks.state.lock();
             state.lost = true;
             state.again.clear();
-            // All that is parked is among those that wait.
+            // All parked requests are among the waiting ones.
             state.parked.clear();
             for ask in std::mem::take(&mut state.owed) {
                 state.end_closing(&whose(&ask));
@@ -175,7 +174,7 @@ impl Client {
         }
     }
 
-    /// Ends the polling thread; what waits is taken back.
+    /// Ends the polling thread; waiting requests are cancelled.
     pub(in crate::client) fn stop_locks(&self) {
         let waits = {
             let mut state = self.locks.state.lock();
@@ -186,7 +185,7 @@ impl Client {
         for (ticket, wait) in waits {
             // A poll that has nothing left to wait for returns.
             if let Err(error) = self.md.cancel_lock(ticket) {
-                tracing::debug!(%error, "a request for a lock could not be taken back; the session ends anyway");
+                tracing::debug!(%error, "a request for a lock could not be cancelled; the session ends anyway");
             }
             (wait.then)(Ok(Locked::Interrupted));
         }

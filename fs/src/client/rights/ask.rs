@@ -1,7 +1,7 @@
-//! Waiting for a right, and asking for it.
+//! Waiting for a right, and asking the lock server for it.
 //!
-//! Whoever waits is listed first, so that it begins in the moment in which what it waits for is granted, and
-//! asks then unless somebody has asked for as much already. Nothing is asked while something is taken back.
+//! An operation is added to the waiting list first, so that it begins at the moment of the grant. Then it sends an
+//! ask, unless an ask for as much is already pending. No ask is sent during a recall.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,8 @@ use super::op::Op;
 use super::{Own, Phase};
 
 impl Client {
-    /// Waits until `want` may begin. Nothing when it may begin otherwise: the mount is alone, or pages have to be
-    /// dropped first.
+    /// Waits until `want` may begin. `None` when it has to be tried by another way: the mount is alone, or pages have
+    /// to be dropped first.
     pub(super) fn await_right(
         &self,
         own: &Arc<Own>,
@@ -25,14 +25,14 @@ impl Client {
         until: Instant,
     ) -> Result<Option<Op>, FsError> {
         let mut state = own.state.lock();
-        // Writes of an epoch alone that is over are not listed; they come to their end.
+        // Writes of an ended epoch `alone` are not listed; they finish first.
         while want.by == By::PageOut && own.counts_writes() && !self.rights.stopping() {
             own.changed.wait(&mut state);
         }
         let round = own.clock.round();
         let id = state.held.wait(want.clone());
-        // What it waits for may have come since it was tried.
-        state.held.let_in();
+        // The grant may have arrived since the last attempt.
+        state.held.begin_waiting();
         loop {
             if state.held.take_begun(id) {
                 return Ok(Some(own.listed(id, round, &want)));
@@ -57,7 +57,7 @@ impl Client {
                 self.cancel_asks(idle);
                 return over;
             }
-            if phase == Phase::Shared && state.is_to_be_asked(&want) {
+            if phase == Phase::Shared && state.needs_ask(&want) {
                 let epoch = self.rights.epoch();
                 let ticket = RightTicket(self.rights.next_ticket.fetch_add(1, Ordering::Relaxed));
                 let ask = state.ask(own.ino, &want, ticket);
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// Makes one ask.
+    /// Sends one ask.
     fn ask(&self, own: &Arc<Own>, epoch: RightsEpoch, ask: RightAsk) -> Result<(), FsError> {
         self.rights.asked.fetch_add(1, Ordering::Relaxed);
         let ticket = ask.ticket;
@@ -111,7 +111,7 @@ impl Client {
                         | MdError::Busy
                 );
                 if !refused {
-                    // Whether it was granted is not known.
+                    // It is unknown whether the right was granted.
                     self.rights.end_epoch(epoch);
                 }
                 Err(error.into())
@@ -122,7 +122,7 @@ impl Client {
         result
     }
 
-    /// Takes in a grant; those that waited for it begin.
+    /// Records a grant; operations that waited for it begin.
     pub(super) fn granted(&self, own: &Arc<Own>, epoch: RightsEpoch, grant: RightGrant) {
         let mut state = own.state.lock();
         let heard = self.rights.hear(epoch, grant.serial);
@@ -130,12 +130,12 @@ impl Client {
         own.changed.notify_all();
     }
 
-    /// Takes asks back that nobody waits for any more. What is granted meanwhile counts for nothing here.
+    /// Cancels asks that no operation waits for. A grant that arrives meanwhile is ignored.
     fn cancel_asks(&self, tickets: Vec<RightTicket>) {
         let epoch = self.rights.epoch();
         for ticket in tickets {
             if let Err(error) = self.md.cancel_right(epoch, ticket) {
-                tracing::debug!(%error, "an ask could not be taken back");
+                tracing::debug!(%error, "an ask could not be cancelled");
                 self.rights.end_epoch(epoch);
             }
         }

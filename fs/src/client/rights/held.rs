@@ -1,43 +1,44 @@
-//! What a mount has of one object's rights, what runs under them, and what is being taken back. Pure.
+//! A mount's rights on one object, the operations that run under them, and the recall in progress. Pure.
 //!
-//! What holds:
+//! Invariants:
 //!
-//! - Nothing begins that is not held, and nothing ends up running in what is *closing*: who takes something
-//!   back closes it first, waits for what runs there, and takes it out before the lock server is told.
-//! - Those who wait begin in the moment in which what they wait for is granted, so before anybody can close it.
-//! - Pages of mappings exist only under a right on all of the object, in the mode that the first of them was
-//!   handed out for ([`Held::page_mode`]). `out` says that there may be some. The kernel's own reads and writes
-//!   of pages go on while they are being dropped, since the drop may be waiting for just them; behind the shut
-//!   door they wait, and no drop is begun then (docs/decisions/rights.md, "Mapped pages").
-//! - So does what sets the size: the kernel sends no page back until it has ended, so the drop waits for it.
-//! - A write of a program runs in bytes of which the kernel has no page, and no page of them is handed out, or on its
-//!   way back, while it runs: see `page_overlap`.
+//! - No operation begins without its rights, and none is left running in a *closing* area: a recall first closes its
+//!   area, waits for the operations that run there, and removes the area before the lock server is notified.
+//! - Waiting operations begin at the moment of the grant, so before any recall can close the area.
+//! - Pages of mappings exist only under a right on all of the object, in the mode that the first of them was handed
+//!   out for ([`Held::page_mode`]). `out` records the pages that may exist. The kernel's own page reads and writes
+//!   continue during a drop, since the drop may be waiting for them; at a closed gate they wait, and no drop is begun
+//!   then (docs/decisions/13-rights.md, "Mapped pages").
+//! - So does a truncate: the kernel writes back no page until it has ended, so the drop waits for it.
+//! - A program's write runs only in bytes of which the kernel has no page, and no page of them is handed out or
+//!   written back while it runs: see `page_overlap`.
 //!
-//! "Used" is what operations of programs touched lately: it stays when more is given than has to be. Lately is
-//! counted in givings, not in time: who does not use what others ask for again and again gives all of it.
+//! "Used" are the cells that operations of programs touched recently: they stay when more is released than was
+//! recalled. Recency is counted in releases, not in time: a mount that does not use the cells that other mounts ask
+//! for again and again releases all of them.
 
 use slabfs_mdserver::api::{RightArea, RightMode};
 
-use super::cells::Cells;
 use super::spans::{Span, Spans};
+use slabfs_model::BoxSet;
 
-/// What was used is remembered in at most so many boxes.
+/// Most boxes in which the used cells are recorded.
 const USED_BOXES: usize = 32;
 
-/// Which operation, of one object in one process.
+/// Id of an operation of one object in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OpId(u64);
 
-/// Who wants to do something.
+/// The origin of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::client) enum By {
     /// A program.
     Program,
-    /// A program that sets the size: until it is answered the kernel sends no page back.
+    /// A program that sets the size: the kernel writes back no page until it has the reply.
     Truncate,
-    /// The kernel, which wants a page for a mapping.
+    /// The kernel reads a page for a mapping.
     PageOut,
-    /// The kernel, which brings back a page that was changed.
+    /// The kernel writes back a modified page.
     PageBack,
 }
 
@@ -47,18 +48,18 @@ impl By {
     }
 }
 
-/// What an operation wants to touch.
+/// The rights and the bytes that an operation needs.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Want {
     pub(super) by: By,
     pub(super) mode: RightMode,
-    pub(super) area: Cells,
-    /// The bytes of a page, or those that a program writes: not of what changes the object's form.
+    pub(super) area: BoxSet,
+    /// The bytes of a page, or the bytes that a program writes; none for a change of the object's form.
     pub(super) span: Option<Span>,
 }
 
 impl Want {
-    /// The bytes that a program writes: of those no page may be there.
+    /// The bytes that a program writes: no page of them may exist.
     fn written(&self) -> Option<Span> {
         let writes = self.by == By::Program && self.mode == RightMode::Write;
         self.span.filter(|_| writes)
@@ -69,28 +70,28 @@ impl Want {
     }
 }
 
-/// What is being taken back: only `keep` may stay of the area.
+/// A recall in progress: only mode `keep` may stay of the area.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Closing {
     pub(super) keep: Option<RightMode>,
-    pub(super) area: Cells,
+    pub(super) area: BoxSet,
 }
 
 impl Closing {
-    /// Whether it goes against an operation.
-    fn stops(&self, mode: RightMode, area: &Cells) -> bool {
+    /// Whether it conflicts with an operation.
+    fn stops(&self, mode: RightMode, area: &BoxSet) -> bool {
         (self.keep.is_none() || mode == RightMode::Write) && self.area.overlaps(area)
     }
 }
 
-/// The way of the kernel to pages.
+/// The kernel's access to pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-enum Door {
+enum PageGate {
     #[default]
     Open,
-    /// Pages of these bytes are being dropped: whatever the kernel wants of pages is done.
+    /// Pages of these bytes are being dropped: all page requests are served.
     Dropping(Span),
-    /// To pages of these bytes.
+    /// Closed for pages of these bytes.
     Shut(Span),
 }
 
@@ -107,36 +108,36 @@ struct Waiting {
     begun: bool,
 }
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Held {
-    /// Cells that may be read; those that may be written are among them.
-    read: Cells,
-    write: Cells,
-    /// What was used since something was given last, and between that and the time before.
-    used: Cells,
-    used_before: Cells,
+    /// BoxSet that may be read, including those that may be written.
+    read: BoxSet,
+    write: BoxSet,
+    /// BoxSet used since the last release, and between the last two releases.
+    used: BoxSet,
+    used_before: BoxSet,
     running: Vec<Running>,
-    /// In the order of their coming.
+    /// In order of arrival.
     waiting: Vec<Waiting>,
     closing: Option<Closing>,
-    door: Door,
-    /// Of which bytes pages were handed out since the last drop of them began.
+    page_gate: PageGate,
+    /// The bytes of which pages were handed out since their last drop began.
     out: Spans,
-    /// What for, if they were.
+    /// The mode that they were handed out for, if any.
     out_for: Option<RightMode>,
-    /// Open files of this mount that may write.
+    /// Number of open files of this mount that can write.
     pub(super) writers: usize,
     last: u64,
 }
 
 impl Held {
-    /// Whether anything is held.
+    /// Whether any right is held.
     pub(super) fn any(&self) -> bool {
         !self.read.is_empty()
     }
 
-    /// Whether anything is held beyond what may stay.
+    /// Whether any right is held beyond `keep`.
     pub(super) fn has_any(&self, keep: Option<RightMode>) -> bool {
         match keep {
             None => !self.read.is_empty(),
@@ -144,11 +145,11 @@ impl Held {
         }
     }
 
-    /// What the kernel's pages are for: a page in a file that is open for writing may come back changed
+    /// The mode that the kernel's pages need: a page of a file that is open for writing may come back modified
     /// without warning.
     pub(super) fn page_mode(&self) -> RightMode {
         match self.out_for {
-            Some(mode) if !self.out.is_empty() || self.door != Door::Open => mode,
+            Some(mode) if !self.out.is_empty() || self.page_gate != PageGate::Open => mode,
             _ if self.writers > 0 => RightMode::Write,
             _ => RightMode::Read,
         }
@@ -162,14 +163,14 @@ impl Held {
         }
     }
 
-    fn has(&self, mode: RightMode, area: &Cells) -> bool {
+    fn has(&self, mode: RightMode, area: &BoxSet) -> bool {
         match mode {
             RightMode::Read => self.read.covers(area),
             RightMode::Write => self.write.covers(area),
         }
     }
 
-    /// Whether what `want` needs is held, be it that it is being taken back.
+    /// Whether the rights that `want` needs are held, even if they are being recalled.
     pub(super) fn holds(&self, want: &Want) -> bool {
         self.has(self.mode_of(want), &want.area)
     }
@@ -179,47 +180,48 @@ impl Held {
         if !self.has(mode, &want.area) {
             return false;
         }
-        self.is_let_in(want, mode)
+        self.is_admitted(want, mode)
     }
 
-    /// Whether nothing that goes on stops `want`.
-    fn is_let_in(&self, want: &Want, mode: RightMode) -> bool {
+    /// Whether no recall, drop or running operation stops `want`.
+    fn is_admitted(&self, want: &Want, mode: RightMode) -> bool {
         let stopped = || {
             let closing = self.closing.as_ref();
             closing.is_some_and(|closing| closing.stops(mode, &want.area))
         };
-        match (want.by, self.door) {
+        match (want.by, self.page_gate) {
             (By::Program, _) => {
-                !stopped() && !self.has_pages_under(want) && !self.is_brought_back(want)
+                !stopped() && !self.has_pages_under(want) && !self.has_pages_in_flight(want)
             }
             (By::PageOut, _) if self.is_written(want) => false,
-            (_, Door::Dropping(_)) => true,
-            // It need not wait for pages: the next drop lets it in, if there is one.
+            (_, PageGate::Dropping(_)) => true,
+            // It need not wait for pages: the next drop admits it, if there is one.
             (By::Truncate, _) => !stopped(),
-            (_, Door::Shut(span)) if want.touches(span) => false,
-            (_, Door::Shut(_) | Door::Open) => !self.out.is_empty() || !stopped(),
+            (_, PageGate::Shut(span)) if want.touches(span) => false,
+            (_, PageGate::Shut(_) | PageGate::Open) => !self.out.is_empty() || !stopped(),
         }
     }
 
-    /// Whether a program writes what `want` reads. It ends without waiting for the kernel.
+    /// Whether a program writes the bytes that `want` reads. That write ends without waiting for the kernel.
     fn is_written(&self, want: &Want) -> bool {
         let mut written = self.running.iter().filter_map(|one| one.want.written());
         written.any(|span| want.touches(span))
     }
 
-    /// Whether pages have to be dropped before `want`, the write of a program, begins.
+    /// Whether pages have to be dropped before `want`, a program's write, begins.
     pub(super) fn has_pages_under(&self, want: &Want) -> bool {
         let written = want.written();
         written.is_some_and(|span| self.out.overlaps(span))
     }
 
-    /// Whether changed pages may be on their way to where `want`, the write of a program, goes: those of a drop
-    /// that goes on, though they count as handed out no more. They are older, and must come in before.
-    fn is_brought_back(&self, want: &Want) -> bool {
+    /// Whether modified pages may be in flight to the bytes of `want`, a program's write: pages of a drop in
+    /// progress, though they no longer count as handed out. They are older than the write, and have to arrive before
+    /// it.
+    fn has_pages_in_flight(&self, want: &Want) -> bool {
         let Some(span) = want.written() else {
             return false;
         };
-        let dropping = matches!(self.door, Door::Dropping(of) if of.overlaps(span));
+        let dropping = matches!(self.page_gate, PageGate::Dropping(of) if of.overlaps(span));
         let mut back = self
             .running
             .iter()
@@ -238,10 +240,10 @@ impl Held {
                 self.out_for = Some(self.page_mode());
                 self.out.add(want.span.unwrap_or(Span::ALL));
             }
-            // Those of whole objects are few, and say nothing about where the next ones are.
-            By::Program if want.area != Cells::All => {
+            // Operations on the entire object are few, and do not predict where the next ones are.
+            By::Program if want.area != BoxSet::All => {
                 self.used.add(&want.area);
-                self.used.rounded(USED_BOXES);
+                self.used = std::mem::take(&mut self.used).bounded(USED_BOXES);
             }
             By::Program | By::Truncate | By::PageBack => {}
         }
@@ -257,17 +259,17 @@ impl Held {
         })
     }
 
-    /// Begins an operation where nothing has to be held: this mount is alone. Nothing while all is being
-    /// taken back.
+    /// Begins an operation while this mount is alone, so that it needs no rights. `None` during a recall of
+    /// everything.
     pub(super) fn begin_alone(&mut self, want: &Want) -> Option<OpId> {
-        self.is_let_in(want, self.mode_of(want)).then(|| {
+        self.is_admitted(want, self.mode_of(want)).then(|| {
             let id = self.next_id();
             self.start(id, want.clone());
             id
         })
     }
 
-    /// Puts an operation among those that wait.
+    /// Adds an operation to the waiting list.
     pub(super) fn wait(&mut self, want: Want) -> OpId {
         let id = self.next_id();
         self.waiting.push(Waiting {
@@ -278,7 +280,7 @@ impl Held {
         id
     }
 
-    /// Whether an operation that waited has begun; it does not wait any more then.
+    /// Whether a waiting operation has begun; if so, removes it from the waiting list.
     pub(super) fn take_begun(&mut self, id: OpId) -> bool {
         let at = self
             .waiting
@@ -287,14 +289,15 @@ impl Held {
         at.map(|at| self.waiting.remove(at)).is_some()
     }
 
-    /// An operation waits no more; if it has begun it ends.
+    /// Removes an operation from the waiting list; if it has begun, it ends.
     pub(super) fn give_up(&mut self, id: OpId) {
         self.waiting.retain(|one| one.id != id);
         self.end(id);
     }
 
-    /// Lets all begin that wait and may begin; programs first, who would have to let pages be dropped else.
-    pub(super) fn let_in(&mut self) {
+    /// Begins all waiting operations that may begin; programs first, since they would have to have pages dropped
+    /// otherwise.
+    pub(super) fn begin_waiting(&mut self) {
         for programs in [true, false] {
             for at in 0..self.waiting.len() {
                 let one = &self.waiting[at];
@@ -308,36 +311,36 @@ impl Held {
         }
     }
 
-    /// An operation is over; who waits for just that may begin.
+    /// Ends an operation; operations that waited for that begin.
     pub(super) fn end(&mut self, id: OpId) {
         self.running.retain(|one| one.id != id);
         if !self.waiting.is_empty() {
-            self.let_in();
+            self.begin_waiting();
         }
     }
 
-    /// A right was granted; those that waited for it begin.
-    pub(super) fn grant(&mut self, mode: RightMode, area: &Cells) {
+    /// Records a granted right; operations that waited for it begin.
+    pub(super) fn grant(&mut self, mode: RightMode, area: &BoxSet) {
         self.read.add(area);
         if mode == RightMode::Write {
             self.write.add(area);
         }
-        self.let_in();
+        self.begin_waiting();
     }
 
-    /// Begins to take something back: programs begin nothing there any more.
+    /// Begins a recall: programs no longer begin operations in its area.
     pub(super) fn close(&mut self, closing: Closing) {
         self.closing = Some(closing);
-        // The kernel's pages have to get to where they can be dropped.
-        self.let_in();
+        // The kernel's page operations have to proceed to where the drop can handle them.
+        self.begin_waiting();
     }
 
-    /// Whether something is being taken back, or pages are being dropped.
+    /// Whether a recall or a drop of pages is in progress.
     pub(super) fn is_closing(&self) -> bool {
-        self.closing.is_some() || self.door != Door::Open
+        self.closing.is_some() || self.page_gate != PageGate::Open
     }
 
-    /// Whether operations of programs run in what is being taken back. None of them waits for the kernel.
+    /// Whether operations of programs run in the area of the recall. None of them waits for the kernel.
     pub(super) fn is_busy(&self) -> bool {
         let Some(closing) = &self.closing else {
             return false;
@@ -350,50 +353,50 @@ impl Held {
         wants.any(|want| closing.stops(want.mode, &want.area))
     }
 
-    /// Whether anything runs that was let in while pages of `span` were dropped.
+    /// Whether operations run that were admitted while pages of `span` were dropped.
     pub(super) fn is_paging(&self, span: Span) -> bool {
         let mut pages = self.running.iter().filter(|one| one.want.by != By::Program);
         pages.any(|one| one.want.touches(span))
     }
 
-    /// Whether pages have to be dropped before what is closing can be given.
+    /// Whether pages have to be dropped before the closing area can be released.
     pub(super) fn has_pages(&self) -> bool {
         let stopped = |closing: &Closing| {
-            closing.stops(self.out_for.unwrap_or(RightMode::Write), &Cells::All)
+            closing.stops(self.out_for.unwrap_or(RightMode::Write), &BoxSet::All)
         };
         !self.out.is_empty() && self.closing.as_ref().is_none_or(stopped)
     }
 
-    /// Whether there may be pages that were handed out for reading, or may be handed out so before a drop of them
-    /// has ended: until then what the kernel fetches is of the mode of what is dropped.
+    /// Whether pages may exist that were handed out for reading, or may be handed out so before the end of a drop:
+    /// until then page reads of the kernel are of the mode of the pages being dropped.
     pub(super) fn has_pages_to_read(&self) -> bool {
-        let any = !self.out.is_empty() || self.door != Door::Open;
+        let any = !self.out.is_empty() || self.page_gate != PageGate::Open;
         any && self.out_for == Some(RightMode::Read)
     }
 
     /// A drop of the pages of `span` begins.
     pub(super) fn drop_begins(&mut self, span: Span) {
-        self.door = Door::Dropping(span);
+        self.page_gate = PageGate::Dropping(span);
         self.out.remove(span);
-        self.let_in();
+        self.begin_waiting();
     }
 
-    /// It has returned: nobody gets at those pages now.
+    /// It has returned: access to those pages is closed now.
     pub(super) fn drop_ended(&mut self, span: Span) {
-        self.door = Door::Shut(span);
+        self.page_gate = PageGate::Shut(span);
     }
 
-    /// Takes out what was closed. If more may be given, also what nobody has used lately, but for what `more`
-    /// names. Says which cells have to be told to the lock server.
-    pub(super) fn take_out(&mut self, closing: &Closing, more: Option<&Cells>) -> Cells {
+    /// Removes the closed area. With `more`, also removes all cells that are not recently used, except for `more`.
+    /// Returns the cells that the release has to name.
+    pub(super) fn take_out(&mut self, closing: &Closing, more: Option<&BoxSet>) -> BoxSet {
         let held = match closing.keep {
             None => &self.read,
             Some(_) => &self.write,
         };
-        let mut given = Cells::default();
-        if let Some(kept) = more {
+        let mut given = BoxSet::default();
+        if let Some(retained) = more {
             given = held.clone();
-            given.subtract(kept);
+            given.subtract(retained);
             given.subtract(&self.used);
             given.subtract(&self.used_before);
             for one in &self.running {
@@ -406,46 +409,46 @@ impl Held {
             self.read.subtract(&given);
             for used in [&mut self.used, &mut self.used_before] {
                 match given {
-                    Cells::All => *used = Cells::default(),
+                    BoxSet::All => *used = BoxSet::default(),
                     _ => used.subtract(&given),
                 }
             }
         }
-        self.grow_old();
+        self.age_used();
         given
     }
 
-    /// Something was given: what was used only before the time before counts as used no more. What runs may be
-    /// using what it has.
-    fn grow_old(&mut self) {
+    /// Ages the used cells after a release: cells that were last used before the previous release no longer count.
+    /// Running operations may still be using theirs.
+    fn age_used(&mut self) {
         self.used_before = std::mem::take(&mut self.used);
         for one in &self.running {
-            if one.want.area != Cells::All {
+            if one.want.area != BoxSet::All {
                 self.used.add(&one.want.area);
             }
         }
     }
 
-    /// What was closing is given, or the pages are dropped: all goes on.
+    /// Ends a recall or a drop: operations may begin again.
     pub(super) fn reopen(&mut self) {
         self.closing = None;
-        self.door = Door::Open;
+        self.page_gate = PageGate::Open;
         if self.out.is_empty() {
             self.out_for = None;
         }
-        self.let_in();
+        self.begin_waiting();
     }
 
-    /// Everything is held: this mount was alone, and begins to take all back.
+    /// This mount was alone and held everything; all of it is now to be released.
     pub(super) fn own_all(&mut self) {
-        self.read = Cells::All;
-        self.write = Cells::All;
+        self.read = BoxSet::All;
+        self.write = BoxSet::All;
     }
 
-    /// What is held, as it travels.
+    /// The wire form of the rights held.
     pub(super) fn to_wire(&self) -> Vec<(RightMode, RightArea)> {
-        let areas = |mode, cells: &Cells| {
-            let areas = cells.to_wire().into_iter();
+        let areas = |mode, cells: &BoxSet| {
+            let areas = RightArea::of(cells).into_iter();
             areas.map(move |area| (mode, area)).collect::<Vec<_>>()
         };
         let mut all = areas(RightMode::Write, &self.write);
@@ -455,19 +458,19 @@ impl Held {
         all
     }
 
-    /// Nothing is held any more.
+    /// Drops all rights.
     pub(super) fn lose(&mut self) {
-        self.read = Cells::default();
-        self.write = Cells::default();
-        self.used = Cells::default();
-        self.used_before = Cells::default();
+        self.read = BoxSet::default();
+        self.write = BoxSet::default();
+        self.used = BoxSet::default();
+        self.used_before = BoxSet::default();
         self.closing = None;
-        self.door = Door::Open;
+        self.page_gate = PageGate::Open;
         self.out.clear();
         self.out_for = None;
     }
 
-    /// Those that wait, and have not begun.
+    /// The waiting operations that have not begun.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Want> {
         let not_begun = self.waiting.iter().filter(|one| !one.begun);
         not_begun.map(|one| &one.want)

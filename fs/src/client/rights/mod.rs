@@ -1,44 +1,43 @@
-//! Rights, as this mount has them: strict coherence with other mounts. docs/decisions/rights.md is the
-//! contract with the lock server; this is the mount's side of it.
+//! The rights of this mount: strict coherence with other mounts. docs/decisions/13-rights.md is the contract with the
+//! lock server; this is the mount's side of it.
 //!
-//! An operation *enters* an object before it takes any of its locks ([`Client::enter`]), with a mode and the
-//! cells it will touch, and leaves when its [`Op`] is dropped. What that comes to depends on the phase:
+//! An operation *enters* an object before it takes any of the object's locks ([`Client::enter`]), with a mode and the
+//! cells it will touch, and leaves when its [`Op`] is dropped. What entering does depends on the phase:
 //!
 //! | phase | an operation |
 //! |---|---|
-//! | off | does as it likes: the mount is in mode `commit` |
-//! | alone | is counted, and nothing else: no other strict mount is there |
-//! | shared | begins if what it needs is held, and else asks the lock server for it and waits |
-//! | closed | waits: an epoch is over, and the next one has not begun; what runs goes on into that |
+//! | off | begins at once: the mount is in mode `commit` |
+//! | alone | is only counted: there is no other strict mount |
+//! | shared | begins if it holds the rights it needs, and otherwise asks the lock server for them and waits |
+//! | closed | waits: an epoch has ended, and the next one has not begun; running operations continue into that one |
 //!
-//! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see
-//! `page_overlap`.
+//! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see `page_overlap`.
 //!
-//! The parts: `cells` sets of cells, `spans` of bytes; `held` what is held of one object, what runs and who waits;
-//! `state` that with what is asked and given (all pure, and driven by `model`, which searches what can happen);
-//! `needs` which cells a request needs; `op` entering and leaving; `ask` waiting and asking; `poll` the thread
-//! that hears of grants and recalls; `page_overlap` writes where the kernel has pages; `recall` the threads that take back and give; `reset` the end of an epoch.
+//! The parts: `cells` sets of cells, `spans` of bytes; `held` the rights held on one object, its running and its
+//! waiting operations; `state` that, with the asks and releases (all pure, and driven by `model`, which searches the
+//! possible orders of events); `needs` the cells that a request needs; `op` entering and leaving; `ask` waiting and
+//! asking; `poll` the thread that receives grants and recalls; `page_overlap` writes where the kernel has pages;
+//! `recall` the threads that handle recalls; `reset` the end of an epoch.
 //!
-//! # Who waits for whom
+//! # Why there is no deadlock
 //!
 //! The poll waits for the lock server only, and for locks that are held for moments ([`Own`], never an object's).
-//! Recalls wait for operations that have begun, for the kernel to drop pages, and for servers; they hold no
-//! lock meanwhile and have threads of their own. An operation that has begun waits for servers, never for a
-//! right or for the kernel. An operation that has not begun holds nothing. So there is no circle.
+//! Recalls wait for running operations, for the kernel to drop pages, and for servers; they hold no lock meanwhile
+//! and have threads of their own. A running operation waits for servers, never for a right or for the kernel. An
+//! operation that has not begun holds nothing. So there is no cycle of waits.
 //!
-//! # What must not go apart
+//! # Agreement with the lock server
 //!
-//! The lock server knows exactly what this mount has, but for what is on its way; this mount may believe to have less,
-//! never more. So an area is taken out before the lock server is told; while it is being told nothing is asked of the
-//! same object; and a grant counts only if the ask that it answers is still there. A giving names the last
-//! grant that was heard of any object: what was granted later stays. An earlier one that comes after the giving
-//! does not count: what of it is left is not known.
+//! The lock server knows exactly the rights of this mount, except for messages in flight; this mount may believe to
+//! have less, never more. So an area is removed before the lock server is notified; while the notification is in
+//! flight, no ask for the same object is sent; and a grant counts only if the ask that it answers is still recorded.
+//! A release names the last grant that was received for any object: later grants stay. An earlier grant that arrives
+//! after the release does not count, since it is unknown how much of it is left.
 //!
-//! Grants come as answers or as events, recalls as events. So a recall may come before a grant that it knows of
-//! only if that is the answer to an ask that is on its way: it is looked at when there is none any more.
+//! Grants come as replies or as events, recalls as events. So a recall may arrive before a grant that it covers only
+//! if that grant is the reply to an ask in flight: recalls are handled when there is no such ask.
 
 mod ask;
-mod cells;
 mod held;
 mod needs;
 mod op;
@@ -58,15 +57,15 @@ use slabfs_mdserver::api::{Ino, RightSerial, RightsBegun, RightsEpoch};
 
 use super::Client;
 use super::object::Object;
-use state::{Line, State};
+use state::{LastGrant, State};
 
-pub(super) use cells::Cells;
 pub(super) use held::By;
 pub(super) use op::Op;
 pub(super) use recall::THREADS;
+pub(super) use slabfs_model::BoxSet;
 pub(super) use spans::Span;
 
-/// Whether what mounts see of each other is strict.
+/// The consistency between mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// A read on any mount returns what the last completed write on any mount put there.
@@ -76,7 +75,7 @@ pub enum Consistency {
 }
 
 impl Consistency {
-    /// Of mounts that do not say; decided here and nowhere else.
+    /// For mounts that set no option; decided here and nowhere else.
     pub const DEFAULT: Consistency = Consistency::Strict;
 }
 
@@ -86,7 +85,7 @@ impl Default for Consistency {
     }
 }
 
-/// See the table in the module's head.
+/// See the table in the module documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
@@ -96,11 +95,11 @@ enum Phase {
     Closed,
 }
 
-/// Which phase it is, for all objects, and how many lives were lost.
+/// The phase, for all objects, and the number of lost sessions.
 #[derive(Debug)]
 struct Clock {
     phase: AtomicU8,
-    /// Sessions that were lost: what began before one was does not count after it.
+    /// Number of sessions lost: an operation that began before a loss does not count after it.
     round: AtomicU64,
 }
 
@@ -114,7 +113,7 @@ impl Clock {
         }
     }
 
-    /// Whether nobody has to be asked for anything.
+    /// Whether operations need no right from the lock server.
     fn is_free(&self) -> bool {
         matches!(self.phase(), Phase::Off | Phase::Alone)
     }
@@ -128,59 +127,59 @@ impl Clock {
     }
 }
 
-/// What this mount has of the rights on one object, for as long as it is open.
+/// This mount's rights on one object, for as long as it is open.
 #[derive(Debug)]
 pub(super) struct Own {
     ino: Ino,
     clock: Arc<Clock>,
-    /// The object; its locks are not for everybody here.
+    /// The object; this module does not take its locks in general.
     object: Mutex<Weak<Object>>,
-    /// Operations that began in an epoch alone; those that write are counted apart.
+    /// Operations that began in a phase `alone`; writes are counted separately.
     alone: AtomicUsize,
     writing: AtomicUsize,
-    /// The kernel has asked for a page since the object was opened: writes are listed from then on.
+    /// The kernel has asked for a page since the object was opened: from then on, writes are listed.
     paged: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// The rights of one mount; see the module's head.
+/// The rights of one mount; see the module documentation.
 pub(super) struct Rights {
     clock: Arc<Clock>,
-    /// The epoch of what is held; 0 between lives.
+    /// The epoch of the rights held; 0 between epochs.
     epoch: AtomicU64,
-    /// An epoch that is over has to be ended here.
+    /// The epoch is over, and the polling thread has to end it.
     reset: AtomicBool,
     stopping: AtomicBool,
     owns: Mutex<HashMap<Ino, Arc<Own>>>,
-    line: Mutex<Line>,
+    last_grant: Mutex<LastGrant>,
     next_ticket: AtomicU64,
     work: Mutex<recall::Work>,
-    /// There is work.
+    /// Signals work to the recall threads.
     called: Condvar,
-    /// For the polling thread: what it waits for has changed.
-    turned: Condvar,
-    turning: Mutex<()>,
+    /// Wakes the polling thread when the epoch has changed.
+    epoch_changed: Condvar,
+    epoch_wait: Mutex<()>,
     asked: AtomicU64,
     granted: AtomicU64,
     recalled: AtomicU64,
     given: AtomicU64,
 }
 
-/// What it took to agree with other mounts.
+/// Message counts.
 pub(super) struct Counts {
-    /// Asks made.
+    /// Asks sent.
     pub(super) asked: u64,
-    /// Grants heard.
+    /// Grants received.
     pub(super) granted: u64,
-    /// Recalls heard.
+    /// Recalls received.
     pub(super) recalled: u64,
-    /// Givings sent.
+    /// Releases sent.
     pub(super) given: u64,
 }
 
 impl Rights {
-    /// Rights of a session that attached; none if it takes no part.
+    /// The rights of a session that attached; `None` in mode `commit`.
     pub(super) fn new(begun: Option<RightsBegun>) -> Rights {
         let rights = Rights {
             clock: Arc::new(Clock {
@@ -191,12 +190,12 @@ impl Rights {
             reset: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             owns: Mutex::default(),
-            line: Mutex::default(),
+            last_grant: Mutex::default(),
             next_ticket: AtomicU64::new(1),
             work: Mutex::default(),
             called: Condvar::new(),
-            turned: Condvar::new(),
-            turning: Mutex::new(()),
+            epoch_changed: Condvar::new(),
+            epoch_wait: Mutex::new(()),
             asked: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             recalled: AtomicU64::new(0),
@@ -208,22 +207,22 @@ impl Rights {
         rights
     }
 
-    /// Whether this mount takes part.
+    /// Whether this mount is strict.
     pub(super) fn strict(&self) -> bool {
         self.clock.phase() != Phase::Off
     }
 
-    /// Whether this mount takes part, and no other does.
+    /// Whether this mount is the only strict one.
     pub(super) fn alone(&self) -> bool {
         self.clock.phase() == Phase::Alone
     }
 
-    /// Whether rights have to be asked for.
+    /// Whether operations need rights.
     pub(super) fn shared(&self) -> bool {
         matches!(self.clock.phase(), Phase::Shared | Phase::Closed)
     }
 
-    /// Whether names may be kept: not while one epoch is over and the next one has not begun.
+    /// Whether names may be cached: not between two epochs.
     pub(super) fn keeps_names(&self) -> bool {
         self.clock.phase() == Phase::Shared
     }
@@ -236,7 +235,7 @@ impl Rights {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// What is held of an object that is being opened.
+    /// The rights state of an object that is being opened.
     pub(super) fn own(&self, ino: Ino) -> Arc<Own> {
         let mut owns = self.owns.lock();
         let own = owns
@@ -246,7 +245,7 @@ impl Rights {
         own.clone()
     }
 
-    /// An object is closed: nothing is held of it any more. The lock server will hear of it in its time.
+    /// An object is closed: its rights are dropped here. The lock server is notified later.
     pub(super) fn disown(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
         let mut state = own.state.lock();
@@ -257,7 +256,7 @@ impl Rights {
         }
     }
 
-    /// A recall is done with; its object may have been closed meanwhile, and opened again.
+    /// Called after a recall is handled; its object may have been closed meanwhile, and opened again.
     fn tidy(&self, own: &Arc<Own>) {
         let mut owns = self.owns.lock();
         let unused = {
@@ -277,51 +276,51 @@ impl Rights {
         self.owns.lock().values().cloned().collect()
     }
 
-    /// Lets everybody look again.
-    fn stir(&self) {
+    /// Wakes all threads that wait, to check again.
+    fn wake_all(&self) {
         for own in self.all() {
             let _order = own.state.lock();
             own.changed.notify_all();
         }
-        let _order = self.turning.lock();
-        self.turned.notify_all();
+        let _order = self.epoch_wait.lock();
+        self.epoch_changed.notify_all();
     }
 
     /// Begins an epoch in which nothing is held.
     pub(super) fn begin(&self, begun: RightsBegun) {
         {
-            let mut line = self.line.lock();
-            *line = Line::of(begun.epoch);
+            let mut last_grant = self.last_grant.lock();
+            *last_grant = LastGrant::of(begun.epoch);
         }
         self.epoch.store(begun.epoch.0, Ordering::SeqCst);
         self.clock.set(match begun.alone {
             true => Phase::Alone,
             false => Phase::Shared,
         });
-        self.stir();
+        self.wake_all();
     }
 
-    /// A grant has been heard; false if its epoch is over.
+    /// Records that a grant was received; false if its epoch is over.
     fn hear(&self, epoch: RightsEpoch, serial: RightSerial) -> bool {
-        let counts = self.line.lock().hear(epoch, serial);
+        let counts = self.last_grant.lock().hear(epoch, serial);
         if counts {
             self.granted.fetch_add(1, Ordering::Relaxed);
         }
         counts
     }
 
-    /// The latest grant that was heard in an epoch, if that is not over.
+    /// The latest grant received in an epoch, if that is not over.
     fn heard(&self, epoch: RightsEpoch) -> Option<RightSerial> {
-        self.line.lock().heard(epoch)
+        self.last_grant.lock().heard(epoch)
     }
 
-    /// Objects with rights.
+    /// The number of objects with rights.
     pub(super) fn held(&self) -> usize {
         let held = |own: &Arc<Own>| own.state.lock().held.any();
         self.all().iter().filter(|own| held(own)).count()
     }
 
-    /// Messages so far.
+    /// The message counts so far.
     pub(super) fn counts(&self) -> Counts {
         Counts {
             asked: self.asked.load(Ordering::Relaxed),
@@ -332,7 +331,7 @@ impl Rights {
     }
 }
 
-/// Takes out `own`, and not another one that has come in its place: grants would not find that any more, and a recall
+/// Removes `own`, but not another entry that has replaced it: grants would no longer find that one, and a recall
 /// would be answered without it.
 fn forget(owns: &mut HashMap<Ino, Arc<Own>>, own: &Arc<Own>) {
     if owns
@@ -357,7 +356,7 @@ impl Own {
         })
     }
 
-    /// Says whose rights these are.
+    /// Sets the object that these rights are for.
     pub(super) fn belongs_to(&self, object: &Arc<Object>) {
         *self.object.lock() = Arc::downgrade(object);
     }
@@ -368,7 +367,7 @@ impl Own {
 }
 
 impl Client {
-    /// Whether this mount takes part in rights: what it reads is never old.
+    /// Whether this mount is strict: its reads never return old data.
     pub fn strict(&self) -> bool {
         self.rights.strict()
     }

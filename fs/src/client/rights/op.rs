@@ -10,12 +10,12 @@ use super::super::Client;
 use super::super::error::FsError;
 use super::super::geometry::{Form, Geometry};
 use super::super::object::Object;
-use super::cells::Cells;
 use super::held::{By, OpId, Want};
 use super::spans::Span;
 use super::{Own, Phase, State};
+use slabfs_model::BoxSet;
 
-/// Before an ask that the lock server had no room for is made again.
+/// Pause before an ask is repeated that the lock server had no room for.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long an operation may take.
@@ -25,41 +25,40 @@ enum Lasting {
     Long,
 }
 
-/// An operation that has begun; it ends when this is dropped.
+/// A running operation; it ends when this is dropped.
 #[derive(Debug)]
 pub(in crate::client) struct Op(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// Nobody counts it.
+    /// It is not counted.
     Free,
-    /// It began where nobody has to be asked, and is counted.
+    /// It began in a phase without rights, and is counted.
     Alone {
         own: Arc<Own>,
         round: u64,
         mode: RightMode,
     },
-    /// It is listed, and has what it wants.
+    /// It is listed with its cells, and holds the rights to them.
     Listed {
         own: Arc<Own>,
         id: OpId,
         round: u64,
-        /// Nothing where nobody knows of rights.
-        has: Option<Cells>,
-        /// What the cells were made of.
+        /// `None` in mode `commit`.
+        has: Option<BoxSet>,
+        /// The form of the object from which the cells were computed.
         form: Option<Form>,
     },
 }
 
 impl Op {
-    /// Of which nobody needs to know.
+    /// An operation that is not counted.
     pub(super) const FREE: Op = Op(Kind::Free);
 
-    /// Whether the operation may touch the cells that it needs, by the same rule as when it began, of an object of
-    /// this form. It may not when the form, as it is under the
-    /// lock that the caller holds by now, makes others of them than were asked for; nor when the session
-    /// in which it began is lost. It has to enter again then.
-    pub(in crate::client) fn covers(&self, now: Form, needs: impl FnOnce() -> Cells) -> bool {
+    /// Whether the operation may touch the cells it needs in an object of form `now`, which the caller has read under
+    /// a lock. It may not if the needs have changed with the form beyond the cells it entered with, or if the session
+    /// in which it began is lost. Then it has to enter again.
+    pub(in crate::client) fn covers(&self, now: Form, needs: impl FnOnce() -> BoxSet) -> bool {
         match &self.0 {
             Kind::Free => true,
             Kind::Alone { own, round, .. } => own.clock.round() == *round,
@@ -70,13 +69,13 @@ impl Op {
                 form,
                 ..
             } => {
-                let covers = |area: &Cells| *form == Some(now) || area.covers(&needs());
+                let covers = |area: &BoxSet| *form == Some(now) || area.covers(&needs());
                 own.clock.round() == *round && has.as_ref().is_none_or(covers)
             }
         }
     }
 
-    /// Notes what the cells were made of that it began for.
+    /// Sets the form from which its cells were computed.
     fn made_of(mut self, of: Form) -> Op {
         if let Kind::Listed { form, .. } = &mut self.0 {
             *form = Some(of);
@@ -93,8 +92,8 @@ impl Drop for Op {
             Kind::Listed { own, id, .. } => {
                 let mut state = own.state.lock();
                 state.held.end(*id);
-                let anybody = own.paged.load(Ordering::SeqCst) || !state.is_idle();
-                if anybody || state.held.is_closing() {
+                let has_waiters = own.paged.load(Ordering::SeqCst) || !state.is_idle();
+                if has_waiters || state.held.is_closing() {
                     own.changed.notify_all();
                 }
             }
@@ -103,7 +102,8 @@ impl Drop for Op {
 }
 
 impl Own {
-    /// Counts a program's operation, where nobody has to be asked, and where it does not write beside pages.
+    /// Counts a program's operation in a phase without rights, unless it is a write and the kernel has asked for
+    /// pages.
     fn enter_alone(self: &Arc<Self>, mode: RightMode) -> Option<Op> {
         let stopped = || mode == RightMode::Write && self.paged.load(Ordering::SeqCst);
         if !self.clock.is_free() || stopped() {
@@ -111,7 +111,7 @@ impl Own {
         }
         let round = self.clock.round();
         self.count(mode).fetch_add(1, Ordering::SeqCst);
-        // Whoever ends the epoch, or wants a page, says so first and looks at the count then.
+        // The end of an epoch, or a page request, first sets its mark and then checks the count.
         if !self.clock.is_free() || stopped() {
             self.leave_alone(mode);
             return None;
@@ -144,8 +144,8 @@ impl Own {
         self.alone.load(Ordering::SeqCst) > 0 || self.counts_writes()
     }
 
-    /// Whether operations run that are only counted, of an epoch alone that is over, in whose way it may be if no more
-    /// than `keep` stays: nobody knows which cells they touch.
+    /// Whether counted operations of an ended epoch `alone` may conflict with a recall that leaves no more than
+    /// `keep`. The cells of counted operations are unknown.
     pub(super) fn counts_against(&self, keep: Option<RightMode>) -> bool {
         match keep {
             None => self.counts_any(),
@@ -168,13 +168,13 @@ impl Own {
         })
     }
 
-    /// Begins what `want` wants without waiting.
+    /// Begins `want` without waiting.
     pub(super) fn try_enter(self: &Arc<Self>, want: &Want) -> Option<Op> {
         let round = self.clock.round();
         self.begin(&mut self.state.lock(), want, round)
     }
 
-    /// The same under the lock.
+    /// [`Own::try_enter`] under the lock.
     pub(super) fn begin(
         self: &Arc<Self>,
         state: &mut State,
@@ -197,9 +197,9 @@ impl Own {
 }
 
 impl Client {
-    /// Begins an operation of `by` on an object, in which it will touch the cells that `needs` tells of the
-    /// object's form and size; waits for the right to it, and for pages of `span`, which it writes, to be
-    /// dropped. Whoever calls it holds no lock of an object, and is not needed by the kernel to go on.
+    /// Begins an operation of `by` on an object. `needs` computes the cells it will touch from the object's form and
+    /// size. Waits for the right to them, and until the kernel has dropped its pages of `span`, the bytes that the
+    /// operation writes. The caller holds no lock of an object, and the kernel does not depend on its progress.
     ///
     /// # Errors
     /// `Withheld` after [`Client::others_timeout`]; those of the lock server.
@@ -209,19 +209,19 @@ impl Client {
         by: By,
         mode: RightMode,
         span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
     ) -> Result<Op, FsError> {
         self.enter_as(object, by, mode, span, needs, Lasting::Short)
     }
 
-    /// [`Client::enter`] for a program's operation that may take long: it is listed with its cells also where this
-    /// mount is alone, so that one that comes meanwhile gets all others.
+    /// [`Client::enter`] for a program's operation that may take long: it is listed with its cells even when this
+    /// mount is alone, so that a mount that attaches meanwhile can get all other cells.
     pub(in crate::client) fn enter_long(
         &self,
         object: &Object,
         mode: RightMode,
         span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
     ) -> Result<Op, FsError> {
         self.enter_as(object, By::Program, mode, span, needs, Lasting::Long)
     }
@@ -232,7 +232,7 @@ impl Client {
         by: By,
         mode: RightMode,
         span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         lasting: Lasting,
     ) -> Result<Op, FsError> {
         if self.is_free(by, mode) {
@@ -262,7 +262,7 @@ impl Client {
                 None => match self.await_beginning(own, want, until) {
                     Ok(Some(op)) => op,
                     Ok(None) => continue,
-                    // It was declared anew: its cells are others.
+                    // The object was declared again: its cells have changed.
                     Err(error) if error.is_stale() && Instant::now() < until => {
                         self.refresh(object)?;
                         continue;
@@ -276,7 +276,7 @@ impl Client {
             };
             self.take_form(object)?;
             if self.lapsed() {
-                // It has waited, and may have been given up meanwhile.
+                // It has waited, and its object may have been given up meanwhile.
                 drop(op);
                 self.admit(object)?;
                 continue;
@@ -285,14 +285,14 @@ impl Client {
         }
     }
 
-    /// [`Client::enter`] without waiting: nothing where that would be needed.
+    /// [`Client::enter`] without waiting; `None` where it would have to wait.
     pub(in crate::client) fn enter_now(
         &self,
         object: &Object,
         by: By,
         mode: RightMode,
         span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
     ) -> Option<Op> {
         self.enter_now_as(object, by, mode, span, needs, Lasting::Short)
     }
@@ -303,7 +303,7 @@ impl Client {
         object: &Object,
         mode: RightMode,
         span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
     ) -> Option<Op> {
         self.enter_now_as(object, By::Program, mode, span, needs, Lasting::Long)
     }
@@ -314,7 +314,7 @@ impl Client {
         by: By,
         mode: RightMode,
         span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> Cells,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         lasting: Lasting,
     ) -> Option<Op> {
         if self.is_free(by, mode) {
@@ -338,11 +338,11 @@ impl Client {
             area,
         };
         let round = own.clock.round();
-        // The look at the form and the beginning under one lock. A grant that came between the two would let
-        // the operation begin under a right whose form nobody has taken over; what was read ahead of that
-        // right, and is of the epoch before it, would be believed. A grant that comes later gives the
-        // operation nothing: it has begun under what was held, and a form to take is the next one's. That
-        // the area was made of an earlier form than the object has by now is what [`Op::covers`] finds out.
+        // The form check and the beginning are under one lock. If a grant arrived between the two, the operation
+        // would begin under a right whose form has not been adopted, and would trust data read ahead in the epoch
+        // before that right. A grant that arrives later does not affect the operation: it has begun under the rights
+        // held before, and the next operation adopts the form. [`Op::covers`] detects that the area was computed from
+        // an older form than the object has by now.
         let mut state = own.state.lock();
         if state.form.is_some() {
             return None;
@@ -350,20 +350,20 @@ impl Client {
         Some(own.begin(&mut state, &want, round)?.made_of(form))
     }
 
-    /// Whether nobody needs to know of an operation: the mount takes no part in rights, and no page is touched
-    /// or written over.
+    /// Whether an operation need not be recorded: the mount is in mode `commit`, and the operation neither touches
+    /// nor overwrites a page.
     fn is_free(&self, by: By, mode: RightMode) -> bool {
         !self.rights.strict() && by == By::Program && mode == RightMode::Read
     }
 
-    /// Whether an operation is only counted as long as this mount is alone. In mode `commit` nobody ever wants to know
-    /// more.
+    /// Whether an operation is only counted while this mount is alone. In mode `commit` no more than the count is
+    /// ever needed.
     fn is_counted(&self, by: By, lasting: Lasting) -> bool {
         by == By::Program && (lasting == Lasting::Short || !self.rights.strict())
     }
 
-    /// Takes over the form that came with a grant, and forgets what the block cache holds beside what was
-    /// held until then.
+    /// Adopts the form that came with a grant, and drops the object's blocks from the cache, which may be older than
+    /// the grant.
     fn take_form(&self, object: &Object) -> Result<(), FsError> {
         let Some(form) = object.own.state.lock().form.clone() else {
             return Ok(());

@@ -1,46 +1,45 @@
-//! Writes of programs beside pages of mappings that the kernel holds.
+//! Program writes that overlap pages which the kernel holds for mappings.
 //!
-//! A program writes past the page cache (`write(2)`, also as direct I/O). The kernel writes back and drops the
-//! pages under such a write before it sends it, but what it fetches while the write is on its way is old: a load
-//! sees old bytes after others have seen the new ones, and the next store into that page brings it back whole,
-//! over the write. So of bytes that a program writes the kernel has no page, from before the write begins until
-//! it has ended:
+//! A program's write bypasses the page cache (`write(2)`, also as direct I/O). The kernel writes back and drops the
+//! pages under such a write before it sends it, but pages that it reads while the write is in flight are old: a load
+//! sees old bytes after other mounts have seen the new ones, and the next store into that page writes back the entire
+//! page, over the write. So the kernel has no page of the bytes that a program writes, from before the write begins
+//! until it has ended:
 //!
-//! 1. Nobody else takes something back of the object, or drops its pages (`State::working`).
-//! 2. The kernel drops its pages of those bytes ([`Client::drop_once`]). Until that has returned its reads and
-//!    writes of pages are done: it waits for just them. What was stored into the pages comes in here, and so
-//!    before the write.
-//! 3. The door to pages of those bytes is shut, and the kernel's requests for them that run end. Was one of
-//!    those bytes handed out since 2, then 2 again: the page may have come after its place was cleared.
-//! 4. The write begins, and is listed. From here on it is what keeps the kernel from those pages: a read of one
-//!    waits until the write has ended (`Held::is_let_in`). The door is opened.
+//! 1. No other thread releases rights of the object or drops its pages (`State::working`).
+//! 2. The kernel drops its pages of those bytes ([`Client::drop_once`]). Until that has returned, its page reads and
+//!    writes are served, since the drop waits for them. Data stored into the pages arrives here, so before the write.
+//! 3. Access to pages of those bytes is closed, and running kernel requests for them end. If one of those bytes was
+//!    handed out since step 2, step 2 is repeated: the page may have been read in after the kernel had cleared its
+//!    place.
+//! 4. The write begins, and is listed. From here on it keeps the kernel from those pages: a page read waits until the
+//!    write has ended (`Held::is_admitted`). Page access is opened again.
 //!
-//! # Why nothing is lost
+//! # Why no data is lost
 //!
-//! At 4 no page of those bytes is in the kernel: what was read before 2 was dropped in it, be it that the read
-//! was still on its way (its page is locked until it is answered, and the drop waits for the lock), and what was
-//! read since would have been seen at 3. So none is changed either, and no changed one is on its way here: a drop
-//! waits for those. A page that is read later is read after the write, and has it.
+//! At step 4 the kernel has no page of those bytes. Pages read before step 2 were dropped in it, even if the read was
+//! still in flight (its page is locked until the reply, and the drop waits for the lock); pages read since were
+//! detected at step 3. So none is modified either, and no modified page is on its way here: a drop waits for those. A
+//! page that is read later is read after the write, and contains it.
 //!
-//! # Why nobody waits for ever
+//! # Why there is no deadlock
 //!
-//! Whoever drops pages has begun nothing, has no lock, and is on a thread that the kernel does not need. The drop
-//! waits for the kernel's reads and writes of pages. Those begin while it goes on: pages were out, so all of the
-//! object is held in the mode they are for, and nobody takes it back before the drop is over. Only a read under a
-//! write that runs waits, for that write; and one that runs waits for servers, and never for the kernel. Reads
-//! that find the door shut at 3 are waited for by nobody: no drop goes on, and none begins before somebody has
-//! been let in.
+//! A thread that drops pages runs no operation, holds no lock, and is not needed by the kernel. The drop waits for
+//! the kernel's page reads and writes. Those begin during a drop: pages were handed out, so the entire object is held
+//! in the mode they need, and no thread releases it before the drop is over. Only a page read under a running write
+//! waits, for that write; and a running write waits for servers, never for the kernel. Page reads that find access
+//! closed at step 3 block nothing: no drop is running, and none begins before they are admitted.
 //!
 //! # What it costs
 //!
-//! An object of which no page was ever asked for since it was opened: a load of [`Own`]'s `paged`, and writes are
-//! counted where reads and writes were counted together. The count is what makes the first page wait for the
-//! writes that had not seen the mark: whoever writes counts first and looks at the mark then, whoever wants a page
-//! marks first and looks at the count then. After that, writes are listed, which is a lock and an entry. A drop is
-//! only for bytes that the kernel has read since they were dropped last.
+//! For an object of which no page was requested since it was opened: a load of [`Own`]'s `paged`, and a counter for
+//! writes apart from the one for reads. The counter makes the first page request wait for writes that had not seen
+//! the mark: a write increments the counter first and checks the mark then, a page request sets the mark first and
+//! checks the counter then. After that, writes are listed, which costs a lock and an entry. A drop is needed only for
+//! bytes that the kernel has read since their last drop.
 //!
-//! Pages that something else in the kernel holds on to (direct I/O of another file straight from the mapping) are
-//! not dropped by it, here as elsewhere.
+//! Pages that are pinned in the kernel (direct I/O of another file straight from the mapping) are not dropped, here
+//! as elsewhere.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,8 +52,8 @@ use super::spans::Span;
 use super::{Own, Phase};
 
 impl Client {
-    /// Waits until `want` may begin: for a right, for another one's end, or for the kernel. Nothing when it has
-    /// to be tried again.
+    /// Waits until `want` may begin: for a right, for the end of another operation, or for the kernel. `None` when it
+    /// has to be tried again.
     pub(super) fn await_beginning(
         &self,
         own: &Arc<Own>,
@@ -72,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Has the pages of `span` dropped, if nobody does so already, and begins `want`, which writes there.
+    /// Has the pages of `span` dropped, unless another thread is doing so, and begins `want`, which writes there.
     fn enter_past_pages(
         &self,
         own: &Arc<Own>,
@@ -82,9 +81,9 @@ impl Client {
     ) -> Result<Option<Op>, FsError> {
         let round = own.clock.round();
         let mut state = own.state.lock();
-        let turning = || own.clock.phase() == Phase::Closed;
-        while state.held.has_pages_under(want) && (state.working || turning()) {
-            self.give_in(until)?;
+        let between_epochs = || own.clock.phase() == Phase::Closed;
+        while state.held.has_pages_under(want) && (state.working || between_epochs()) {
+            self.check_deadline(until)?;
             own.changed.wait_until(&mut state, until);
         }
         let held = own.clock.is_free() || state.held.holds(want);
@@ -95,7 +94,7 @@ impl Client {
         while state.held.has_pages_under(want) && round == own.clock.round() {
             state = self.drop_once(own, state, span);
         }
-        // Nothing if the session was lost meanwhile.
+        // Not if the session was lost meanwhile.
         let op = match round == own.clock.round() {
             true => own.begin(&mut state, want, round),
             false => None,
@@ -111,7 +110,7 @@ impl Client {
         Ok(op)
     }
 
-    /// Where nobody has to be asked: waits until what runs lets `want` begin.
+    /// In a phase without rights: waits until the running operations allow `want` to begin.
     fn await_end(
         &self,
         own: &Arc<Own>,
@@ -127,12 +126,12 @@ impl Client {
             if let Some(op) = own.begin(&mut state, want, round) {
                 return Ok(Some(op));
             }
-            self.give_in(until)?;
+            self.check_deadline(until)?;
             own.changed.wait_until(&mut state, until);
         }
     }
 
-    fn give_in(&self, until: Instant) -> Result<(), FsError> {
+    fn check_deadline(&self, until: Instant) -> Result<(), FsError> {
         match self.rights.stopping() || Instant::now() >= until {
             true => Err(FsError::Withheld(self.options.io_timeout)),
             false => Ok(()),

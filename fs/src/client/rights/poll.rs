@@ -1,4 +1,4 @@
-//! The thread that hears what the lock server has to say. It waits for the lock server only.
+//! The thread that polls the lock server for rights events. It waits for the lock server only.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use slabfs_mdserver::api::{
 use super::super::Client;
 use super::{Phase, Rights};
 
-/// Longest that one poll waits; every poll is cut to half of the time that a request may take.
+/// Longest wait of one poll; every poll is cut to half of the request timeout.
 const POLL: Duration = Duration::from_secs(5);
-/// Before what failed is tried again.
+/// Pause before a failed poll is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A session that is the only one for so long asks whether it may go without rights again.
+/// A session that has been the only one for this long asks to be alone again.
 const ALONE_AFTER: Duration = Duration::from_secs(5);
 
 impl Rights {
-    /// A session that is over says so by everything it answers: nothing is begun in this epoch any more. What
-    /// comes then is for whoever finds that out for sure.
+    /// Called when a reply says that the session is lost: no operation begins in this epoch any more. The rest is
+    /// done by the code that verifies the loss.
     pub(super) fn suspend(&self, epoch: RightsEpoch) {
         if epoch.0 != 0 && epoch == self.epoch() {
             self.clock.set(Phase::Closed);
         }
     }
 
-    /// An epoch is over: the polling thread is to end it here.
+    /// Marks an epoch as over: the polling thread has to end it.
     pub(super) fn end_epoch(&self, epoch: RightsEpoch) {
         if epoch.0 != 0 && epoch == self.epoch() {
             self.reset.store(true, Ordering::SeqCst);
@@ -35,7 +35,7 @@ impl Rights {
 }
 
 impl Client {
-    /// The thread; it runs until the client stops.
+    /// Main loop of the polling thread; it runs until the client stops.
     pub(in crate::client) fn poll_rights(&self) {
         let mut seen = (RightsEpoch::UNKNOWN, 0);
         let mut only_since: Option<Instant> = None;
@@ -70,7 +70,7 @@ impl Client {
                     self.await_round();
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no news of rights; trying again");
+                    tracing::debug!(%error, "polling the rights events failed; trying again");
                     self.pause(PAUSE);
                 }
             }
@@ -83,11 +83,11 @@ impl Client {
         }
     }
 
-    /// Waits for another epoch, or for a moment.
+    /// Waits for another epoch, at most for `PAUSE`.
     fn await_round(&self) {
-        let mut order = self.rights.turning.lock();
+        let mut order = self.rights.epoch_wait.lock();
         if !self.rights.stopping() {
-            self.rights.turned.wait_for(&mut order, PAUSE);
+            self.rights.epoch_changed.wait_for(&mut order, PAUSE);
         }
     }
 
@@ -102,16 +102,16 @@ impl Client {
             RightEventKind::Refused(ticket) => self.refused(ticket),
             RightEventKind::Recall(recall) => self.rights.recall(epoch, recall),
             RightEventKind::Size { ino, question } => {
-                let told = self.md.tell_size(question, self.unflushed(ino));
-                if let Err(error) = told {
-                    tracing::debug!(%ino, %error, "a question for a size was not answered");
+                let sent = self.md.report_size(question, self.unflushed(ino));
+                if let Err(error) = sent {
+                    tracing::debug!(%ino, %error, "answering a size request failed");
                 }
             }
             RightEventKind::Names { inos, change } => {
                 self.md.forget_names(&inos);
-                if let Err(error) = self.md.tell_forgot(epoch, Some(change)) {
-                    // It asks nobody twice: the session is over for it, or goes on without this change.
-                    tracing::debug!(%error, "that names are forgotten was not heard");
+                if let Err(error) = self.md.report_forgotten(epoch, Some(change)) {
+                    // The lock server does not ask again: it ends the session, or continues without this change.
+                    tracing::debug!(%error, "notifying the metadata service of dropped names failed");
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    /// What others do not see yet of an object; by what can be looked at without waiting.
+    /// The size and time of an object's unflushed data; reads only what needs no waiting.
     fn unflushed(&self, ino: Ino) -> Option<Unflushed> {
         let object = self.rights.find(ino)?.object()?;
         let dirty = object.state.try_lock().is_none_or(|state| {
@@ -143,10 +143,10 @@ impl Client {
         })
     }
 
-    /// Ends the thread, and those that take back; all waiting for rights ends.
+    /// Stops this thread and the recall threads; all waits for rights end.
     pub(in crate::client) fn stop_rights(&self) {
         self.rights.stopping.store(true, Ordering::SeqCst);
         self.rights.stop_work();
-        self.rights.stir();
+        self.rights.wake_all();
     }
 }

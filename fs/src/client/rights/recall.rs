@@ -1,7 +1,7 @@
-//! Taking back what somebody else wants, and giving it; and dropping pages before a file is opened for
-//! writing, which is the first half of the same.
+//! Recalls: writes back and releases rights that another mount wants. Also drops pages before a file is opened for
+//! writing, which is the first half of the same work.
 //!
-//! An object's recalls are handled one after the other, by a few threads. They wait for what has begun, for the
+//! An object's recalls are handled one after the other, by a few threads. They wait for running operations, for the
 //! kernel and for servers, and hold no lock meanwhile.
 
 use std::collections::VecDeque;
@@ -10,35 +10,35 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
-use slabfs_mdserver::api::{MdError, RightRecall, RightsEpoch};
+use slabfs_mdserver::api::{MAX_RIGHT_BOXES, MdError, RightRecall, RightsEpoch};
 use slabfs_model::layout::boxes_of_run;
 
 use super::super::Client;
 use super::super::error::FsError;
 use super::super::flush::Scope;
 use super::super::object::Object;
-use super::cells::Cells;
 use super::held::Closing;
 use super::spans::Span;
-use super::state::{State, givings};
+use super::state::{State, releases};
 use super::{Own, Phase, Rights};
+use slabfs_model::BoxSet;
 
-/// Threads that take back. None of them waits for another one.
+/// Number of threads that handle recalls. None of them waits for another one.
 pub(in crate::client) const THREADS: usize = 8;
-/// Before what failed is tried again.
+/// Pause before a failed step is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Objects with recalls that no thread handles yet.
 pub(super) type Work = VecDeque<Arc<Own>>;
 
 impl Rights {
-    /// A recall was heard.
+    /// Queues a recall that was received.
     pub(super) fn recall(&self, epoch: RightsEpoch, recall: RightRecall) {
         self.recalled.fetch_add(1, Ordering::Relaxed);
         if self.epoch() != epoch {
             return;
         }
-        // Of what is not open, or was not a moment ago, it is given like of anything else.
+        // A recall of an object that is not open, or no longer open, is handled like any other.
         let mut owns = self.owns.lock();
         let own = owns
             .entry(recall.ino)
@@ -48,7 +48,7 @@ impl Rights {
         state.recalls.push_back(recall);
         if first {
             self.call(own.clone());
-        } else if state.old_work {
+        } else if state.stale_work {
             own.changed.notify_all();
         }
     }
@@ -66,7 +66,7 @@ impl Rights {
 }
 
 impl Client {
-    /// One of the threads that take back; it runs until the client stops.
+    /// Main loop of a recall thread; it runs until the client stops.
     pub(in crate::client) fn handle_all_recalls(&self) {
         loop {
             let own = {
@@ -85,11 +85,11 @@ impl Client {
         }
     }
 
-    /// Handles what was recalled of an object.
+    /// Handles the recalls of an object.
     fn handle_recalls(&self, own: &Arc<Own>) {
         let mut state = own.state.lock();
         if state.working {
-            // Whoever drops pages for an open hands it over again.
+            // The thread that drops pages for an open hands the object over again when it is done.
             return;
         }
         while let Some(recall) = state.recalls.pop_front() {
@@ -108,28 +108,29 @@ impl Client {
         let epoch = self.rights.epoch();
         let closing = Closing {
             keep: recall.keep,
-            area: Cells::from(&recall.area),
+            area: BoxSet::from(&recall.area),
         };
         if self.clear(own, &closing, epoch) {
-            let mut kept = Cells::default();
+            let mut retained = BoxSet::default();
             if let Some(object) = own.object() {
-                // What others do not want is not cut in two by a flush: a writer's box becomes one chunk.
+                // Dirty cells outside the recalled area are not flushed, since a flush would cut a writer's box in
+                // two: a box becomes one chunk.
                 match dirty_cells(&object) {
-                    Some(dirty) if !dirty.overlaps(&closing.area) => kept = dirty,
+                    Some(dirty) if !dirty.overlaps(&closing.area) => retained = dirty,
                     _ => self.write_back_for_others(&object, epoch),
                 }
             }
             if let Some(object) = own.object() {
                 self.give_back_files(&object);
             }
-            self.give(own, &closing, &kept, epoch);
+            self.give(own, &closing, &retained, epoch);
         }
         let mut state = own.state.lock();
         state.held.reopen();
         own.changed.notify_all();
     }
 
-    /// Waits until nothing runs in what is closing and the kernel has no pages of it. False when the epoch is
+    /// Waits until no operation runs in the closing area and the kernel has no pages of it. False when the epoch is
     /// over.
     fn clear(&self, own: &Arc<Own>, closing: &Closing, epoch: RightsEpoch) -> bool {
         let over = || epoch != self.rights.epoch() || self.rights.stopping();
@@ -154,8 +155,8 @@ impl Client {
         !over()
     }
 
-    /// Lets the kernel drop the pages that were handed out, if any were; nobody gets at pages then, until all
-    /// is opened again. Those of a session that is lost meanwhile are not its own any more.
+    /// Makes the kernel drop the pages that were handed out, if any; no page is handed out then, until `reopen`.
+    /// Stops if the session is lost meanwhile: the pages handed out then are not of this round.
     pub(super) fn drop_pages<'a>(
         &self,
         own: &'a Arc<Own>,
@@ -168,8 +169,7 @@ impl Client {
         state
     }
 
-    /// Lets the kernel drop the pages of `span`; nobody gets at those then. Some may have been handed out
-    /// meanwhile.
+    /// Makes the kernel drop the pages of `span`, and closes access to them. Some may have been handed out meanwhile.
     pub(super) fn drop_once<'a>(
         &self,
         own: &'a Arc<Own>,
@@ -190,11 +190,12 @@ impl Client {
         state
     }
 
-    /// Flushes all of an object. What cannot be written back in time is given up, and its handles are told.
+    /// Flushes all of an object. Data that cannot be written back in time is dropped, and the object's handles get
+    /// the error.
     pub(super) fn write_back_for_others(&self, object: &Arc<Object>, epoch: RightsEpoch) {
         let until = Instant::now() + self.options.io_timeout;
         while object.is_dirty() || object.grown.load(Ordering::Acquire) > 0 {
-            // One flush is enough: where it matters nothing runs. Elsewhere something may.
+            // One flush is enough in a recall, since no operation runs. Other callers may have running operations.
             let Err(error) = self.flush_object(object, Scope::All) else {
                 return;
             };
@@ -206,27 +207,27 @@ impl Client {
             }
             if Instant::now() >= until || self.pause(PAUSE) {
                 tracing::error!(object = %object.ino, %error,
-                    "others want what could not be flushed; that data is lost");
+                    "dirty data that another mount recalled could not be flushed and is lost");
                 return self.give_up_dirty(object, &error);
             }
         }
     }
 
-    /// Drops what was not flushed of an object, and tells its handles.
+    /// Drops the dirty data of an object, and reports the error to its handles.
     fn give_up_dirty(&self, object: &Object, error: &FsError) {
         let _geometry = object.geometry.write();
         self.forget_dirty(object);
         object.blame(error);
     }
 
-    /// Takes out what is closing and more, but nothing of `kept`, and tells the lock server.
-    fn give(&self, own: &Arc<Own>, closing: &Closing, kept: &Cells, epoch: RightsEpoch) {
+    /// Removes the closing area and more, except for `retained`, and notifies the lock server.
+    fn give(&self, own: &Arc<Own>, closing: &Closing, retained: &BoxSet, epoch: RightsEpoch) {
         let (given, serial) = {
             let mut state = own.state.lock();
             let Some(serial) = self.rights.heard(epoch) else {
                 return;
             };
-            (state.take_out(closing, kept, serial), serial)
+            (state.take_out(closing, retained, serial), serial)
         };
         if closing.keep.is_none()
             && let Some(object) = own.object()
@@ -234,7 +235,7 @@ impl Client {
             object.epoch.fetch_add(1, Ordering::AcqRel);
             self.cache().forget_object(&object);
         }
-        let gives = givings(own.ino, closing, &given, serial);
+        let gives = releases(own.ino, closing, &given, serial);
         self.rights.given.fetch_add(1, Ordering::Relaxed);
         while epoch == self.rights.epoch() && !self.rights.stopping() {
             match self.md.give_rights(epoch, gives.clone()) {
@@ -244,22 +245,22 @@ impl Client {
                     return self.suspect();
                 }
                 Err(error) => {
-                    tracing::debug!(object = %own.ino, %error, "what was recalled could not be given back yet");
+                    tracing::debug!(object = %own.ino, %error, "a release of recalled rights failed; trying again");
                     self.pause(PAUSE);
                 }
             }
         }
     }
 
-    /// An object is being opened for writing: pages of it that were handed out for reading are dropped before,
-    /// since they could come back changed.
+    /// Called when an object is being opened for writing: pages that were handed out for reading are dropped first,
+    /// since they could come back modified.
     pub(in crate::client) fn ready_for_writer(&self, object: &Arc<Object>) {
         let own = &object.own;
         let mut state = own.state.lock();
         state.held.writers += 1;
         let reading = |state: &State| !own.clock.is_free() && state.held.has_pages_to_read();
-        let turning = || own.clock.phase() == Phase::Closed;
-        while reading(&state) && (state.working || turning()) && !self.rights.stopping() {
+        let between_epochs = || own.clock.phase() == Phase::Closed;
+        while reading(&state) && (state.working || between_epochs()) && !self.rights.stopping() {
             own.changed.wait(&mut state);
         }
         if !reading(&state) || self.rights.stopping() {
@@ -277,15 +278,15 @@ impl Client {
         }
     }
 
-    /// A handle that might write is closed.
+    /// A handle that can write is closed.
     pub(in crate::client) fn writer_is_done(&self, object: &Object) {
         let mut state = object.own.state.lock();
         state.held.writers = state.held.writers.saturating_sub(1);
     }
 }
 
-/// Where what was not flushed lies, in a box for each writer; nothing where that cannot be told.
-fn dirty_cells(object: &Object) -> Option<Cells> {
+/// The dirty cells, as a box for each writer; `None` where they are unknown.
+fn dirty_cells(object: &Object) -> Option<BoxSet> {
     if object.touched.load(Ordering::Acquire) {
         return None;
     }
@@ -307,5 +308,5 @@ fn dirty_cells(object: &Object) -> Option<Cells> {
     for stream in &state.streams {
         dirty.push(stream.slab.bounds()?);
     }
-    Some(Cells::of(dirty))
+    Some(BoxSet::of(dirty).bounded(MAX_RIGHT_BOXES))
 }

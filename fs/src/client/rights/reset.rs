@@ -1,35 +1,36 @@
-//! The end of an epoch, and the beginning of the next one.
+//! The end of an epoch of rights, and the beginning of the next one.
 //!
-//! The lock server says that an epoch is over when another strict session has come to one that was alone, and when it
-//! was started anew; and a mount ends it itself when it does not know what it has. Then nothing begins any more,
-//! all is taken back as if it had been recalled, and the lock server is told that nothing is held.
+//! The lock server ends an epoch when a second strict session attaches to one that was alone, and when it was
+//! restarted; and a mount ends it itself when it no longer knows its rights. Then no operation begins, everything is
+//! released as if it had been recalled, and the lock server is notified that nothing is held.
 //!
-//! But nobody waits for what runs, which may be a write of hours: an object on which something does is taken along
-//! as it is. What was held of it is held in the next epoch, in which it can be recalled like anything else; the lock server is
-//! told so in the same breath (`RightHeld`), so nobody is granted any of it in between. What was only
-//! counted may touch all of its object, so the recalls of that object wait for it ([`Own::counts_against`]); what was
-//! listed (all that may take long: `Client::enter_long`) has its cells.
+//! Running operations are not waited for, since a write may take hours: an object with running operations keeps its
+//! rights into the next epoch, in which they can be recalled like any others. The same message reports them to the
+//! lock server (`RightHeld`), so none of them is granted to another mount in between. An operation that was only
+//! counted may touch all of its object, so the recalls of that object wait for it ([`Own::counts_against`]); a listed
+//! operation (all that may take long: `Client::enter_long`) has its cells.
 //!
-//! When the session is lost nothing has to be told, and nothing can be flushed: what is held is forgotten
+//! When the session is lost, nothing has to be reported and nothing can be flushed: the rights are dropped
 //! ([`Client::lose_rights`]), and another epoch begins with another session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use slabfs_mdserver::api::{MAX_RIGHTS_KEPT, MdError, RightHeld, RightsBegun, RightsEpoch};
+use slabfs_mdserver::api::{MAX_RIGHTS_HELD, MdError, RightHeld, RightsBegun, RightsEpoch};
 
 use super::super::Client;
 use super::state::everything;
 use super::{Own, Phase, Rights};
 
-/// Before what failed is tried again.
+/// Pause before a failed step is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the kernel keeps names and attributes that it was told while the mount was alone.
-const KEPT: Duration = Duration::from_secs(1);
+/// How long the kernel caches names and attributes that it got while the mount was alone.
+const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Rights {
-    /// Nothing begins in this epoch any more; says whether the mount was alone. Nothing if it is over already.
+    /// Closes an epoch, so that no operation begins in it; returns whether the mount was alone, or `None` if the
+    /// epoch is over already.
     fn close(&self, epoch: RightsEpoch) -> Option<bool> {
         let alone = self.alone();
         let closed = self
@@ -37,23 +38,24 @@ impl Rights {
             .compare_exchange(epoch.0, 0, Ordering::SeqCst, Ordering::SeqCst);
         closed.ok()?;
         self.clock.set(Phase::Closed);
-        *self.line.lock() = Default::default();
+        *self.last_grant.lock() = Default::default();
         Some(alone)
     }
 }
 
 impl Client {
-    /// Ends an epoch: gives up everything but what runs needs, says so, and begins another one.
+    /// Ends an epoch: releases everything except the rights of running operations, reports that, and begins another
+    /// epoch.
     pub(super) fn reset_rights(&self, epoch: RightsEpoch) {
         let round = self.rights.clock.round();
         let Some(alone) = self.rights.close(epoch) else {
             return;
         };
-        tracing::debug!(alone, "all rights are given up");
+        tracing::debug!(alone, "releasing all rights");
         self.md.forget_all_names();
-        // What follows may take long, and others may want to change what was kept.
-        if let Err(error) = self.md.tell_forgot(epoch, None) {
-            tracing::debug!(%error, "that names are forgotten was not heard");
+        // The rest may take long, and other mounts may wait to change cached names.
+        if let Err(error) = self.md.report_forgotten(epoch, None) {
+            tracing::debug!(%error, "notifying the metadata service of dropped names failed");
         }
         let owns = self.rights.all();
         for own in &owns {
@@ -65,7 +67,7 @@ impl Client {
         let mut held = Vec::new();
         for own in &owns {
             if round == self.rights.clock.round() {
-                let room = MAX_RIGHTS_KEPT - held.len();
+                let room = MAX_RIGHTS_HELD - held.len();
                 let keeps = self.take_back_or_keep(own, room);
                 taken.push((own, keeps.is_some()));
                 held.extend(keeps.into_iter().flatten());
@@ -75,17 +77,17 @@ impl Client {
             && let Some(caches) = self.lease.caches()
             && !caches.forget_names()
         {
-            self.pause(KEPT);
+            self.pause(NAME_TIMEOUT);
         }
-        let begun = self.tell_reset(round, &held);
-        // Of what was asked before the old epoch was closed, and answered after.
+        let begun = self.send_reset(round, &held);
+        // Drops names that were requested before the old epoch was closed, and returned after.
         self.md.forget_all_names();
         let lost = round != self.rights.clock.round();
         for (own, keeps) in taken {
             let mut state = own.state.lock();
-            // Under the lock: a session that is lost from here on takes away what is kept, after this.
+            // Under the lock: a session loss from here on removes the retained rights after this.
             match round != self.rights.clock.round() {
-                // What is held by now is of another session, and so is what may have been recalled since.
+                // The rights held by now belong to another session, and so may the recalls received since.
                 true => state.held.reopen(),
                 false if keeps && begun.is_some() => state.begin_with_held(),
                 false => state.begin_epoch(),
@@ -100,14 +102,14 @@ impl Client {
             }
         }
         if let Some(begun) = begun.filter(|_| !lost) {
-            tracing::info!(alone = begun.alone, "rights begin anew");
+            tracing::info!(alone = begun.alone, "rights start again");
             self.rights.begin(begun);
         }
-        self.rights.stir();
+        self.rights.wake_all();
     }
 
-    /// Lets the pages of an object be dropped, flushes it and forgets what was read. Where something runs nothing of
-    /// that is done, and what is held stays, which is said then, unless it is more than there is `room` for.
+    /// Has the pages of an object dropped, flushes it and drops its cached blocks. If an operation runs, does none of
+    /// that and returns the rights that stay held, unless they are more than `room`.
     fn take_back_or_keep(&self, own: &Arc<Own>, room: usize) -> Option<Vec<RightHeld>> {
         let mut state = own.state.lock();
         while state.working {
@@ -130,8 +132,8 @@ impl Client {
         None
     }
 
-    /// Says that nothing is held but `held`. Nothing when there is nobody to say it to.
-    fn tell_reset(&self, round: u64, held: &[RightHeld]) -> Option<RightsBegun> {
+    /// Reports that nothing is held but `held`. `None` when the session is lost or the client stops.
+    fn send_reset(&self, round: u64, held: &[RightHeld]) -> Option<RightsBegun> {
         while round == self.rights.clock.round() && !self.rights.stopping() {
             match self.md.reset_rights(held.to_vec()) {
                 Ok(begun) => return Some(begun),
@@ -140,7 +142,7 @@ impl Client {
                     return None;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the end of an epoch of rights was not heard; trying again");
+                    tracing::debug!(%error, "reporting the end of an epoch of rights failed; trying again");
                     self.pause(PAUSE);
                 }
             }
@@ -148,7 +150,7 @@ impl Client {
         None
     }
 
-    /// The session is over: nothing begins, and what has begun does not count in the next one.
+    /// The session is over: no operation begins, and running ones do not count in the next session.
     pub(in crate::client) fn lose_rights(&self) {
         if !self.rights.strict() {
             return;
@@ -156,13 +158,13 @@ impl Client {
         self.rights.clock.round.fetch_add(1, Ordering::SeqCst);
         self.rights.epoch.store(0, Ordering::SeqCst);
         self.rights.clock.set(Phase::Closed);
-        *self.rights.line.lock() = Default::default();
+        *self.rights.last_grant.lock() = Default::default();
         self.md.forget_all_names();
-        self.rights.stir();
+        self.rights.wake_all();
     }
 
-    /// After that, when nothing is done in the name of the lost session any more: another one begins.
-    pub(in crate::client) fn rights_anew(&self, begun: Option<RightsBegun>) {
+    /// Begins another session, when no work in the name of the lost one is left.
+    pub(in crate::client) fn rights_new_session(&self, begun: Option<RightsBegun>) {
         let Some(begun) = begun.filter(|_| self.rights.strict()) else {
             return;
         };

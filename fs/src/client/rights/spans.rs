@@ -1,8 +1,8 @@
-//! Bytes of an object, as the kernel's pages and the writes beside them name them. Pure.
+//! Byte ranges of an object, for the kernel's pages and the writes that overlap them. Pure.
 //!
-//! A span is of the plain object's bytes. What is asked for through a selection, or lies where nobody knows
-//! before it is done (an append), is taken for everything. Nothing is rounded to pages: the kernel reads whole
-//! ones, so who touches a byte of a page overlaps what was read of it.
+//! A span counts bytes of the plain object. A request through a selection, or at a position that is unknown until it
+//! is done (an append), counts as everything. Spans are not rounded to pages: the kernel reads complete pages, so a
+//! write to any byte of a page overlaps the span that was read for it.
 
 /// `[from, to)` in bytes of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub(in crate::client) struct Span {
 }
 
 impl Span {
-    /// Wherever it is.
+    /// Every byte.
     pub(in crate::client) const ALL: Span = Span {
         from: 0,
         to: u64::MAX,
@@ -32,13 +32,13 @@ impl Span {
     }
 }
 
-/// More spans than this become one: who maps a file here and there pays with drops that were not needed.
+/// More spans than this are merged into one: scattered page accesses then cause drops that were not needed.
 const MOST: usize = 256;
 
 /// A set of bytes.
 #[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Spans {
-    /// In order; they do not touch.
+    /// Sorted; adjacent spans are merged.
     spans: Vec<Span>,
 }
 
@@ -51,27 +51,27 @@ impl Spans {
         self.spans.clear();
     }
 
-    /// Whether a byte of `span` is in it.
+    /// Whether it contains a byte of `span`.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         let at = self.spans.partition_point(|one| one.to <= span.from);
         self.spans.get(at).is_some_and(|one| one.overlaps(span))
     }
 
-    /// Puts `span` in.
+    /// Adds `span`.
     pub(super) fn add(&mut self, span: Span) {
         if span.from >= span.to {
             return;
         }
         let first = self.spans.partition_point(|one| one.to < span.from);
         let last = self.spans.partition_point(|one| one.from <= span.to);
-        let mut whole = span;
+        let mut merged = span;
         if let [one, ..] = self.spans[first..last.max(first)] {
-            whole.from = whole.from.min(one.from);
+            merged.from = merged.from.min(one.from);
         }
         if let [.., one] = self.spans[first..last.max(first)] {
-            whole.to = whole.to.max(one.to);
+            merged.to = merged.to.max(one.to);
         }
-        self.spans.splice(first..last.max(first), [whole]);
+        self.spans.splice(first..last.max(first), [merged]);
         if let ([first, ..], [.., last]) = (&*self.spans, &*self.spans)
             && self.spans.len() > MOST
         {
@@ -82,7 +82,7 @@ impl Spans {
         }
     }
 
-    /// Takes `span` out.
+    /// Removes `span`.
     pub(super) fn remove(&mut self, span: Span) {
         let first = self.spans.partition_point(|one| one.to <= span.from);
         let last = self.spans.partition_point(|one| one.from < span.to);
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..20), 1..60)) {
+        fn spans_are_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..20), 1..60)) {
             let mut spans = Spans::default();
             let mut naive = [false; 80];
             for (add, from, len) in steps {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_become_one() {
+    fn too_many_spans_become_one() {
         let mut spans = Spans::default();
         for at in 0..=MOST as u64 {
             spans.add(Span::of(at * 10, 5));

@@ -1,8 +1,8 @@
-//! What a mount knows of its rights on one object: what it holds, what it has asked for, what it is to give, and
-//! how far it has heard of grants. Pure: the threads that wait and send are in `ask`, `recall` and `reset`.
+//! A mount's rights state of one object: the rights held, the asks sent, the recalls to handle, and the grants
+//! received. Pure: the threads that wait and send are in `ask`, `recall` and `reset`.
 //!
-//! What holds: this mount may believe to have less than the lock server believes, never more (the module above tells
-//! how the two are kept together).
+//! Invariant: this mount may believe to have less than the lock server believes, never more (the parent module
+//! describes how the two stay in agreement).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use slabfs_mdserver::api::{
     RightSerial, RightTicket, RightsEpoch,
 };
 
-use super::cells::Cells;
 use super::held::{By, Closing, Held, Want};
+use slabfs_model::BoxSet;
 
-/// Most areas of one object that are taken along into the next epoch.
-const MOST_KEPT: usize = 4;
+/// Most areas of one object that are retained in the next epoch.
+const MOST_HELD: usize = 4;
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug, Default, Clone)]
 pub(super) struct State {
     pub(super) held: Held,
     /// The object is open here.
     pub(super) open: bool,
     pub(super) asks: Vec<Asked>,
-    /// To be taken back, in order.
+    /// Recalls to be handled, in order.
     pub(super) recalls: VecDeque<RightRecall>,
-    /// Somebody takes back, or drops pages.
+    /// A thread releases rights, or drops pages.
     pub(super) working: bool,
-    /// And has begun so in a session that is lost: the kernel may wait there for pages that it has asked for, and
-    /// these wait for a right of the session that goes on.
-    pub(super) old_work: bool,
-    /// The last grant that counted when something was given: an earlier one that comes after that may have been
-    /// given by it.
-    pub(super) gave: RightSerial,
-    /// The form that came with the last grant, until it is taken over.
+    /// And it began to do so in a session that is lost: the kernel may wait in that drop for pages that it has
+    /// requested, and these requests wait for a right of the current session.
+    pub(super) stale_work: bool,
+    /// The last grant received at the time of the last release: a grant up to it that arrives later may have been
+    /// released by it.
+    pub(super) last_release: RightSerial,
+    /// The form that came with the last grant, until it is adopted.
     pub(super) form: Option<Arc<Entry>>,
-    /// The object is gone, as the lock server says.
+    /// The lock server reports that the object does not exist.
     pub(super) refused: bool,
 }
 
-/// An ask that is not decided.
+/// A pending ask.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Asked {
     pub(super) ticket: RightTicket,
     pub(super) mode: RightMode,
-    pub(super) area: Cells,
-    /// It has not been answered; if it has, it is queued.
-    pub(super) in_air: bool,
+    pub(super) area: BoxSet,
+    /// No reply has arrived yet; after the reply it is queued.
+    pub(super) in_flight: bool,
 }
 
 impl State {
@@ -56,22 +56,22 @@ impl State {
         !self.working && self.recalls.is_empty()
     }
 
-    /// What was done is done; nobody takes back any more.
+    /// The current work is done; no thread releases rights now.
     pub(super) fn work_ends(&mut self) {
         self.working = false;
-        self.old_work = false;
+        self.stale_work = false;
     }
 
-    /// Whether a page that the kernel has asked for cannot be had before a drop has ended that waits for just
-    /// that. It has to ask anew.
+    /// Whether a page request of the kernel cannot be granted before the end of a drop that waits for that very page.
+    /// The kernel has to repeat the request.
     pub(super) fn is_stuck(&self, want: &Want) -> bool {
-        self.old_work && !self.recalls.is_empty() && want.by == By::PageOut
+        self.stale_work && !self.recalls.is_empty() && want.by == By::PageOut
     }
 
-    /// Whether somebody has to ask for what `want` wants. Nothing is asked while something is taken back, but
-    /// what is left of a lost session takes nothing back.
-    pub(super) fn is_to_be_asked(&self, want: &Want) -> bool {
-        let idle = self.is_idle() || self.old_work && self.recalls.is_empty();
+    /// Whether an ask has to be sent for `want`. None is sent while rights are released, except that leftover work of
+    /// a lost session releases nothing.
+    pub(super) fn needs_ask(&self, want: &Want) -> bool {
+        let idle = self.is_idle() || self.stale_work && self.recalls.is_empty();
         if !idle || self.held.is_closing() || self.held.holds(want) {
             return false;
         }
@@ -82,47 +82,47 @@ impl State {
             .any(|ask| ask.mode >= mode && ask.area.covers(&want.area))
     }
 
-    /// Asks for what `want` wants.
+    /// Records and returns an ask for `want`.
     pub(super) fn ask(&mut self, ino: Ino, want: &Want, ticket: RightTicket) -> RightAsk {
         let ask = RightAsk {
             ino,
             mode: self.held.mode_of(want),
-            area: want.area.to_wire().pop().unwrap_or(RightArea::All),
+            area: RightArea::of(&want.area).pop().unwrap_or(RightArea::All),
             ticket,
         };
         self.asks.push(Asked {
             ticket,
             mode: ask.mode,
             area: want.area.clone(),
-            in_air: true,
+            in_flight: true,
         });
         ask
     }
 
-    /// An ask was answered: it waits. Its grant may have been faster.
+    /// The reply to an ask says that it is queued. Its grant may have arrived earlier.
     pub(super) fn queued(&mut self, ticket: RightTicket) {
         if let Some(ask) = self.asks.iter_mut().find(|ask| ask.ticket == ticket) {
-            ask.in_air = false;
+            ask.in_flight = false;
         }
     }
 
-    /// An ask is decided, or will not be; says whether it was not before.
+    /// An ask is decided, or never will be; returns whether it was pending.
     pub(super) fn decided(&mut self, ticket: RightTicket) -> bool {
         let asks = self.asks.len();
         self.asks.retain(|ask| ask.ticket != ticket);
         self.asks.len() < asks
     }
 
-    /// Whether a recall has to wait: what was asked may be granted by now, and those that wait for it begin
+    /// Whether a recall has to wait: a pending ask may be granted by now, and the operations that wait for it begin
     /// first.
     pub(super) fn is_asking(&self) -> bool {
-        self.asks.iter().any(|ask| ask.in_air)
+        self.asks.iter().any(|ask| ask.in_flight)
     }
 
-    /// Asks that are queued at the lock server and that nobody waits for any more; they are taken out.
+    /// Removes and returns the asks that are queued at the lock server and that no operation waits for.
     pub(super) fn take_idle_asks(&mut self) -> Vec<RightTicket> {
         let needed = |ask: &Asked| {
-            ask.in_air
+            ask.in_flight
                 || self
                     .held
                     .waiting()
@@ -138,46 +138,45 @@ impl State {
         idle
     }
 
-    /// Takes in a grant, if its epoch is not over (`heard`); those that waited for it begin. One that nobody
-    /// remembers counts for nothing, and so does one of which it is not known what is left: who waits for it
-    /// asks again.
+    /// Records a grant, if its epoch is not over (`heard`); operations that waited for it begin. A grant is ignored
+    /// if its ask is not recorded, or if it is unknown how much of it is left; waiting operations ask again.
     pub(super) fn granted(&mut self, heard: bool, grant: RightGrant) {
         let known = self.asks.iter().any(|ask| ask.ticket == grant.ticket);
         if !(heard && known) {
             return;
         }
         self.decided(grant.ticket);
-        if grant.serial <= self.gave {
+        if grant.serial <= self.last_release {
             return;
         }
         let overlay = |form: &Arc<Entry>| grant.entry.attr.change >= form.attr.change;
         if self.form.as_ref().is_none_or(overlay) {
             self.form = Some(Arc::new(grant.entry));
         }
-        self.held.grant(grant.mode, &Cells::from(&grant.area));
+        self.held.grant(grant.mode, &BoxSet::from(&grant.area));
     }
 
-    /// Takes out what is closing and more, but nothing of `held`. `heard`: the last grant of any object. Where
-    /// nothing is left all is said to be given: the lock server may believe that there is more (of an object that was
-    /// closed a moment ago, say), and would recall it box by box.
+    /// Removes the closing area and more, except for `held`. `heard`: the last grant received for any object. If
+    /// nothing is left, the release names everything: the lock server may believe that there is more (for an object
+    /// that was closed a moment ago, for example), and would recall it box by box.
     pub(super) fn take_out(
         &mut self,
         closing: &Closing,
-        held: &Cells,
+        held: &BoxSet,
         heard: RightSerial,
-    ) -> Cells {
-        self.gave = heard;
+    ) -> BoxSet {
+        self.last_release = heard;
         let given = self.held.take_out(closing, Some(held));
         match self.held.has_any(closing.keep) {
             true => given,
-            false => Cells::All,
+            false => BoxSet::All,
         }
     }
 
-    /// An epoch is over; nothing begins, and of what was asked and recalled in it nothing is left to do. `alone`:
-    /// in that epoch everything was held.
+    /// Ends an epoch: no operation begins, and its asks and recalls are void. `alone`: in that epoch everything was
+    /// held.
     pub(super) fn end_epoch(&mut self, alone: bool) {
-        // An ask that is on its way is answered in an epoch that is over.
+        // The reply to an ask in flight arrives in an epoch that is over.
         self.recalls.clear();
         self.asks.clear();
         if alone {
@@ -188,38 +187,38 @@ impl State {
         }
     }
 
-    /// What of the object goes into the next epoch, where something runs that nobody waits for: all that is held.
-    /// Nothing where that does not fit: it is waited for then.
+    /// The rights that an object with running operations retains in the next epoch: all that are held. `None` where
+    /// that is too many: then the operations are waited for.
     pub(super) fn held(&self, ino: Ino) -> Option<Vec<RightHeld>> {
         let held = |(mode, area)| RightHeld { ino, mode, area };
         let held: Vec<RightHeld> = self.held.to_wire().into_iter().map(held).collect();
-        (self.open && held.len() <= MOST_KEPT).then_some(held)
+        (self.open && held.len() <= MOST_HELD).then_some(held)
     }
 
-    /// Nothing is held, and the lock server has heard so.
+    /// Begins an epoch in which nothing is held; the lock server knows that.
     pub(super) fn begin_epoch(&mut self) {
         self.held.lose();
         self.begin_with_held();
     }
 
-    /// What is held by now was held in the epoch before, and the lock server has heard so. It is less than was said where
-    /// the object was closed meanwhile, and nothing of what was recalled in the epoch before is left to do.
+    /// Begins an epoch with the rights held in the one before; the lock server knows them. They are less than was
+    /// reported if the object was closed meanwhile. Recalls of the epoch before are void.
     pub(super) fn begin_with_held(&mut self) {
         self.recalls.clear();
         self.held.reopen();
-        self.gave = RightSerial::default();
+        self.last_release = RightSerial::default();
     }
 
-    /// The session is another one: what was under way in the name of the old one does not count.
+    /// Begins another session: work under way in the name of the old one does not count.
     pub(super) fn begin_session(&mut self) {
         self.begin_epoch();
-        self.old_work = self.working;
+        self.stale_work = self.working;
         self.asks.clear();
         self.form = None;
         self.refused = false;
     }
 
-    /// The object is closed: nothing is held of it any more.
+    /// The object is closed: its rights are dropped.
     pub(super) fn disown(&mut self) {
         self.open = false;
         self.held.lose();
@@ -228,19 +227,19 @@ impl State {
     }
 }
 
-/// All of an object, of which nothing may stay.
+/// All of an object, with nothing retained.
 pub(super) fn everything() -> Closing {
     Closing {
         keep: None,
-        area: Cells::All,
+        area: BoxSet::All,
     }
 }
 
-/// What is said of `given`, in as many givings as it takes.
-pub(super) fn givings(
+/// The releases that name `given`.
+pub(super) fn releases(
     ino: Ino,
     closing: &Closing,
-    given: &Cells,
+    given: &BoxSet,
     serial: RightSerial,
 ) -> Vec<RightGive> {
     let give = |area: RightArea| RightGive {
@@ -249,26 +248,26 @@ pub(super) fn givings(
         keep: closing.keep,
         area,
     };
-    given.to_wire().into_iter().map(give).collect()
+    RightArea::of(given).into_iter().map(give).collect()
 }
 
-/// The latest grant of any object that was heard in an epoch.
+/// The latest grant received in an epoch, for any object.
 #[derive(Debug, Default, Clone, Hash)]
-pub(super) struct Line {
+pub(super) struct LastGrant {
     epoch: u64,
     heard: RightSerial,
 }
 
-impl Line {
+impl LastGrant {
     /// At the beginning of an epoch.
-    pub(super) fn of(epoch: RightsEpoch) -> Line {
-        Line {
+    pub(super) fn of(epoch: RightsEpoch) -> LastGrant {
+        LastGrant {
             epoch: epoch.0,
             heard: RightSerial::default(),
         }
     }
 
-    /// A grant has been heard; false if its epoch is over.
+    /// Records that a grant was received; false if its epoch is over.
     pub(super) fn hear(&mut self, epoch: RightsEpoch, serial: RightSerial) -> bool {
         let counts = self.epoch == epoch.0;
         if counts {
@@ -277,7 +276,7 @@ impl Line {
         counts
     }
 
-    /// The latest grant that was heard in an epoch, if that is not over.
+    /// The latest grant received in an epoch, if that is not over.
     pub(super) fn heard(&self, epoch: RightsEpoch) -> Option<RightSerial> {
         (self.epoch == epoch.0).then_some(self.heard)
     }

@@ -1,4 +1,4 @@
-//! Which rights belong to an object that is closed and opened again, and what a lost session leaves behind.
+//! Tests: the rights of an object that is closed and opened again, and the work left by a lost session.
 
 use std::sync::Arc;
 
@@ -6,14 +6,15 @@ use slabfs_mdserver::api::{RightArea, RightMode, RightRecall, RightsBegun, Right
 use slabfs_model::ObjectId;
 
 use super::Rights;
-use super::cells::Cells;
 use super::held::{By, Want};
 use super::spans::Span;
 use super::state::State;
+use slabfs_model::BoxSet;
 
-/// A thread has handled the last recall of an object and not tidied up yet; then that is closed and opened.
+/// A thread has handled the last recall of an object but not tidied up yet; then the object is closed and opened
+/// again.
 #[test]
-fn what_is_opened_again_stays_when_its_forerunner_goes() {
+fn tidying_up_an_object_leaves_its_successor() {
     let rights = Rights::new(Some(RightsBegun {
         epoch: RightsEpoch(1),
         alone: false,
@@ -31,30 +32,30 @@ fn what_is_opened_again_stays_when_its_forerunner_goes() {
     assert!(rights.find(ino).is_none());
 }
 
-/// Pages are being dropped when the session is lost: the kernel waits there for one that it has asked for, which
-/// therefore must not wait for the end of the drop.
+/// Pages are being dropped when the session is lost. The kernel's drop waits for a page that it has requested, so
+/// that request must not wait for the end of the drop.
 #[test]
-fn a_page_does_not_wait_for_what_a_lost_session_has_begun() {
+fn a_page_request_does_not_wait_for_work_of_a_lost_session() {
     let page = Want {
         by: By::PageOut,
         mode: RightMode::Read,
-        area: Cells::All,
+        area: BoxSet::All,
         span: Some(Span::of(0, 4096)),
     };
     let mut state = State {
         working: true,
         ..State::default()
     };
-    assert!(!state.is_to_be_asked(&page), "in the session that goes on");
+    assert!(!state.needs_ask(&page), "in the current session");
     state.begin_session();
-    assert!(state.is_to_be_asked(&page) && !state.is_stuck(&page));
+    assert!(state.needs_ask(&page) && !state.is_stuck(&page));
     state.recalls.push_back(RightRecall {
         ino: ObjectId(7),
         serial: Default::default(),
         keep: None,
         area: RightArea::All,
     });
-    assert!(!state.is_to_be_asked(&page) && state.is_stuck(&page));
+    assert!(!state.needs_ask(&page) && state.is_stuck(&page));
     state.work_ends();
-    assert!(!state.is_to_be_asked(&page) && !state.is_stuck(&page));
+    assert!(!state.needs_ask(&page) && !state.is_stuck(&page));
 }

@@ -1,4 +1,4 @@
-//! What a reader of windows sees beside what all of the tiling shows, and which tilings are forgotten.
+//! Tests: reads through windows show the same as the entire tiling, and the least recently used tilings are dropped.
 
 use proptest::prelude::*;
 use slabfs_model::{ChunkId, Codec, Coords, Hyperslab, ObjectId, ServerId};
@@ -8,13 +8,13 @@ use super::*;
 const ROWS: u64 = 64;
 const COLUMNS: u64 = 8;
 
-/// What the metadata service has: a version, the records, and what each commit did.
+/// A model of the metadata service: a version, the records, and the changes of each commit.
 struct Service {
     version: Version,
     tiling: Tiling<Stored>,
     next: u64,
     steps: Vec<(Vec<u64>, Vec<u64>)>,
-    /// So many commits are remembered.
+    /// Number of commits it remembers.
     log: usize,
 }
 
@@ -66,7 +66,7 @@ impl Service {
         }
         let cells = Coords::from_slice(&[ROWS, COLUMNS]);
         match wanted {
-            None => TilingReply::Whole {
+            None => TilingReply::All {
                 version: self.version,
                 generation: 0,
                 cells,
@@ -92,7 +92,7 @@ impl Service {
     }
 }
 
-/// The chunk that each cell of a box shows.
+/// The chunk shown in each cell of a box.
 fn shown(tiling: &Tiling<Stored>, region: &Region) -> Vec<Option<u64>> {
     let mut cells = Vec::new();
     for row in region.offset[0]..region.end(0) {
@@ -134,7 +134,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn windows_show_what_the_whole_shows(
+    fn windows_show_the_same_as_the_entire_tiling(
         first in prop::collection::vec(region(), 1..30),
         steps in prop::collection::vec(step(), 1..60),
         log in 0usize..6,
@@ -168,9 +168,9 @@ proptest! {
                 let (known, wanted) = chunks.question(least, 2, need, 1000);
                 chunks.answered(known, 2, service.reply(known, wanted)).unwrap();
                 asked += 1;
-                prop_assert!(asked <= 2, "a version, and a place");
+                prop_assert!(asked <= 2, "a version, and a box");
             }
-            let region = region.unwrap_or_else(|| Region::whole(&[ROWS, COLUMNS]));
+            let region = region.unwrap_or_else(|| Region::all(&[ROWS, COLUMNS]));
             prop_assert_eq!(shown(&chunks.tiling, &region), shown(&service.tiling, &region));
         }
     }
@@ -198,7 +198,7 @@ fn put(tilings: &Tilings, ino: u64, records: u64) -> Arc<Tiled> {
 }
 
 #[test]
-fn what_was_used_least_recently_is_forgotten() {
+fn the_least_recently_used_tiling_is_dropped() {
     let each = filled(10).weight() as u64;
     let tilings = Tilings::new(each * 3);
     let all: Vec<_> = (1..=3).map(|ino| put(&tilings, ino, 10)).collect();
@@ -210,13 +210,13 @@ fn what_was_used_least_recently_is_forgotten() {
     assert!(all[0].read().version.is_some() && all[2].read().version.is_some());
     // Closed and opened again.
     assert!(Arc::ptr_eq(&all[2], &tilings.of(ObjectId(3))));
-    // One that is larger than all may be is not kept, and takes nothing that is used by somebody.
+    // A tiling larger than the limit is not cached, and one whose lock is held is not cleared.
     let reading = all[0].read();
     put(&tilings, 5, 100);
     assert_eq!(tilings.gauges(), (0, 0));
     assert_eq!(reading.tiling.len(), 10);
     drop(reading);
-    // Who held the lock weighs it anew.
+    // The holder of the lock weighs it again.
     let weight = all[0].read().weight();
     tilings.weigh(ObjectId(1), &all[0], weight);
     assert_eq!(tilings.gauges(), (1, each as usize));

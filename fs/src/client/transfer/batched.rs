@@ -1,8 +1,9 @@
-//! Batches as transfers: nested strided patterns that are read or written while the program goes on, alone or among
-//! others.
+//! Batches as transfers: nested strided patterns that are read or written asynchronously, alone or with other
+//! transfers.
 //!
-//! To others a batch is a transfer of all rows of the object from its first byte to its last; it is entered, sent,
-//! committed and cancelled as they are. When the rows have become longer or shorter before it runs, it is refused. `put_batch` and `get_batch` are what differs.
+//! For conflicts, a batch is a transfer of all rows of the object from its first byte to its last; it is entered, sent,
+//! committed and cancelled like other transfers. If the length of the rows has changed before it runs, it is refused.
+//! `put_batch` and `get_batch` contain the differences.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,24 +19,24 @@ use super::super::write::too_big;
 use super::core::{self, Plan};
 use super::{Failed, Memory, Transfer};
 
-/// Which bytes of which batch a transfer moves.
+/// The bytes of a batch that a transfer moves.
 #[derive(Debug, Clone)]
 pub(super) struct Batched {
     pub(super) plan: Arc<Pattern>,
-    /// Of the packed bytes.
+    /// Their range in the packed bytes.
     pub(super) packed: Range<u64>,
-    /// Where the caller's memory begins in the buffer that the plan names.
+    /// The position of the caller's memory in the buffer that the plan refers to.
     pub(super) base: u64,
-    /// From the first to behind the last byte of the object; nothing if it names nothing.
+    /// The start and the end of its bytes in the object; `None` if there are none.
     pub(super) span: Option<(u64, u64)>,
 }
 
 impl Handle {
-    /// A transfer of the pieces of a batch from `buffer` to the object, which grows if it may. It ends with `Invalid` if
-    /// the dims behind the first are changed before it runs: its bytes would be those of other elements.
+    /// A transfer of the pieces of a batch from `buffer` to the object, which grows if it may. It ends with `Invalid`
+    /// if dims other than the first change before it runs: its bytes would belong to other elements.
     ///
     /// # Errors
-    /// `Invalid` for a handle on a selection or one that appends, and a buffer that is too small; `ReadOnly`.
+    /// `Invalid` for a handle on a selection or an appending one, and a buffer that is too small; `ReadOnly`.
     pub fn write_batch_transfer<B: AsRef<[u8]> + Send + 'static>(
         self: &Arc<Self>,
         batch: Pattern,
@@ -49,7 +50,8 @@ impl Handle {
         }
     }
 
-    /// A transfer of the pieces of a batch from the object to `buffer`; as for writing, dims behind the first stay.
+    /// A transfer of the pieces of a batch from the object to `buffer`; as for writes, dims other than the first must
+    /// stay.
     ///
     /// # Errors
     /// `Invalid` for a handle on a selection, pieces that overlap in the buffer, and a buffer that is too small.
@@ -66,7 +68,7 @@ impl Handle {
         }
     }
 
-    /// What a transfer of some packed bytes of a batch into or out of a buffer of `len` bytes moves. If the buffer is
+    /// The plan of a transfer of some packed bytes of a batch into or out of a buffer of `len` bytes. If the buffer is
     /// the packed bytes themselves, it is just those of them.
     pub(super) fn plan_batch(
         self: &Arc<Self>,
@@ -80,7 +82,7 @@ impl Handle {
         }
         if self.selected.is_some() || (writes && self.append) {
             return Err(FsError::Invalid(
-                "a batch counts bytes of a whole object; this handle shows a selection, or appends"
+                "a batch counts bytes of an entire object; this handle shows a selection, or appends"
                     .into(),
             ));
         }
@@ -105,7 +107,7 @@ impl Handle {
         Ok(Plan {
             handle: self.clone(),
             writes,
-            slab: (bounds.as_ref()).map_or_else(|| Hyperslab::whole(&nothing), around),
+            slab: (bounds.as_ref()).map_or_else(|| Hyperslab::all(&nothing), around),
             bounds,
             memory: Memory::packed().fit(0, &[0], geometry.info.dtype)?,
             batch: Some(Batched {
@@ -119,8 +121,8 @@ impl Handle {
 }
 
 impl Batched {
-    /// Whether the object, as it is now, has what is read, or may have what is written, and the bytes lie in the rows
-    /// that others take them for.
+    /// Whether the object, as it is now, contains the bytes to read, or may grow to contain those to write, and they
+    /// lie in the rows that were assumed for conflicts.
     pub(super) fn check(&self, plan: &Plan, geometry: &Geometry, size: u64) -> Result<(), FsError> {
         if self.span.and_then(|span| rows_of(span, geometry)) != plan.bounds {
             return Err(FsError::Invalid(
@@ -139,7 +141,7 @@ impl Batched {
     }
 }
 
-/// The rows of the object in which bytes lie.
+/// The rows of the object that contain a span of bytes.
 fn rows_of((from, to): (u64, u64), geometry: &Geometry) -> Option<Region> {
     let rank = geometry.cells.len();
     let mut offset = Coords::from_elem(0, rank);

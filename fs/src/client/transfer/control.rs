@@ -1,4 +1,4 @@
-//! A hold on a transfer beside that of its maker: to start, watch and cancel it from elsewhere.
+//! A second handle on a transfer, to start, watch and cancel it from another thread.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use super::core::{Core, Phase};
 use super::own::sealed::{Inside, Sealed};
 use super::{Startable, Transfer, start_all};
 
-/// Starts, watches and cancels a transfer that somebody else, perhaps, waits for; copies are of the same one. The
-/// result and the buffer are with the [`Transfer`] itself, and one that was dropped before it was started cannot be any
-/// more.
+/// Starts, watches and cancels a transfer that another thread may wait for; clones refer to the same transfer. The
+/// result and the buffer stay with the [`Transfer`] itself; a transfer that was dropped before it was started can no
+/// longer be started.
 #[derive(Debug, Clone)]
 pub struct Control(Arc<Core>);
 
-// A borrowed buffer may be gone while this is there: only its scope knows when, and nothing may start then.
+// A borrowed buffer may be freed while this exists: only its scope knows when, and nothing may start then.
 impl<B: 'static> Transfer<B> {
-    /// A hold on this transfer for another thread.
+    /// A handle on this transfer for another thread.
     ///
-    /// Not of a transfer of a borrowed buffer:
+    /// Not available for a transfer of a borrowed buffer:
     ///
     /// ```compile_fail
     /// # use slabfs_fs::client::transfer::{self, Memory};
@@ -25,7 +25,7 @@ impl<B: 'static> Transfer<B> {
     /// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) {
     /// let buffer = vec![0u8; 100];
     /// let control = transfer::scope(|scope| {
-    ///     let write = scope.write(handle, &Hyperslab::whole(&[100]), &Memory::packed(), &buffer);
+    ///     let write = scope.write(handle, &Hyperslab::all(&[100]), &Memory::packed(), &buffer);
     ///     write.unwrap().control()
     /// });
     /// # }
@@ -35,7 +35,7 @@ impl<B: 'static> Transfer<B> {
     /// If it was polled to its end before.
     pub fn control(&self) -> Control {
         let Some(core) = self.core() else {
-            panic!("a transfer was asked for after its end");
+            panic!("the control of a transfer was requested after its end");
         };
         Control(core.clone())
     }

@@ -1,23 +1,23 @@
-//! Elements of one type made elements of another, exactly or not at all.
+//! Conversion of elements from one dtype to another: exact, or refused.
 //!
 //! | from | to | rule |
 //! |---|---|---|
-//! | integer, truth value | integer | the value fits |
-//! | integer, truth value | float | the value is one that the type has |
-//! | float | integer | a whole number in range; not a number and infinities are none |
-//! | float | float | the nearest one; a finite number that would become infinite is an error |
-//! | integer | truth value | 0 or 1 |
+//! | integer, bool | integer | the value fits |
+//! | integer, bool | float | the type has exactly this value |
+//! | float | integer | an integral value in range; NaN and infinities are refused |
+//! | float | float | the nearest value; a finite number that would become infinite is refused |
+//! | integer, bool | bool | 0 or 1 |
 //! | complex | complex | both parts as floats |
 //!
-//! Any type becomes itself in the other byte order. Text and `V` become only what has the same kind and length.
-//! What is refused is told with its place and value, and the caller throws away what was converted before it.
-//! Types that are the same are never brought here. Pure.
+//! Any type converts to itself in the other byte order. Text and `V` convert only to the same kind and length. A
+//! refused element is reported with its index and value, and the caller discards the elements converted before it.
+//! Equal types are never converted. Pure.
 
 use slabfs_model::{ByteOrder, DType, DTypeKind};
 
 use super::super::error::FsError;
 
-/// How elements of one type become elements of another.
+/// The conversion between two dtypes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::client) struct Conversion {
     from: DType,
@@ -27,9 +27,9 @@ pub(in crate::client) struct Conversion {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// The same numbers of so many bytes in the other order.
+    /// Reverse the bytes of units of this size.
     Swap(usize),
-    /// Numbers, this many an element.
+    /// Convert numbers, this many per element.
     Numbers(usize),
 }
 
@@ -44,12 +44,12 @@ enum Wide {
 trait Number: Sized {
     const SIZE: usize;
     fn load(bytes: &[u8]) -> Wide;
-    /// Nothing where the type has no such value.
+    /// `None` if the type cannot represent the value.
     fn store(value: Wide, out: &mut [u8]) -> Option<()>;
 }
 
 impl Conversion {
-    /// Nothing to do (`None`), or how; the error says that there is no way.
+    /// The conversion, or `None` for equal types; an error if there is none.
     pub(super) fn of(from: DType, to: DType) -> Result<Option<Conversion>, FsError> {
         if from == to {
             return Ok(None);
@@ -78,7 +78,7 @@ impl Conversion {
     /// Converts all elements of `from` into `to`, which has room for as many.
     ///
     /// # Errors
-    /// `NotRepresentable` for the first element that the other type has not; `to` is then of no use.
+    /// `NotRepresentable` for the first element without a representation in `to`'s type; `to` is then unusable.
     pub(in crate::client) fn run(&self, from: &[u8], to: &mut [u8]) -> Result<(), FsError> {
         match self.way {
             Way::Swap(unit) => {
@@ -138,7 +138,7 @@ impl Conversion {
             index: (number / parts) as u64,
             value: match value {
                 Wide::Int(value) => value.to_string(),
-                // With an exponent where digits would go on: 1e300, and not three hundred zeros.
+                // With an exponent for large values: 1e300, and not three hundred zeros.
                 Wide::Float(value) => format!("{value:?}").trim_end_matches(".0").to_owned(),
             },
             dtype: self.to,
@@ -146,7 +146,7 @@ impl Conversion {
     }
 }
 
-/// How many numbers an element is, if it is of numbers; one for complex is not one for real.
+/// The numbers per element of a number type; a complex element has two, so it never converts to a real one.
 fn numbers(dtype: DType) -> Option<usize> {
     match dtype.kind() {
         DTypeKind::Int | DTypeKind::UInt | DTypeKind::Float | DTypeKind::Bool => Some(1),
@@ -155,7 +155,7 @@ fn numbers(dtype: DType) -> Option<usize> {
     }
 }
 
-/// Converts all numbers; the first that cannot be is the error.
+/// Converts all numbers; the error is the first that cannot be converted.
 fn all<A: Number, B: Number>(
     (swap_from, swap_to): (bool, bool),
     from: &[u8],
@@ -164,11 +164,11 @@ fn all<A: Number, B: Number>(
     let pairs = from.chunks_exact(A::SIZE).zip(to.chunks_exact_mut(B::SIZE));
     for (number, (from, to)) in pairs.enumerate() {
         let value = if swap_from {
-            let mut turned = [0; 8];
-            for (to, from) in turned.iter_mut().zip(from.iter().rev()) {
+            let mut swapped = [0; 8];
+            for (to, from) in swapped.iter_mut().zip(from.iter().rev()) {
                 *to = *from;
             }
-            A::load(&turned[..A::SIZE])
+            A::load(&swapped[..A::SIZE])
         } else {
             A::load(from)
         };
@@ -180,11 +180,11 @@ fn all<A: Number, B: Number>(
     Ok(())
 }
 
-/// A whole number, if it is one.
-fn whole(value: Wide) -> Option<i128> {
+/// The value as an integer, if it is integral.
+fn integral(value: Wide) -> Option<i128> {
     match value {
         Wide::Int(value) => Some(value),
-        // Within these bounds each whole f64 is an i128, and beyond no integer type reaches.
+        // Within these bounds every integral f64 is an i128, and no integer type reaches beyond.
         Wide::Float(value) if value.fract() == 0.0 && value.abs() < 2f64.powi(100) => {
             Some(value as i128)
         }
@@ -202,7 +202,7 @@ macro_rules! integer {
                 Wide::Int(i128::from(<$type>::from_le_bytes(own)))
             }
             fn store(value: Wide, out: &mut [u8]) -> Option<()> {
-                let value = <$type>::try_from(whole(value)?).ok()?;
+                let value = <$type>::try_from(integral(value)?).ok()?;
                 out.copy_from_slice(&value.to_le_bytes());
                 Some(())
             }
@@ -218,7 +218,7 @@ impl Number for bool {
         Wide::Int(i128::from(bytes[0] != 0))
     }
     fn store(value: Wide, out: &mut [u8]) -> Option<()> {
-        out[0] = match whole(value)? {
+        out[0] = match integral(value)? {
             0 => 0,
             1 => 1,
             _ => return None,
@@ -289,7 +289,7 @@ impl Number for Half {
     fn store(value: Wide, out: &mut [u8]) -> Option<()> {
         let (value, exact) = match value {
             Wide::Float(value) => (value, false),
-            // Beyond what an f64 has exactly no half reaches either.
+            // A half reaches no value that an f64 cannot represent.
             Wide::Int(value) => (value as f64, true),
         };
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
@@ -299,7 +299,7 @@ impl Number for Half {
         } else if value.is_infinite() {
             0x7c00
         } else if size < 2f64.powi(-14) {
-            // One step of the smallest numbers; the largest of them run on into the others.
+            // In steps of the smallest subnormal; rounding up from the largest subnormal gives the smallest normal.
             (size * 2f64.powi(24)).round_ties_even() as u16
         } else {
             // 2^exponent is at most `size`: the exponent of an f64 is in its bits.

@@ -1,16 +1,16 @@
-//! What a transfer is while it runs: its state, and the memory it moves bytes from or to.
+//! The core of a transfer: its state while it runs, and the memory it moves bytes from or to.
 //!
 //! ```text
 //!   Created ──start──▶ Queued ──an engine thread──▶ Running ──▶ Ended
 //!      └──────── cancel ──┴─────────────────────────────────────▲
 //! ```
 //!
-//! The memory belongs to whoever made the transfer until it is started, to the queue and then to one engine
-//! thread until it has ended ([`Begun`] is that thread's title to it), and to whoever waits from then on. It
-//! outlives that: an owned buffer lies in a box that the `Core` has, and a borrowed one is of a scope that
-//! does not return before its transfers have ended.
+//! Ownership of the memory moves with the state: the caller that made the transfer owns it until the start; then the
+//! queue; then one engine thread until the transfer has ended ([`Begun`] represents that ownership); then the caller
+//! that waits for it. The memory outlives all of these: an owned buffer lies in a box that the `Core` holds, and a
+//! borrowed one belongs to a scope that does not return before its transfers have ended.
 //!
-//! All `unsafe` of transfers is in this file.
+//! All `unsafe` code of transfers is in this file.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -29,81 +29,81 @@ use super::memory::Fitted;
 use super::queue::{Claim, Number};
 use super::scope::Running;
 
-/// How far a transfer is.
+/// The state of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nobody but its maker knows of it.
+    /// Known only to the caller that made it.
     Created,
-    /// It was started.
+    /// Started.
     Queued,
-    /// An engine thread has it.
+    /// Taken by an engine thread.
     Running,
-    /// Its result is there, and nothing touches its memory any more.
+    /// Its result is available, and nothing touches its memory any more.
     Ended,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Of one that has ended, until it is taken.
+    /// The result after its end, until it is taken.
     result: Option<Result<(), FsError>>,
     waker: Option<Waker>,
     number: Option<Number>,
     owned: Option<Owned>,
 }
 
-/// What a transfer moves.
+/// The data a transfer moves.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The object, held open.
     pub(super) handle: Arc<Handle>,
     pub(super) writes: bool,
-    /// A batch instead of selections. `slab` is then the box around it, and `memory` of nothing.
+    /// A batch instead of selections. `slab` is then its bounding box, and `memory` is empty.
     pub(super) batch: Option<Batched>,
-    /// What is selected of the object, in its cells.
+    /// The selection of the object, in its cells.
     pub(super) slab: Hyperslab,
-    /// The box around that.
+    /// The bounding box of `slab`.
     pub(super) bounds: Option<Region>,
     pub(super) memory: Fitted,
 }
 
-/// A transfer, shared by whoever waits for it and the engine.
+/// A transfer, shared by its waiters and the engine.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) plan: Plan,
     place: Place,
-    /// It is to end before anything of it is committed, if that is possible.
+    /// Set to end it before anything of it is committed, if possible.
     cancelled: AtomicBool,
     state: Mutex<State>,
     ended: Condvar,
-    /// Of a borrowed buffer: the scope that waits.
+    /// The scope that waits for it, if the buffer is borrowed.
     scope: Option<Arc<Running>>,
-    /// How many there are.
+    /// Counts the existing transfers.
     _counted: Counted,
 }
 
-/// Where a buffer is.
+/// The address and length of a buffer.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory is touched by one owner at a time, as the module's head says, and what it is of is `Send`:
-// `Owned` takes only buffers that are, and the other kind are slices of bytes.
+// SAFETY: the memory is touched by one owner at a time, as described at the top of the module, and its type is `Send`:
+// `Owned` takes only buffers that are, and borrowed ones are slices of bytes.
 unsafe impl Send for Core {}
-// SAFETY: as above; through a shared `Core` nothing of the memory is touched but by its present owner.
+// SAFETY: as above; a shared `Core` gives access to the memory only to its current owner.
 unsafe impl Sync for Core {}
 
-/// A buffer that was handed in, of a type that is forgotten; it is dropped with this.
+/// A type-erased owned buffer; dropped with this.
 #[derive(Debug)]
 struct Owned {
     buffer: NonNull<()>,
-    // SAFETY: whoever calls it gives `buffer`, once.
+    // SAFETY: the caller gives `buffer`, and calls it once.
     free: unsafe fn(NonNull<()>),
 }
 
-// SAFETY: `Owned::new` takes only what is `Send`.
+// SAFETY: `Owned::new` takes only `Send` types.
 unsafe impl Send for Owned {}
 
 impl Owned {
@@ -111,7 +111,7 @@ impl Owned {
         let at = NonNull::from(Box::leak(buffer));
         let owned = Owned {
             buffer: at.cast(),
-            // SAFETY: `buffer` came out of a box of this type, and is given back once.
+            // SAFETY: `buffer` comes from a box of this type, and is freed once.
             free: |buffer| drop(unsafe { Box::from_raw(buffer.cast::<B>().as_ptr()) }),
         };
         (owned, at)
@@ -121,19 +121,19 @@ impl Owned {
     /// It was made of a `B`.
     unsafe fn back<B>(self) -> B {
         let own = ManuallyDrop::new(self);
-        // SAFETY: of this type, as the caller says; `own` is not dropped, so that this is the only box of it.
+        // SAFETY: of type `B`, by the caller's contract; `own` is not dropped, so this is the only box of it.
         *unsafe { Box::from_raw(own.buffer.cast::<B>().as_ptr()) }
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: it has not been given back: that takes the value without dropping it.
+        // SAFETY: the buffer has not been returned: `back` takes `self` without dropping it.
         unsafe { (self.free)(self.buffer) }
     }
 }
 
-/// One of those that are counted.
+/// An entry in a count; dropping it decrements the count.
 #[derive(Debug)]
 pub(super) struct Counted(Arc<AtomicU64>);
 
@@ -150,13 +150,13 @@ impl Drop for Counted {
     }
 }
 
-/// Hands back the buffer of a transfer that nothing touches any more.
+/// Returns the buffer of a transfer whose memory is no longer touched.
 ///
 /// # Safety
-/// Called once, of the transfer it was made with, which has ended or was never started.
+/// Called once, for the transfer it was made with, which has ended or was never started.
 type GiveBack<B> = unsafe fn(&Core) -> B;
 
-/// The maker's side of a transfer: the core, and how to get the buffer out of it.
+/// The caller's side of a transfer: the core, and how to get the buffer out of it.
 #[derive(Debug)]
 pub(super) struct Own<B> {
     core: Arc<Core>,
@@ -169,7 +169,7 @@ impl<B> Own<B> {
         &self.core
     }
 
-    /// The result and the buffer of a transfer that has ended; itself if it has not.
+    /// The result and the buffer of a transfer that has ended; `self` if it has not.
     pub(super) fn finish(self) -> Result<(Result<(), FsError>, B), Own<B>> {
         let result = {
             let mut state = self.core.state.lock();
@@ -185,12 +185,12 @@ impl<B> Own<B> {
                 }
             }
         };
-        // SAFETY: it has ended, or only this knows of it; `self` is used up, and there is one of it.
+        // SAFETY: it has ended, or was never shared; `self` is consumed, and it is the only one.
         Ok((result, unsafe { (self.give_back)(&self.core) }))
     }
 }
 
-/// A transfer into or out of a buffer that is handed in. `at` gives the bytes of the buffer.
+/// A transfer that owns its buffer. `at` returns the bytes of the buffer.
 fn owned<B: Send + 'static>(
     plan: Plan,
     counted: Counted,
@@ -198,8 +198,8 @@ fn owned<B: Send + 'static>(
     at: fn(&mut B) -> Place,
 ) -> Own<B> {
     let (owned, mut buffer) = Owned::new(buffer);
-    // SAFETY: nobody else has the box yet. What `at` gives is a slice that lives as long as this borrow of the
-    // buffer, and the buffer is not touched in another way before the slice is done with.
+    // SAFETY: the box is not shared yet. The slice from `at` is valid as long as this borrow of the buffer, and the
+    // buffer is not accessed in another way while the slice is in use.
     let place = at(unsafe { buffer.as_mut() });
     Own {
         core: Core::new(plan, place, Some(owned), None, counted),
@@ -215,7 +215,7 @@ fn owned<B: Send + 'static>(
     }
 }
 
-/// A write out of a buffer that is handed in.
+/// A write out of an owned buffer.
 pub(super) fn from_owned<B: AsRef<[u8]> + Send + 'static>(
     buffer: B,
     counted: Counted,
@@ -230,7 +230,7 @@ pub(super) fn from_owned<B: AsRef<[u8]> + Send + 'static>(
     }
 }
 
-/// A read into a buffer that is handed in.
+/// A read into an owned buffer.
 pub(super) fn into_owned<B: AsMut<[u8]> + Send + 'static>(
     buffer: B,
     counted: Counted,
@@ -277,8 +277,8 @@ pub(super) unsafe fn into_borrowed(
 ) -> Own<&mut [u8]> {
     Own {
         core: Core::new(plan, Place::of_mut(buffer), None, Some(scope), counted),
-        // SAFETY: it is the place of a slice of that lifetime that nobody else has: the caller gave it away, and
-        // this is called once.
+        // SAFETY: it is the place of a slice of that lifetime, with no other reference to it: the caller gave it up,
+        // and this is called once.
         give_back: |core| unsafe {
             std::slice::from_raw_parts_mut(core.place.start.as_ptr(), core.place.len)
         },
@@ -327,7 +327,7 @@ impl Core {
         })
     }
 
-    /// What it is to other transfers.
+    /// What the queue needs to order it against other transfers.
     pub(super) fn claim(&self) -> Claim {
         Claim {
             ino: self.plan.handle.object.ino,
@@ -345,7 +345,7 @@ impl Core {
         }
     }
 
-    /// Notes that it was started; false if it was before, or was cancelled.
+    /// Marks it as started; false if it was started or cancelled before.
     pub(super) fn queue(&self, number: impl FnOnce() -> Number) -> bool {
         let mut state = self.state.lock();
         if state.phase != Phase::Created {
@@ -363,7 +363,7 @@ impl Core {
         self.state.lock().phase
     }
 
-    /// Wants to be woken at its end; false if that is there.
+    /// Registers a waker for its end; false if it has ended.
     pub(super) fn wake_at_end(&self, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         if state.phase == Phase::Ended {
@@ -384,7 +384,7 @@ impl Core {
         }
     }
 
-    /// One that nobody has started will not be.
+    /// Cancels it if it has not been started.
     pub(super) fn cancel_created(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Created {
@@ -393,7 +393,7 @@ impl Core {
         }
     }
 
-    /// Ends it if it has not begun; asks the thread that runs it to give it up.
+    /// Ends it if it is not running yet; otherwise asks the thread that runs it to give it up.
     pub(super) fn cancel(self: &Arc<Self>) {
         self.cancel_created();
         if !self.plan.handle.client.transfers().withdraw(self) {
@@ -410,7 +410,7 @@ impl Core {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Ends it. Whoever calls this does not touch the memory any more.
+    /// Ends it. The caller no longer touches the memory.
     fn end(&self, result: Result<(), FsError>) {
         let waker = {
             let mut state = self.state.lock();
@@ -419,7 +419,7 @@ impl Core {
             self.ended.notify_all();
             state.waker.take()
         };
-        // After this a scope may return and its buffer be gone.
+        // From here on a scope may return and free its buffer.
         if let Some(scope) = &self.scope {
             scope.one_less();
         }
@@ -429,7 +429,7 @@ impl Core {
     }
 }
 
-/// A transfer that this thread runs, and so has the memory of.
+/// A transfer that this thread runs; it owns the transfer's memory.
 #[derive(Debug)]
 pub(super) struct Begun {
     core: Arc<Core>,
@@ -437,7 +437,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Takes a transfer out of the queue, which alone may call this, once.
+    /// Takes a transfer out of the queue; only the queue calls this, and once.
     pub(super) fn of(core: Arc<Core>) -> Begun {
         core.state.lock().phase = Phase::Running;
         Begun { core, over: false }
@@ -449,22 +449,22 @@ impl Begun {
 
     /// The buffer of a write.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the place of a slice that lives, and that this has until it ends: see the module's head.
+        // SAFETY: the place of a valid slice that this owns until it ends: see the top of the module.
         unsafe { std::slice::from_raw_parts(self.core.place.start.as_ptr(), self.core.place.len) }
     }
 
-    /// The buffer of a read; empty of a write, whose buffer is not to be changed.
+    /// The buffer of a read; empty for a write, whose buffer must not be changed.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         if self.core.plan.writes {
             return &mut [];
         }
-        // SAFETY: as above, and a read was made with a slice that may be written.
+        // SAFETY: as above, and a read was made with a mutable slice.
         unsafe {
             std::slice::from_raw_parts_mut(self.core.place.start.as_ptr(), self.core.place.len)
         }
     }
 
-    /// Ends it; the queue has been told before.
+    /// Ends it; the queue was notified before.
     pub(super) fn end(mut self, result: Result<(), FsError>) {
         self.over = true;
         self.core.end(result);
@@ -483,7 +483,7 @@ impl Drop for Begun {
         if self.over {
             return;
         }
-        // A panic: nobody waits for ever.
+        // A panic: ends the transfer so that its waiters return.
         let handle = self.core.plan.handle.clone();
         handle.client.transfers().forget(self);
         self.core.end(Err(FsError::Unsettled(

@@ -1,30 +1,30 @@
-//! Which chunks a written selection becomes: one, if nothing is against it.
+//! Division of a written selection into chunks: one chunk if possible.
 //!
-//! It is cut where it is larger than a chunk may be, along its slowest axes and between elements, and at the
-//! blocks of placement `region`. Pure.
+//! A selection larger than a chunk may be is cut along its slowest axes and between elements; with placement `region`
+//! also at the boundaries of blocks. Pure.
 
 use slabfs_model::layout::Blocks;
 use slabfs_model::{Coords, Hyperslab, Region, intersect};
 
 use super::super::geometry::moved;
 
-/// A selection of more blocks than this stays a lattice, however many lie there already.
+/// A selection of more blocks than this stays a lattice, however many lattices lie there already.
 const MOST_BOXES: u64 = 4096;
 
 /// A part of a selection that becomes a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Which of the selection's packed cells.
+    /// Its cells in the packed selection.
     pub(super) packed: Hyperslab,
     /// The same as cells of the object.
     pub(super) cells: Hyperslab,
 }
 
-/// The parts of `slab`, whole elements of `elem` bytes, none of more than `most` bytes.
+/// The parts of `slab`: complete elements of `elem` bytes, at most `most` bytes each.
 pub(super) fn cut(slab: &Hyperslab, elem: u64, most: u64, blocks: Option<&Blocks>) -> Vec<Part> {
     let mut parts = Vec::new();
     if slab.volume() <= most {
-        let packed = Hyperslab::whole(&slab.packed_shape());
+        let packed = Hyperslab::all(&slab.packed_shape());
         parts.push(Part {
             packed,
             cells: slab.clone(),
@@ -46,7 +46,7 @@ pub(super) fn cut(slab: &Hyperslab, elem: u64, most: u64, blocks: Option<&Blocks
     }
 }
 
-/// The same where a lattice is not wanted: a part for each of its blocks, unless those are too many.
+/// Divides a lattice into its blocks, if lattices are to be avoided; unless there are too many.
 pub(super) fn as_boxes(part: Part) -> Vec<Part> {
     let axes = &part.cells.axes;
     let count = |n: u64, axis: &slabfs_model::Axis| n.saturating_mul(axis.normal().count);
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_the_whole(
+        fn parts_make_up_the_selection(
             axes in prop::collection::vec(axis(), 1..4),
             elem in 1..4u64,
             most in 12..60u64,
@@ -164,8 +164,8 @@ mod tests {
             let mut extents = shape.clone();
             *extents.last_mut().unwrap() /= elem;
             let blocks = (servers > 0).then(|| Blocks::new(&extents, elem, servers));
-            let whole = cells(&shape, &slab);
-            let mut found = vec![None; whole.len()];
+            let all = cells(&shape, &slab);
+            let mut found = vec![None; all.len()];
             let mut parts = cut(&slab, elem, most, blocks.as_ref());
             if boxes {
                 parts = parts.into_iter().flat_map(as_boxes).collect();
@@ -182,7 +182,7 @@ mod tests {
                     prop_assert!(found[place].replace(cell).is_none());
                 }
             }
-            prop_assert_eq!(found.into_iter().collect::<Option<Vec<_>>>(), Some(whole));
+            prop_assert_eq!(found.into_iter().collect::<Option<Vec<_>>>(), Some(all));
         }
     }
 }

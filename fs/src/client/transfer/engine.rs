@@ -1,9 +1,9 @@
-//! The engine: the queue of a client's transfers, the threads that take batches out of it, and how much may
-//! be started.
+//! The engine: the queue of a client's transfers, the threads that take batches out of it, and the limit on transfers
+//! in flight.
 //!
-//! Threads are made when there is work and none is free, up to a number that is set, and stay. Each takes all
-//! that may run, up to a size, and is with that until it has ended; what is started meanwhile by many callers
-//! goes together in the next batch.
+//! A thread is created when there is work and none is idle, up to a configured number; threads stay. Each takes all
+//! transfers that may run, up to a size, and works on them until they have ended; transfers started meanwhile by many
+//! callers form the next batch.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,50 +22,50 @@ use super::core::{Begun, Core, Counted, Phase};
 use super::queue::{Number, Queue};
 use super::run;
 
-/// What a transfer costs beside its bytes, in what is bounded: its state, and that of its parts.
+/// The cost of a transfer towards the limit, in addition to its bytes: its state, and that of its parts.
 const EACH: u64 = 4 << 10;
 
-/// Bytes of a batch for each data server: as many as a message may have.
+/// Bytes of a batch for each data server: the capacity of a message.
 pub(super) const A_SERVER: u64 = MAX_DATA as u64;
 
-/// The transfers of a client; see the module's head.
+/// The transfers of a client; see the top of the module.
 #[derive(Debug, Default)]
 pub(in crate::client) struct Transfers {
     state: Mutex<State>,
-    /// There is work.
+    /// Signalled when there is work.
     work: Condvar,
-    /// Some have ended.
+    /// Signalled when transfers have ended.
     room: Condvar,
-    /// How many there are, started or not.
+    /// The number of existing transfers, started or not.
     count: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: Queue<Arc<Core>>,
-    /// Started and still in need of room: how many, and what they count for.
+    /// Transfers in flight and counted towards the limit: their number and their cost.
     flying: u64,
     bytes: u64,
-    /// Started, and their ends not yet shown to whoever holds them. A transfer gives back its room a moment before
-    /// its end shows, so that what is started by whoever saw the end finds that room.
+    /// Transfers that were started and whose ends are not visible to their callers yet. A transfer gives up its share
+    /// of the limit just before its end becomes visible, so that a caller that has seen the end finds that room.
     live: u64,
     threads: usize,
     idle: usize,
     closed: bool,
-    /// Who wants to start more than there is room for.
+    /// Tasks that wait for room to start transfers.
     wakers: Vec<Waker>,
 }
 
-/// What became of an attempt to start.
+/// The result of an attempt to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Started {
     Yes,
-    /// So much is under way that it has to wait.
+    /// The limit is reached; the caller has to wait.
     NoRoom,
 }
 
 impl State {
-    /// A transfer is not under way any more.
+    /// Removes a transfer from the in-flight count.
     fn landed(&mut self, core: &Core) {
         self.flying -= 1;
         self.bytes -= core.moved() + EACH;
@@ -77,7 +77,7 @@ impl Transfers {
         Counted::of(&self.count)
     }
 
-    /// Transfers that exist; those that are under way, and their bytes; those of them that no thread has yet.
+    /// Existing transfers; those in flight, and their bytes; those of them that no thread has taken yet.
     pub(in crate::client) fn gauges(&self) -> (u64, u64, u64, u64) {
         let state = self.state.lock();
         let bytes = state.bytes.saturating_sub(state.flying * EACH);
@@ -90,7 +90,7 @@ impl Transfers {
         )
     }
 
-    /// Takes a transfer that waits out of the queue, and ends it; false if it does not wait.
+    /// Takes a waiting transfer out of the queue, and ends it; false if it is not waiting.
     pub(super) fn withdraw(&self, core: &Arc<Core>) -> bool {
         let (found, wakers) = {
             let mut state = self.state.lock();
@@ -105,7 +105,7 @@ impl Transfers {
         true
     }
 
-    /// Shows the ends of transfers, and then tells whoever closes their handles or the client.
+    /// Makes the ends of transfers visible, and then notifies threads that close their handles or the client.
     fn finish(&self, done: Vec<(Begun, Result<(), FsError>)>) {
         let handles: Vec<_> = done
             .into_iter()
@@ -118,7 +118,7 @@ impl Transfers {
         self.finished(&handles);
     }
 
-    /// The ends of transfers of these handles show.
+    /// Counts the transfers of these handles as ended and visible.
     pub(super) fn finished(&self, handles: &[Arc<Handle>]) {
         let mut state = self.state.lock();
         for handle in handles {
@@ -128,7 +128,7 @@ impl Transfers {
         self.room.notify_all();
     }
 
-    /// Some are not under way any more. Gives back who is to be woken when the lock is not held.
+    /// Handles a decrease of the in-flight count. Returns the wakers to call after the lock is released.
     fn settle(&self, state: &mut State) -> Vec<Waker> {
         self.room.notify_all();
         if state.queue.has_waiting() && state.idle > 0 {
@@ -137,7 +137,7 @@ impl Transfers {
         std::mem::take(&mut state.wakers)
     }
 
-    /// Transfers of one batch have ended, with these results.
+    /// Ends transfers of one batch with these results.
     pub(super) fn end(&self, done: Vec<(Begun, Result<(), FsError>)>) {
         if done.is_empty() {
             return;
@@ -162,7 +162,7 @@ impl Transfers {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives back the room of one whose thread has panicked; its end is shown next.
+    /// Gives up the room of a transfer whose thread has panicked; its end is made visible next.
     pub(super) fn forget(&self, begun: &Begun) {
         let wakers = {
             let mut state = self.state.lock();
@@ -175,7 +175,7 @@ impl Transfers {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until all transfers of a handle that will start no more have ended, and show it.
+    /// Waits until all transfers of a handle that starts no more have ended visibly.
     pub(in crate::client) fn wait_for(&self, handle: &Handle) {
         let mut state = self.state.lock();
         while handle.transfers.load(Ordering::Acquire) > 0 {
@@ -183,7 +183,7 @@ impl Transfers {
         }
     }
 
-    /// Lets nothing more start, and waits for what was.
+    /// Refuses new transfers, and waits for those in flight.
     pub(in crate::client) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -196,8 +196,8 @@ impl Transfers {
 }
 
 impl Client {
-    /// Starts transfers that were not: the writes first, then the reads. With `waker`, or without waiting,
-    /// nothing is done while there is no room for all of them.
+    /// Starts the transfers among `cores` that were not started: writes first, then reads. With `waker`, registers it
+    /// instead of waiting. Nothing starts until there is room for all of them.
     pub(super) fn launch(
         self: &Arc<Self>,
         cores: &[&Arc<Core>],
@@ -217,7 +217,7 @@ impl Client {
             if state.closed {
                 return Err(FsError::Closed);
             }
-            // Under the lock: whoever releases a handle says so first, and then looks here for what runs.
+            // Under the lock: a release sets this flag first, and then looks here for transfers in flight.
             if new().any(|core| core.plan.handle.released.load(Ordering::Acquire)) {
                 return Err(FsError::Released);
             }
@@ -252,13 +252,13 @@ impl Client {
         transfers.work.notify_one();
         drop(state);
         if more && !self.add_thread() && none {
-            // Nobody else would.
+            // No thread exists to run them, so this one does.
             while self.serve_batch(false) {}
         }
         Ok(Started::Yes)
     }
 
-    /// Whether there is to be one more thread, which counts from now on.
+    /// Whether to create one more thread; it is counted from now on.
     fn wants_thread(&self, state: &mut State) -> bool {
         let most = self.options.transfer_threads.max(1);
         let more = state.idle == 0 && state.threads < most && !state.closed;
@@ -266,11 +266,11 @@ impl Client {
         more
     }
 
-    /// Makes the thread that was wanted; `false` if that cannot be.
+    /// Creates the thread; `false` if that fails.
     fn add_thread(self: &Arc<Self>) -> bool {
         let made = self.spawn("slabfs-transfer", |client| client.serve_transfers());
         if let Err(error) = &made {
-            tracing::warn!(%error, "a transfer thread is missing");
+            tracing::warn!(%error, "a transfer thread could not be created");
             self.transfers().state.lock().threads -= 1;
         }
         made.is_ok()
@@ -284,7 +284,7 @@ impl Client {
         while self.serve_batch(true) {}
     }
 
-    /// Bytes that may go in one message a server, if they lie on all of them evenly.
+    /// Bytes that fit into one message a server, if they are spread evenly over all of them.
     pub(super) fn most_at_once(&self) -> u64 {
         A_SERVER * (self.servers().known().len().clamp(1, 64) as u64)
     }
@@ -302,7 +302,7 @@ impl Client {
                     if waits && state.idle > 0 {
                         transfers.work.notify_one();
                     }
-                    // What was started as one is more than one batch: they overlap.
+                    // Transfers started together may be more than one batch if they overlap.
                     break (batch, waits && self.wants_thread(&mut state));
                 }
                 if !wait || (state.closed && state.flying == 0) {
@@ -318,7 +318,9 @@ impl Client {
         }
         let batch = batch.into_iter().map(|(_, core)| Begun::of(core)).collect();
         if catch_unwind(AssertUnwindSafe(|| run::run(self, batch))).is_err() {
-            tracing::error!("a panic over transfers: they have ended with an error");
+            tracing::error!(
+                "a thread panicked while running transfers: they have ended with an error"
+            );
         }
         true
     }

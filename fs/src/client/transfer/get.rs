@@ -1,8 +1,7 @@
-//! Reads: planned together, one message a server, received into the caller's memory where that lies together.
+//! Reads: planned together, one message a server, received directly into the caller's memory where it is contiguous.
 //!
-//! Of each transfer, as of every read: first a look at what is newer on this mount, then the committed bytes, then
-//! the newer ones painted over them. What goes wrong with the message as a whole is found out transfer by
-//! transfer.
+//! For each transfer, as for every read: first the overlay of this mount is looked up, then the committed bytes are
+//! read, then the overlay is painted over them. If a combined message fails, the transfers are read one by one.
 
 use slabfs_objstore::client::ReadPiece;
 
@@ -17,7 +16,7 @@ use super::core::Begun;
 use super::put::{first_away, note_away};
 use super::run::{Group, Hold, Verdict};
 
-/// One transfer on its way.
+/// A transfer in progress.
 struct Item<'a> {
     object: &'a Object,
     geometry: &'a Geometry,
@@ -30,7 +29,7 @@ struct Item<'a> {
     verdict: Option<Verdict>,
 }
 
-/// Runs the reads of objects that were entered; gives back what has to be done again.
+/// Runs the reads of objects that were entered; returns the groups to run again.
 pub(super) fn get(client: &Client, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
     let (mut groups, holds): (Vec<Group>, Vec<Hold<'_>>) = held.into_iter().unzip();
     let objects: Vec<_> = groups.iter().map(|group| group.object.clone()).collect();
@@ -90,7 +89,7 @@ fn groups_items(groups: &[Group]) -> impl Iterator<Item = &Begun> {
     groups.iter().flat_map(|group| &group.items)
 }
 
-/// Brings the packed bytes of the object's elements to where they go in memory.
+/// Puts the packed bytes of the object's elements at their places in memory.
 pub(super) fn deliver(
     begun: &mut Begun,
     convert: Option<Conversion>,
@@ -116,7 +115,7 @@ pub(super) fn deliver(
 }
 
 impl Client {
-    /// Finds what a transfer reads.
+    /// Looks up what a transfer reads.
     fn plan_read<'a>(&self, object: &'a Object, geometry: &'a Geometry, begun: &Begun) -> Item<'a> {
         let slab = &begun.plan.slab;
         let mut item = Item {
@@ -153,7 +152,7 @@ impl Client {
         item
     }
 
-    /// Reads the packed bytes of all that have no verdict yet.
+    /// Reads the packed bytes of all items without a verdict.
     fn receive(
         &self,
         items: &mut [Item<'_>],

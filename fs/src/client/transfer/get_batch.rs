@@ -1,7 +1,8 @@
-//! Reads of which some are batches: all of them as batches, so that one message a server is enough.
+//! Reads that include batches: all of them are read as batches, so that one message a server is enough.
 //!
-//! A selection is one, too: a pattern of its packed bytes. Otherwise as in `get`: a look at what is newer on this mount,
-//! the committed bytes, the newer ones painted over them. What is newer beneath a batch was written back before.
+//! A selection becomes a batch, too: a pattern of its packed bytes. Otherwise as in `get`: the overlay of this mount is
+//! looked up, the committed bytes are read, the overlay is painted over them. The overlay on a batch was written back
+//! before.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::get::deliver;
 use super::put::{first_away, note_away};
 use super::run::{Group, Hold, Verdict};
 
-/// One transfer on its way.
+/// A transfer in progress.
 struct Item<'a> {
     object: &'a Object,
     geometry: &'a Geometry,
@@ -30,14 +31,14 @@ struct Item<'a> {
     pattern: Arc<Pattern>,
     packed: Range<u64>,
     base: u64,
-    /// All its bytes lie in these.
+    /// Boxes that contain all its bytes.
     boxes: Vec<Region>,
-    /// Of a selection.
+    /// The overlay on a selection.
     overlay: Overlay,
     convert: Option<Conversion>,
 }
 
-/// Runs the reads of objects that were entered; gives back what has to be done again.
+/// Runs the reads of objects that were entered; returns the groups to run again.
 pub(super) fn get(client: &Client, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
     let (mut groups, holds): (Vec<Group>, Vec<Hold<'_>>) = held.into_iter().unzip();
     let objects: Vec<_> = groups.iter().map(|group| group.object.clone()).collect();
@@ -149,7 +150,7 @@ impl Client {
         })
     }
 
-    /// Reads all that can be read, and says what became of the others.
+    /// Reads all items, and returns the verdicts on those that failed.
     fn receive_batches(
         &self,
         items: &[Result<Item<'_>, FsError>],
@@ -172,7 +173,7 @@ impl Client {
             if let FsError::Store(error) = &error {
                 note_away(&mut away, error);
             }
-            // What is wrong with which of them.
+            // Read them one by one to find which of them fail.
             for at in 0..wanted.len() {
                 let (Some(one), None) = (&wanted[at], &verdicts[at]) else {
                     continue;
@@ -207,7 +208,7 @@ impl Client {
         verdicts
     }
 
-    /// Reads those that have no verdict yet as one.
+    /// Reads those without a verdict together.
     fn read_together(
         &self,
         wanted: &[Option<Wanted<'_>>],

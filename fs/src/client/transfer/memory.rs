@@ -1,9 +1,8 @@
-//! The memory side of a read or write: which elements of the caller's buffer, in which order, of which type.
+//! The memory side of a read or write: the elements of the caller's buffer, their order, and their dtype.
 //!
-//! As HDF5's memory space: the buffer is an array with dims of its own, of any rank, and a hyperslab in it
-//! says which elements take part; or elements lie at distances in bytes, as in NumPy's arrays. They pair up with the
-//! elements of the object's selection in row-major order of both, so that only their numbers have to agree, not
-//! their shapes.
+//! Like HDF5's memory space: the buffer is an array with its own dims, of any rank, and a hyperslab selects elements in
+//! it; or elements lie at distances in bytes, as in NumPy's arrays. They pair up with the elements of the object's
+//! selection in row-major order of both, so that only their numbers must agree, not their shapes.
 
 use slabfs_model::{Coords, DType, Hyperslab, Space, for_each_run, gather, scatter};
 
@@ -17,12 +16,12 @@ use super::strided::Strided;
 /// ```
 /// use slabfs_fs::session::{Hyperslab, Memory, Region};
 ///
-/// // The elements of the selection, one behind the other.
+// The elements of the selection, contiguous.
 /// let packed = Memory::packed();
-/// // A block of a larger array of the program, which has ghost cells around it.
+// A block of a larger array, which has ghost cells around it.
 /// let inner = Hyperslab::from_region(&Region::new(&[1, 1], &[8, 8]));
 /// let block = Memory::part(&[10, 10], inner);
-/// // An array of Fortran, real(8) of 3 x 5, for a selection of 3 x 5; the object has floats of 4 bytes.
+// A Fortran array, real(8) of 3 x 5, for a selection of 3 x 5; the object has floats of 4 bytes.
 /// let fortran = Memory::strides([8, 24]).of_type("f8".parse().unwrap());
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -35,19 +34,19 @@ pub struct Memory {
 enum Lies {
     #[default]
     Packed,
-    /// Dims of the buffer and what of it is selected.
+    /// The dims of the buffer and the selection in it.
     Part(Coords, Hyperslab),
-    /// First byte, shape (that of the object's selection if there is none), strides in bytes.
+    /// First byte, shape (that of the object's selection if `None`), strides in bytes.
     Strided(u64, Option<Coords>, Coords),
 }
 
 impl Memory {
-    /// The buffer is exactly the elements, one behind the other.
+    /// The buffer is exactly the elements, contiguous.
     pub fn packed() -> Memory {
         Memory::default()
     }
 
-    /// The buffer is an array of these dims, in elements, and `slab` is what of it takes part.
+    /// The buffer is an array of these dims, in elements, and `slab` selects the elements in it.
     pub fn part(dims: &[u64], slab: Hyperslab) -> Memory {
         Memory {
             lies: Lies::Part(Coords::from_slice(dims), slab),
@@ -56,8 +55,8 @@ impl Memory {
     }
 
     /// The elements lie at these distances in bytes along each axis of the object's selection, slowest axis first, from
-    /// the start of the buffer. Packed elements of 4 bytes and shape 2 × 3 have the strides 12, 4; the same in the
-    /// order of Fortran 4, 8. Elements may not lie over each other.
+    /// the start of the buffer. Packed elements of 4 bytes and shape 2 × 3 have the strides 12, 4; in Fortran order 4,
+    /// 8. Elements may not overlap.
     pub fn strides(bytes: impl AsRef<[u64]>) -> Memory {
         Memory {
             lies: Lies::Strided(0, None, Coords::from_slice(bytes.as_ref())),
@@ -66,7 +65,7 @@ impl Memory {
     }
 
     /// The elements are an array of this shape, which begins `offset` bytes from the start of the buffer and has these
-    /// distances in bytes along its axes, slowest axis first. Elements may not lie over each other.
+    /// distances in bytes along its axes, slowest axis first. Elements may not overlap.
     pub fn strided(offset: u64, shape: impl AsRef<[u64]>, strides: impl AsRef<[u64]>) -> Memory {
         let shape = Some(Coords::from_slice(shape.as_ref()));
         Memory {
@@ -75,10 +74,10 @@ impl Memory {
         }
     }
 
-    /// The elements in memory are of this type, not of the object's. Integers, floats and truth values become each
-    /// other where the value is one that the type has, else the read or write ends with an error that says which
-    /// element has none; floats become narrower ones, rounded to the nearest. Any type becomes itself in the other
-    /// byte order.
+    /// The dtype of the elements in memory, if it is not the object's. Integers, floats and bools convert to each other
+    /// if the target dtype can represent the value; otherwise the read or write fails with an error that names the
+    /// element. Floats convert to narrower ones, rounded to the nearest. Any dtype converts to itself in the other byte
+    /// order.
     #[must_use]
     pub fn of_type(self, dtype: DType) -> Memory {
         Memory {
@@ -87,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// Fits it to a buffer of `len` bytes and a selection of this shape of an object of type `dtype`.
+    /// Fits it to a buffer of `len` bytes and a selection of this shape of an object of dtype `dtype`.
     pub(in crate::client) fn fit(
         &self,
         len: usize,
@@ -197,21 +196,21 @@ fn by_strides(len: usize, elements: u64, strided: Strided) -> Result<Placed, FsE
 pub(in crate::client) struct Fitted {
     /// Bytes of the selected elements.
     pub(in crate::client) len: usize,
-    /// Where they lie, if together: first byte and number of bytes.
+    /// Their first byte and length, if they are contiguous.
     pub(in crate::client) run: Option<(usize, usize)>,
-    /// Else how they lie.
+    /// Otherwise their layout.
     pub(in crate::client) scattered: Option<Scattered>,
     dtype: DType,
-    /// The object's type that it was fitted to.
+    /// The object's dtype that it was fitted to.
     pub(super) object: DType,
 }
 
-/// Elements of a buffer that are no one run of bytes.
+/// Elements of a buffer that are not contiguous.
 #[derive(Debug, Clone)]
 pub(in crate::client) enum Scattered {
     /// The buffer's dims and the selection, last axis in bytes.
     Part(Coords, Hyperslab),
-    /// At distances in bytes.
+    /// At strides in bytes.
     Strided(Strided),
 }
 
@@ -232,7 +231,7 @@ impl Scattered {
         }
     }
 
-    /// Copies packed elements to where they lie in `buffer`.
+    /// Copies packed elements to their places in `buffer`.
     pub(in crate::client) fn scatter(&self, packed: &[u8], buffer: &mut [u8]) {
         match self {
             Scattered::Part(dims, slab) => scatter(packed, slab, buffer, dims),
@@ -242,12 +241,12 @@ impl Scattered {
 }
 
 impl Fitted {
-    /// What has to be done to elements on their way to the object.
+    /// The conversion of elements on their way to the object.
     pub(in crate::client) fn inward(&self) -> Result<Option<Conversion>, FsError> {
         Conversion::of(self.dtype, self.object)
     }
 
-    /// What has to be done to elements that come from the object.
+    /// The conversion of elements that come from the object.
     pub(in crate::client) fn outward(&self) -> Result<Option<Conversion>, FsError> {
         Conversion::of(self.object, self.dtype)
     }

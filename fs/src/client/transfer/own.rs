@@ -1,4 +1,4 @@
-//! What a caller holds of a transfer.
+//! The handle that a caller holds on a transfer.
 
 use std::fmt;
 use std::future::Future;
@@ -18,10 +18,10 @@ use super::engine::Started;
 /// A read or write of a selection: created, started, waited for.
 ///
 /// As a `Future` it is started when it is first polled, if it was not before, and ends with its result; it
-/// needs no runtime. [`Transfer::wait`] is the same for a thread. Both hand the buffer back.
+/// needs no runtime. [`Transfer::wait`] is the same for a thread. Both return the buffer.
 ///
-/// Dropped, one that has not begun is cancelled, and one that has goes on; an owned buffer is then dropped at its
-/// end.
+/// Dropping a transfer that is not running yet cancels it; a running one continues. An owned buffer is then dropped
+/// at its end.
 #[must_use = "a transfer does nothing before it is started"]
 #[derive(Debug)]
 pub struct Transfer<B> {
@@ -30,9 +30,9 @@ pub struct Transfer<B> {
 
 impl<B> Unpin for Transfer<B> {}
 
-/// What went wrong with a transfer, and its buffer.
+/// The error of a transfer, and its buffer.
 pub struct Failed<B> {
-    /// What went wrong.
+    /// The error.
     pub error: FsError,
     /// The buffer; after a read its contents are not defined.
     pub buffer: B,
@@ -63,13 +63,12 @@ impl<B> From<Failed<B>> for FsError {
 }
 
 impl Handle {
-    /// A transfer of `memory` of `buffer` to the elements `slab` of the object (also where the handle shows a
-    /// selection of it), as many of them. Along an unlimited slowest axis the object grows as far as the selection
-    /// reaches.
+    /// A transfer of `memory` of `buffer` to as many elements `slab` of the object (also where the handle shows a
+    /// selection of it). Along an unlimited slowest axis the object grows as far as the selection reaches.
     ///
     /// # Errors
-    /// `Invalid` where the selections do not fit each other, the buffer, the object or its type; `ReadOnly`;
-    /// `TooBig` for a selection beyond what the object may hold.
+    /// `Invalid` if the selections do not match each other, the buffer, the object or its dtype; `ReadOnly`; `TooBig`
+    /// for a selection beyond the object's maximum size.
     pub fn write_transfer<B: AsRef<[u8]> + Send + 'static>(
         self: &Arc<Self>,
         slab: &Hyperslab,
@@ -83,10 +82,10 @@ impl Handle {
         }
     }
 
-    /// A transfer of the elements `slab` of the object to `memory` of `buffer`, as many of them.
+    /// A transfer of the elements `slab` of the object to as many elements `memory` of `buffer`.
     ///
     /// # Errors
-    /// `Invalid` where the selections do not fit each other, the buffer, the object or its type.
+    /// `Invalid` if the selections do not match each other, the buffer, the object or its dtype.
     pub fn read_transfer<B: AsMut<[u8]> + Send + 'static>(
         self: &Arc<Self>,
         slab: &Hyperslab,
@@ -100,7 +99,7 @@ impl Handle {
         }
     }
 
-    /// What a transfer into or out of a buffer of `len` bytes moves.
+    /// The plan of a transfer into or out of a buffer of `len` bytes.
     pub(super) fn plan_transfer(
         self: &Arc<Self>,
         writes: bool,
@@ -117,7 +116,7 @@ impl Handle {
             geometry.info.dtype
         };
         let memory = memory.fit(len, &slab.packed_shape(), dtype)?;
-        // What cannot be converted is refused here.
+        // Dtypes that cannot be converted are refused here.
         match writes {
             true => memory.inward()?,
             false => memory.outward()?,
@@ -136,7 +135,7 @@ impl Handle {
             let geometry = this.object.geometry.read();
             plan.check(&geometry, this.object.size(&geometry))
         };
-        // Others may have made the object longer; under a right it is looked at again in any case.
+        // Another mount may have extended the object; under a right this is checked again in any case.
         match fits(self) {
             Err(FsError::Invalid(_) | FsError::TooBig(_)) if !self.client.shared() => {
                 self.client.refresh(&self.object)?;
@@ -149,7 +148,7 @@ impl Handle {
     }
 }
 
-/// Checks rank and pattern of a selection; not where it ends.
+/// Checks the rank and the pattern of a selection, but not its end.
 fn shaped(geometry: &Geometry, slab: &Hyperslab) -> Result<(), FsError> {
     let limits = Coords::from_elem(slabfs_model::MAX_BYTES, geometry.info.dims.len());
     slab.validate(&limits).map_err(invalid)
@@ -160,11 +159,11 @@ fn invalid(error: slabfs_model::GeometryError) -> FsError {
 }
 
 impl Plan {
-    /// Whether the object, as it is now, holds the selection, or may grow to.
+    /// Whether the object, as it is now, contains the selection or may grow to contain it.
     pub(super) fn check(&self, geometry: &Geometry, size: u64) -> Result<(), FsError> {
         if geometry.info.dtype != self.memory.object || geometry.cells.len() != self.slab.rank() {
             return Err(FsError::Invalid(
-                "the object was declared anew since the transfer was made".into(),
+                "the object's form was changed since the transfer was made".into(),
             ));
         }
         if let Some(batch) = &self.batch {
@@ -195,14 +194,14 @@ impl Plan {
         Ok(())
     }
 
-    /// The bytes an object has at least that holds the selection, in whole rows.
+    /// The minimum size in bytes of an object that contains the selection, in complete rows.
     pub(super) fn reach(&self, geometry: &Geometry) -> u64 {
         let Some(bounds) = &self.bounds else {
             return 0;
         };
         let end = bounds.end(0);
         match geometry.cells.len() {
-            1 => geometry.whole_rows(end),
+            1 => geometry.full_rows(end),
             _ => end.saturating_mul(geometry.row),
         }
     }
@@ -217,32 +216,32 @@ impl<B> Transfer<B> {
         self.own.as_ref().map(Own::core)
     }
 
-    /// Starts it; once is enough. Returns at once, unless so much is under way that it has to wait for room
+    /// Starts it, if it was not started. Returns at once, unless the limit on bytes in flight is reached
     /// (`ClientOptions::transfer_limit`).
     ///
     /// # Errors
-    /// `Closed` when the client is, `Invalid` when the handle is.
+    /// `Closed` if the client is closed, `Released` if the handle is.
     pub fn start(&mut self) -> Result<(), FsError> {
         start_all([self])
     }
 
-    /// Whether it has ended, so that `wait` would not wait.
+    /// Whether it has ended, so that `wait` would return at once.
     pub fn test(&self) -> bool {
         self.core().is_none_or(|core| core.phase() == Phase::Ended)
     }
 
-    /// Ends it without doing anything if it has not begun. One under way ends with `Cancelled` if nothing of it
-    /// was committed, else with its result.
+    /// Ends it without any effect if it is not running yet. A running one ends with `Cancelled` if nothing of it was
+    /// committed, otherwise with its result.
     pub fn cancel(&self) {
         if let Some(core) = self.core() {
             core.cancel();
         }
     }
 
-    /// Waits for its end, after starting it if it was not, and hands back the buffer.
+    /// Waits for its end, after starting it if necessary, and returns the buffer.
     ///
     /// # Errors
-    /// Its own; `Cancelled`. The buffer comes with it.
+    /// Its own; `Cancelled`. The buffer is returned with it.
     ///
     /// # Panics
     /// If it was polled to its end before.
@@ -299,7 +298,7 @@ impl<B> Future for Transfer<B> {
 impl<B> Drop for Transfer<B> {
     fn drop(&mut self) {
         let Some(core) = self.core() else { return };
-        // Somebody may have its `Control`, and start it now.
+        // Another thread may have its `Control`, and start it now.
         core.cancel_created();
         if core.phase() == Phase::Queued {
             core.plan.handle.client.transfers().withdraw(core);
@@ -333,13 +332,13 @@ impl<B> sealed::Sealed for Transfer<B> {
     }
 }
 
-/// Starts transfers of one or several objects of one client as one: all that they need of a data server
-/// travels in one message (in several above 64 MiB), writes first. Each ends with its own result. Waits only for
-/// room.
+/// Starts transfers of one or several objects of one client together: their requests to a data server travel in one
+/// message (in several above 64 MiB), writes first. Each ends with its own result. Blocks only on the limit on bytes in
+/// flight.
 ///
 /// # Errors
-/// `Closed` when the client is; `Released` when a handle is; `Invalid` when they are of several clients. None is started
-/// then.
+/// `Closed` if the client is closed; `Released` if a handle is; `Invalid` if they belong to several clients. None is
+/// started then.
 pub fn start_all<'t, T: Startable + ?Sized + 't>(
     transfers: impl IntoIterator<Item = &'t mut T>,
 ) -> Result<(), FsError> {
@@ -348,7 +347,7 @@ pub fn start_all<'t, T: Startable + ?Sized + 't>(
     launch(&cores, None).map(drop)
 }
 
-/// The same for asynchronous callers: pending while there is no room.
+/// As [`start_all`] for asynchronous callers: pending while the limit is reached.
 pub fn start_all_async<'t, T: Startable + ?Sized + 't>(
     transfers: impl IntoIterator<Item = &'t mut T>,
 ) -> StartAll<'t> {
@@ -400,10 +399,10 @@ fn launch(cores: &[&Arc<Core>], waker: Option<&Waker>) -> Result<Started, FsErro
     client.launch(cores, waker)
 }
 
-/// Waits for all of them, each with its own result, in their order; those that were not started are, as one.
+/// Waits for all of them and returns their results in order; starts those that were not started, together.
 ///
 /// # Errors
-/// When those could not be started: all buffers are dropped with what was started before cancelled.
+/// If those could not be started: all buffers are dropped, and the transfers started before are cancelled.
 pub fn wait_all<B>(
     transfers: impl IntoIterator<Item = Transfer<B>>,
 ) -> Result<Vec<Result<B, Failed<B>>>, FsError> {

@@ -1,11 +1,11 @@
-//! Writes: data of all objects first, one message a server, then a commit an object.
+//! Writes: the data of all objects first, one message a server, then one commit an object.
 //!
-//! An `aligned` object gets a chunk a transfer (see `cut`), straight from the caller's memory; a `grid` is written
-//! in place. What goes wrong with the message as a whole is found out transfer by transfer, so that each has its
-//! own result; chunks that are there already stay as they are when they are sent again.
+//! In an `aligned` object a transfer becomes a chunk (see `cut`), straight from the caller's memory; a `grid` is
+//! written in place. If a combined message fails, the transfers are sent one by one, so that each has its own result;
+//! chunks that are already stored stay as they are when they are sent again.
 //!
-//! Dirty runs beneath are older and go when the bytes are where reads find them, as under every direct write
-//! (`overlaps`); no flush runs meanwhile, and streams with older bytes beneath were committed before.
+//! Overlapping dirty runs are older and are dropped when reads can find the new bytes, as after every direct write
+//! (`overlaps`); no flush runs meanwhile, and streams with older bytes below were committed before.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -34,15 +34,15 @@ use super::put_batch::Sent;
 use super::run::{Group, Hold, Verdict};
 use super::source::{packed, some_of};
 
-/// One transfer on its way.
+/// A transfer in progress.
 struct Item<'a> {
     begun: &'a Begun,
     geometry: &'a Geometry,
     /// Its bytes, in packed order.
     packed: Slices<'a>,
-    /// What becomes of them.
+    /// The chunks they become.
     parts: Vec<Part>,
-    /// The same, of a batch or what goes with one.
+    /// The same, for a batch or a transfer that is sent together with one.
     batch: Sent<'a>,
     verdict: Option<Verdict>,
 }
@@ -50,13 +50,13 @@ struct Item<'a> {
 /// A part of a transfer in a chunk of a grid.
 pub(super) struct GridPart<'a> {
     pub(super) chunk: GridChunk,
-    /// Of what goes as a batch: its cells of the object.
+    /// Its cells of the object, if it is sent as a batch.
     pub(super) want: Option<Hyperslab>,
     pub(super) slab: Hyperslab,
     pub(super) data: Slices<'a>,
 }
 
-/// The pieces of all transfers, those of each in a row.
+/// The pieces of all transfers, grouped by transfer.
 #[derive(Default)]
 struct Pieces<'a> {
     chunks: Vec<NewChunk<'a>>,
@@ -64,7 +64,7 @@ struct Pieces<'a> {
     of: Vec<(Range<usize>, Range<usize>)>,
 }
 
-/// One object's part of a batch.
+/// The part of one object in a batch of transfers.
 struct Site<'a> {
     object: &'a Object,
     geometry: &'a Geometry,
@@ -74,12 +74,12 @@ struct Site<'a> {
     reply: Option<CommitReply>,
 }
 
-/// Runs the writes of objects that were entered; gives back what has to be done again.
+/// Runs the writes of objects that were entered; returns the groups to run again.
 pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
     let (mut verdicts, replies) = {
         let mut items = Vec::new();
         let mut sites = Vec::new();
-        // One message then has what goes to grids as batches, all of it.
+        // If one grid gets batches, all writes to grids are sent as batches, in one message a server.
         let as_batches = held
             .iter()
             .any(|(group, hold)| hold.geometry.grid.is_some() && group.has_batches());
@@ -113,11 +113,11 @@ pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Gro
     again
 }
 
-/// Sends everything, and commits it; says what became of what has not failed before.
+/// Sends all data and commits it; returns the verdicts on the items that have not failed before.
 fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Option<Verdict>> {
     let mut verdicts: Vec<Option<Verdict>> = Vec::new();
     let mut pieces = Pieces::default();
-    // Whom one has waited for in vain, the others do not wait for.
+    // After one transfer has waited in vain, the others fail at once with its error.
     let mut in_vain: Option<FsError> = None;
     for site in &*sites {
         for item in &items[site.items.clone()] {
@@ -162,7 +162,7 @@ fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Op
 }
 
 impl Client {
-    /// What a transfer is to send, and in which parts.
+    /// The data of a transfer, and its parts.
     fn item<'a>(
         &self,
         group: &'a Group,
@@ -187,11 +187,11 @@ impl Client {
                 }
             }
         }
-        let whole = geometry.grid.is_none() && parts.len() == 1;
+        let one_chunk = geometry.grid.is_none() && parts.len() == 1;
         let nothing = || Slices::Borrowed(Vec::new());
         let packed = match is_batch {
             true => Ok(nothing()),
-            false => packed(begun, whole),
+            false => packed(begun, one_chunk),
         };
         let sent = packed.and_then(|packed| match (is_batch, &geometry.grid) {
             (true, None) => Ok((nothing(), self.batch_as_chunks(group, geometry, begun)?)),
@@ -228,12 +228,12 @@ impl Client {
         let own = &mut items[begins..];
         if geometry.grid.is_some() {
             let reach = own.iter().map(|item| item.begun.plan.reach(geometry)).max();
-            let leave = self.allowed(object, geometry).and_then(|allowed| {
+            let permit = self.allowed(object, geometry).and_then(|allowed| {
                 self.reserve(object, geometry, reach.unwrap_or(0))?;
                 Ok(allowed)
             });
-            match leave {
-                Ok(leave) => allowed = Some(leave),
+            match permit {
+                Ok(permit) => allowed = Some(permit),
                 Err(error) => {
                     for item in own.iter_mut() {
                         item.verdict = Some(Verdict::from(error.clone()));
@@ -251,7 +251,7 @@ impl Client {
         }
     }
 
-    /// Places the parts of a transfer.
+    /// Places the parts of a transfer on servers.
     fn pieces<'a>(
         &self,
         object: &Object,
@@ -295,15 +295,15 @@ impl Client {
         Ok(())
     }
 
-    /// Sends all pieces as one; if that fails those of each transfer, so that each has its own result. A server
-    /// that is away is waited for once.
+    /// Sends all pieces together; if that fails, those of each transfer, so that each has its own result. A server that
+    /// is away is waited for once.
     fn send(&self, items: &[Item<'_>], pieces: &mut Pieces<'_>, verdicts: &mut [Option<Verdict>]) {
         let grid = items
             .iter()
             .zip(&pieces.of)
             .map(|(item, (_, grid))| (&item.batch, &pieces.grid[grid.clone()]));
         let mut away = Vec::new();
-        // What is long is sent by itself, and so is what goes with it.
+        // A long batch is sent by itself; then so are the others.
         let most = self.most_at_once();
         if !items.iter().any(|item| item.batch.is_long(most)) {
             match self.write_as_one(&pieces.chunks, &pieces.grid, grid) {
@@ -342,7 +342,7 @@ impl Client {
         }
     }
 
-    /// One message a server: chunks, and parts in grids, which `of` gives by transfer.
+    /// One message a server: chunks, and parts in grids, which `of` lists by transfer.
     fn write_as_one<'a>(
         &self,
         chunks: &[NewChunk<'_>],
@@ -385,7 +385,7 @@ impl Client {
         self.servers().write(&pieces)
     }
 
-    /// The bytes of a grid are in their places; the commit comes when the object has been left.
+    /// Completes writes in place of a grid; its commit follows when the object has been left.
     fn placed(&self, site: &mut Site<'_>, items: &[Item<'_>], verdicts: &mut [Option<Verdict>]) {
         let (object, geometry) = (site.object, site.geometry);
         let ended = site.allowed.take().map_or(Ok(()), Allowed::end);
@@ -417,7 +417,7 @@ impl Client {
         self.uncover(site, reach, &done);
     }
 
-    /// Makes the chunks of an object's transfers part of it.
+    /// Commits the chunks of an object's transfers.
     fn commit_transfers(
         &self,
         site: &mut Site<'_>,
@@ -439,7 +439,7 @@ impl Client {
                 continue;
             }
             done.push(at);
-            // One of more chunks than a commit takes is committed in parts.
+            // A transfer with more chunks than a commit takes is committed in parts.
             for from in chunks.clone().step_by(MAX_COMMIT_RECORDS) {
                 let some = from..chunks.end.min(from + MAX_COMMIT_RECORDS);
                 if records + some.len() > MAX_COMMIT_RECORDS {
@@ -516,12 +516,11 @@ impl Client {
                     let cut = match is_cut(&reply, &ends) {
                         Ok(false) => None,
                         Ok(true) => Some(Verdict::Over(Err(FsError::TooBig(
-                            "another mount made the object smaller than what was being written"
-                                .into(),
+                            "another mount shrank the object during the write".into(),
                         )))),
                         Err(error) => Some(Verdict::from(error)),
                     };
-                    // What failed before, of another part, stays.
+                    // An earlier failure of another part stays.
                     verdicts[*at] = verdicts[*at].take().or(cut);
                 }
                 self.insert_records(object, geometry, &reply, records);
@@ -542,7 +541,7 @@ impl Client {
         }
     }
 
-    /// What these have written is newer than the dirty runs that were there when it began.
+    /// Trims the dirty runs that existed when these writes began: the written data is later.
     fn uncover(&self, site: &mut Site<'_>, reach: u64, plans: &[&Plan]) {
         let Some(running) = site.running.take() else {
             return;
@@ -559,7 +558,7 @@ impl Client {
         let cells = site
             .geometry
             .cells_at(object.size(site.geometry).max(reach));
-        // Of very many pieces only if there is anything beneath.
+        // The pieces of a batch are enumerated only if there are dirty runs below.
         let beneath = |plan: &&&Plan| {
             let span = plan.batch.as_ref().and_then(|batch| batch.span);
             span.is_none_or(|(from, to)| state.runs.overlaps(from, to))
@@ -578,18 +577,18 @@ impl Client {
         self.account(&mut state);
     }
 
-    /// When the object has been left: the commit of a grid, and what a commit told of the form.
+    /// After the object has been left: commits a grid, and adopts the form that a commit has returned.
     fn after(&self, object: &Object, reply: Option<CommitReply>, verdicts: &mut [Verdict]) {
         if let Some(reply) = reply {
             let taken = match object.geometry.try_write() {
                 Some(mut geometry) => self.adopt_reply(object, &mut geometry, &reply),
-                // Somebody reads: the next commit or look at the form tells the same. Growth is remembered until
+                // A read holds the lock: the next commit or refresh returns the same form. Growth is remembered until
                 // it is known to be committed.
                 None if object.grown.load(Ordering::Acquire) == 0 => Ok(()),
                 None => self.take_reply(object, &reply),
             };
             if let Err(error) = taken {
-                tracing::warn!(object = %object.ino, %error, "a commit's answer could not be taken over");
+                tracing::warn!(object = %object.ino, %error, "the reply to a commit could not be adopted");
             }
             return;
         }
@@ -605,14 +604,14 @@ impl Client {
     }
 }
 
-/// Remembers a server that did not answer in time.
+/// Records a server that did not reply in time.
 pub(super) fn note_away(away: &mut Vec<(ServerId, StoreError)>, error: &StoreError) {
     if let StoreError::Unavailable { server, .. } = error {
         away.push((*server, error.clone()));
     }
 }
 
-/// What is wrong with the first of `servers` that does not answer.
+/// The error of the first of `servers` that did not reply.
 pub(super) fn first_away(
     away: &[(ServerId, StoreError)],
     servers: impl IntoIterator<Item = ServerId>,

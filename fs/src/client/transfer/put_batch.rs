@@ -1,19 +1,20 @@
-//! Writes of batches among others.
+//! Writes of batches, alone or together with selections.
 //!
-//! A grid takes a batch in place, as it is, but for what is written again and again to one place; a selection that goes with one is a pattern of its packed bytes, so that one
-//! message a server has them in their order.
+//! A grid takes a batch in place, as it is, except that repetitions in one place are written once. A selection that is
+//! written together with batches becomes a pattern of its packed bytes, so that one message a server has all of them
+//! in order.
 //!
-//! An `aligned` object gets chunks. The pieces of a batch are put in order, a portion of them at a time, of two places
-//! of the buffer that go to the same byte the later one stays, and boxes and lattices are made of them as a flush does
-//! of dirty runs. What is so irregular that most pieces would be a chunk each is *packed*: a range of the object that
-//! they are dense enough in is read and written back with them as one chunk. That needs a right to write the whole
-//! range, so it is only done where rights are kept between mounts or nobody else is there, and where no other write that
-//! goes with this one touches the same rows: its bytes are not there yet to be read.
+//! An `aligned` object gets chunks. The pieces of a batch are sorted, a portion of them at a time; if two places of the
+//! buffer go to the same byte, the later one is used. The sorted pieces are combined into boxes and lattices, as a
+//! flush does with dirty runs. If they are so irregular that most would become a chunk each, they are *packed*: a range
+//! of the object in which they are dense enough is read, and written back with them as one chunk. That needs a right to
+//! write the complete range, so it is only done where mounts keep rights or this mount is alone, and where no other
+//! write of the same group touches the same rows: its bytes cannot be read yet.
 //!
-//! A batch into a grid that is *long* is sent a portion of its bytes after the other, so that it ends when it is cancelled
-//! and no message has more of it than fits.
+//! A *long* batch into a grid is sent one portion after the other, so that it can be cancelled and no message has more
+//! of it than fits.
 //!
-//! Memory: a portion's pieces, at most [`PORTION`] of 24 bytes and what is made of them, and the bytes that are sent.
+//! Memory: the pieces of a portion, at most [`PORTION`] of 24 bytes, the boxes made of them, and the bytes to send.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,52 +41,55 @@ use super::engine::A_SERVER;
 use super::put::GridPart;
 use super::run::Group;
 
-/// Pieces that are put in order at a time.
+/// Pieces that are sorted at a time.
 const PORTION: usize = 1 << 18;
-/// More slabs than this of a portion are too many, if a packed range is no more than so many bytes a slab: what the
-/// records of a chunk cost.
+/// With more slabs than this in a portion, ranges are packed, if a packed range has no more than `A_SLAB` bytes per
+/// slab: about the cost of a chunk's record.
 const MOST_SLABS: usize = 512;
 const A_SLAB: u64 = 512;
-/// The longest range that is packed as one.
+/// The longest range that is packed into one chunk.
 const RANGE: u64 = 4 << 20;
 
-/// A batch into a grid of more bytes is long, and is sent in portions: so many bytes for each server, as a message has.
+/// A batch into a grid with more bytes is long, and is sent in portions of as many bytes for each server as a message
+/// has.
 const LONG: u64 = 256 << 20;
-/// A portion has no more than what a server works at for a second or two: so many runs of pieces, and pieces that reach over
-/// so many bytes of chunks, which are read and written with all that is between them. A batch that has more is long, too.
+/// A portion is at most a second or two of work for a server: at most this many runs of pieces, and pieces that span at
+/// most this many bytes of chunks, which the server reads and writes including the gaps. A batch with more is long,
+/// too.
 const RUNS: u64 = 1 << 24;
 const REACH: u64 = 4 << 30;
-/// Pieces farther apart than this are looked at one by one.
+/// Pieces farther apart than this are accessed one by one.
 const APART: u64 = 128 << 10;
-/// A batch of fewer bytes is not looked at.
+/// A batch of fewer bytes is never examined for this.
 const SHORT: u64 = 1 << 20;
-/// Runs that are looked at; those behind them are taken for the same.
+/// Runs that are examined; later ones are assumed to be alike.
 const LOOKED_AT: usize = 1 << 10;
 
 /// How the bytes of a transfer are sent.
 pub(super) enum Sent<'a> {
-    /// By the parts of its selection.
+    /// As the parts of its selection.
     Selection,
-    /// As these chunks.
+    /// As these chunks of an `aligned` object.
     Chunks(Vec<(Hyperslab, Vec<u8>)>),
     /// As a batch, into the chunks of a grid.
     InPlace(InPlace<'a>),
 }
 
-/// A batch that goes into a grid.
+/// A batch that is written into a grid.
 pub(super) struct InPlace<'a> {
     pattern: Arc<Pattern>,
     packed: Range<u64>,
     base: u64,
-    /// The object's dims, the last in bytes, as far as it reaches.
+    /// The object's dims, the last in bytes, extended as far as the batch reaches.
     cells: Coords,
-    /// All its bytes lie in these.
+    /// Boxes that contain all its bytes.
     boxes: Vec<Region>,
     memory: Cow<'a, [u8]>,
 }
 
 impl InPlace<'_> {
-    /// About how many packed bytes from there on a server does without working at them for too long.
+    /// The approximate number of packed bytes, starting at `from`, that keep a server busy for no more than a portion
+    /// may.
     fn portion(&self, from: u64) -> u64 {
         let packed = from..self.packed.end;
         let runs = self.pattern.runs_within(0..i64::MAX as u64, packed);
@@ -108,8 +112,8 @@ impl InPlace<'_> {
 }
 
 impl Sent<'_> {
-    /// Whether it has more than `most` bytes, which one message a server holds, or a server would work at it for too long, so
-    /// that it is sent by itself, in portions.
+    /// Whether it has more than `most` bytes, the capacity of one message a server, or would keep a server busy for too
+    /// long, so that it is sent by itself, in portions.
     pub(super) fn is_long(&self, most: u64) -> bool {
         match self {
             Sent::InPlace(sent) => {
@@ -122,7 +126,7 @@ impl Sent<'_> {
 }
 
 impl Batched {
-    /// Calls `each` with each piece: its first byte of the object, and behind its last.
+    /// Calls `each` with the start and the end of each piece, in bytes of the object.
     pub(super) fn for_each_piece(&self, each: &mut dyn FnMut(u64, u64)) {
         for run in self
             .plan
@@ -138,7 +142,7 @@ impl Batched {
 }
 
 impl Client {
-    /// A batch that goes into a grid as it is.
+    /// A batch that is written into a grid as it is.
     pub(super) fn batch_in_place<'a>(
         &self,
         object: &Object,
@@ -163,7 +167,7 @@ impl Client {
         })
     }
 
-    /// A selection that goes into a grid together with batches.
+    /// A selection that is written into a grid together with batches.
     pub(super) fn selection_in_place<'a>(
         &self,
         object: &Object,
@@ -190,7 +194,7 @@ impl Client {
         }))
     }
 
-    /// The chunks of a grid that a batch has something of.
+    /// Appends the chunks of a grid that a batch touches to `into`.
     pub(super) fn parts_in_place<'a>(
         &self,
         object: &Object,
@@ -223,7 +227,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a long batch into its chunks, older bytes first.
+    /// Sends a long batch into its chunks, portion by portion in its order.
     pub(super) fn write_long_batch(
         &self,
         begun: &Begun,
@@ -257,7 +261,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends chunks, and batches that go into grids, one message a server.
+    /// Sends chunks, and batches that are written into grids, one message a server.
     pub(super) fn write_batches<'a>(
         &self,
         chunks: &[NewChunk<'_>],
@@ -338,7 +342,7 @@ impl Client {
                     memory: step(run.memory, run.memory_stride) - batch.base,
                 });
                 if portion.len() == PORTION {
-                    // A batch of few elements may name more pieces than anybody waits for.
+                    // A batch of few elements may name more pieces than can ever be completed.
                     if begun.is_cancelled() {
                         return Err(FsError::Cancelled);
                     }
@@ -351,7 +355,7 @@ impl Client {
     }
 }
 
-/// The repetitions of a run that are seen when all are written: of those to one place the last.
+/// The repetitions of a run that remain visible after the write: of repetitions in one place, only the last.
 fn shown(run: &batch::Run) -> Range<i64> {
     let count = run.count as i64;
     match run.file_stride {
@@ -360,7 +364,7 @@ fn shown(run: &batch::Run) -> Range<i64> {
     }
 }
 
-/// The packed bytes of a batch that are seen when all are written, where it is nothing but repetitions in one place.
+/// The packed bytes of a batch that remain visible after the write, if it consists of repetitions in one place.
 fn shown_of(batch: &Batched) -> Range<u64> {
     let packed = batch.packed.clone();
     let mut runs = batch.plan.runs_within(0..i64::MAX as u64, packed.clone());
@@ -373,7 +377,7 @@ fn shown_of(batch: &Batched) -> Range<u64> {
     }
 }
 
-/// A piece of a batch: where it lies in the object and in the memory, in bytes.
+/// A piece of a batch: its position in the object and in memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     file: u64,
@@ -387,14 +391,14 @@ impl Piece {
     }
 }
 
-/// Chunks that are being made of a batch, older ones first.
+/// Chunks being made from a batch, oldest first.
 struct Making<'a> {
     client: &'a Client,
     object: &'a Object,
     geometry: &'a Geometry,
     cells: Coords,
     memory: &'a [u8],
-    /// Nobody else writes between the pieces meanwhile.
+    /// No other write touches the bytes between the pieces meanwhile.
     may_pack: bool,
     chunks: Vec<(Hyperslab, Vec<u8>)>,
 }
@@ -424,7 +428,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// A chunk of a slab that the pieces are all of.
+    /// Adds a chunk for a slab that the pieces cover completely.
     fn add_slab(&mut self, slab: Hyperslab, pieces: &[Piece]) {
         let mut bytes = Vec::with_capacity(slab.volume() as usize);
         for_each_run(&self.cells, &slab, &mut |start, len| {
@@ -443,7 +447,7 @@ impl Making<'_> {
         self.chunks.push((slab, bytes));
     }
 
-    /// Chunks of ranges that the pieces are dense enough in; others as they are.
+    /// Packs ranges in which the pieces are dense enough into chunks; other pieces become chunks of their own.
     fn add_packed(&mut self, pieces: &[Piece]) -> Result<(), FsError> {
         let mut rest = pieces;
         while let Some(first) = rest.first() {
@@ -452,7 +456,7 @@ impl Making<'_> {
                 let bytes = end - first.file;
                 bytes <= most && bytes <= A_SLAB.saturating_mul(number as u64)
             };
-            // As far as it stays dense, from piece to piece.
+            // Extends the range piece by piece while it stays dense.
             let ends = (1..).zip(rest);
             let count = ends
                 .take_while(|(number, piece)| *number == 1 || dense(*number, piece.end()))
@@ -462,7 +466,7 @@ impl Making<'_> {
             let (from, to) = (first.file, some.last().unwrap_or(first).end());
             let mut boxes = Vec::new();
             boxes_of_run(&self.cells, from, to - from, &mut boxes);
-            // By placement `region` a chunk lies in one block.
+            // With placement `region` a chunk lies in one block.
             for region in self.client.split(self.geometry, boxes) {
                 let slab = Hyperslab::from_region(&region);
                 if some.len() == 1 {
@@ -492,7 +496,7 @@ impl Making<'_> {
     }
 }
 
-/// The pieces by where they lie in the object; of what several of them name the last one is kept.
+/// The pieces sorted by their place in the object; bytes named by several of them belong to the last one.
 fn in_order(pieces: &[Piece]) -> Vec<Piece> {
     let mut sorted = pieces.to_vec();
     sorted.sort_by_key(|piece| piece.file);
@@ -500,9 +504,9 @@ fn in_order(pieces: &[Piece]) -> Vec<Piece> {
         return sorted;
     }
     drop(sorted);
-    // From the last back: what is not covered yet.
+    // From the last piece to the first: the parts not yet covered.
     let mut covered: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut kept = Vec::with_capacity(pieces.len());
+    let mut result = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().rev() {
         let (mut at, end) = (piece.file, piece.end());
         let mut joined = (at, end);
@@ -515,22 +519,22 @@ fn in_order(pieces: &[Piece]) -> Vec<Piece> {
         let mut within = Vec::new();
         for (&from, &to) in covered.range(piece.file..=end) {
             if from > at {
-                kept.push(part(piece, at, from));
+                result.push(part(piece, at, from));
             }
             at = at.max(to);
             joined.1 = joined.1.max(to);
             within.push(from);
         }
         if at < end {
-            kept.push(part(piece, at, end));
+            result.push(part(piece, at, end));
         }
         for from in within {
             covered.remove(&from);
         }
         covered.insert(joined.0, joined.1);
     }
-    kept.sort_unstable_by_key(|piece| piece.file);
-    kept
+    result.sort_unstable_by_key(|piece| piece.file);
+    result
 }
 
 fn part(piece: &Piece, from: u64, to: u64) -> Piece {
@@ -549,7 +553,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_piece_is_kept(all in prop::collection::vec((0u64..60, 1u64..20), 0..30)) {
+        fn the_last_piece_wins(all in prop::collection::vec((0u64..60, 1u64..20), 0..30)) {
             let mut memory = 0;
             let pieces: Vec<Piece> = all
                 .into_iter()
@@ -564,10 +568,10 @@ mod tests {
                     naive[(piece.file + byte) as usize] = Some(piece.memory + byte);
                 }
             }
-            let kept = in_order(&pieces);
-            prop_assert!(kept.windows(2).all(|pair| pair[0].end() <= pair[1].file));
+            let result = in_order(&pieces);
+            prop_assert!(result.windows(2).all(|pair| pair[0].end() <= pair[1].file));
             let mut found = [None; 80];
-            for piece in kept {
+            for piece in result {
                 for byte in 0..piece.bytes {
                     found[(piece.file + byte) as usize] = Some(piece.memory + byte);
                 }

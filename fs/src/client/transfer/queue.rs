@@ -1,13 +1,13 @@
-//! Which transfers may run: those that were started and that no earlier one is in the way of.
+//! The queue: decides which started transfers may run, namely those without a conflicting earlier one.
 //!
-//! Two transfers of one object are in each other's way if the boxes around their selections overlap and one of
-//! them writes. They run in the order in which they were started; others as they come. A *batch* takes all that
-//! may run, in that order, up to a number of bytes. Within a batch writes are done first, those of one object in their
-//! order, and then reads: so a batch may hold a read and the earlier write it has to see, and overlapping
-//! writes, but no write behind a read that must not see it.
+//! Two transfers of one object conflict if the bounding boxes of their selections overlap and one of them is a write.
+//! They run in the order in which they were started; others in any order. A *batch* takes all transfers that may run,
+//! in that order, up to a number of bytes. Within a batch, writes are done first, those of one object in their order,
+//! and then reads: so a batch may hold a read and an earlier write that it must see, and overlapping writes, but no
+//! write after a read that must not see it.
 //!
-//! Looking for what is in the way takes a look at each transfer of the object that has not ended, unless none of
-//! them writes. Pure; no locks, no clock.
+//! The check for conflicts examines each transfer of the object that has not ended, unless all of them are reads. Pure;
+//! no locks, no clock.
 
 use std::collections::VecDeque;
 
@@ -15,22 +15,22 @@ use foldhash::HashMap;
 use slabfs_mdserver::api::Ino;
 use slabfs_model::Region;
 
-/// The most transfers of a batch, and the most that are looked at for one.
+/// The maximum number of transfers in a batch, and of those examined for one.
 const MOST: usize = 1024;
 const LOOKED_AT: usize = 4096;
 
-/// What a transfer is to others.
+/// The properties of a transfer that decide about conflicts.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     pub(super) ino: Ino,
     pub(super) writes: bool,
-    /// The box around what it selects of the object; nothing is in the way of an empty one.
+    /// The bounding box of its selection of the object; an empty one never conflicts.
     pub(super) bounds: Option<Region>,
-    /// What it counts for in a batch.
+    /// Its bytes towards the size of a batch.
     pub(super) bytes: u64,
 }
 
-/// The number of a transfer that was started.
+/// The number of a started transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
 
@@ -62,14 +62,14 @@ struct Live {
     number: Number,
     writes: bool,
     bounds: Option<Region>,
-    /// Which batch has it; 0 while it waits.
+    /// The batch that has taken it; 0 while it waits.
     batch: u64,
 }
 
 impl Live {
     fn overlaps(&self, bounds: &Region) -> bool {
         self.bounds.as_ref().is_some_and(|own| {
-            // An object that was declared anew has selections of two ranks.
+            // After a change of the object's form, selections may differ in rank.
             own.rank() != bounds.rank() || own.overlaps(bounds)
         })
     }
@@ -107,7 +107,7 @@ impl<T> Queue<T> {
         number
     }
 
-    /// The next batch of at most `most` bytes, or of one transfer that is larger; empty if nothing may run.
+    /// The next batch of at most `most` bytes, or of one larger transfer; empty if nothing may run.
     pub(super) fn take(&mut self, most: u64) -> Vec<(Number, T)> {
         self.batches += 1;
         let batch = self.batches;
@@ -137,7 +137,7 @@ impl<T> Queue<T> {
         taken
     }
 
-    /// Takes a transfer into a batch if no earlier one is in its way.
+    /// Takes a transfer into a batch if it does not conflict with an earlier one.
     fn admit(&mut self, next: &Waiting<T>, batch: u64) -> bool {
         let Some(line) = self.lines.get_mut(&next.claim.ino) else {
             return true;
@@ -153,7 +153,7 @@ impl<T> Queue<T> {
             && (writes || line.writes > 0)
         {
             let in_the_way = |live: &Live| {
-                // An earlier write of this batch is done before; an earlier read is not done before a write.
+                // An earlier write of this batch is done first; an earlier read would be done after a write.
                 let before = live.writes && live.batch == batch;
                 (live.writes || writes) && !before && live.overlaps(bounds)
             };
@@ -165,7 +165,7 @@ impl<T> Queue<T> {
         true
     }
 
-    /// Takes out a transfer that waits.
+    /// Removes a waiting transfer.
     pub(super) fn withdraw(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.waiting.iter().position(|waiting| is(&waiting.item))?;
         let waiting = self.waiting.remove(at)?;
@@ -173,7 +173,7 @@ impl<T> Queue<T> {
         Some(waiting.item)
     }
 
-    /// Transfers of an object have ended; `numbers` are in order.
+    /// Removes ended transfers of an object; `numbers` are sorted.
     pub(super) fn end(&mut self, ino: Ino, numbers: &[Number]) {
         let Some(line) = self.lines.get_mut(&ino) else {
             return;
@@ -189,12 +189,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many wait to be taken.
+    /// Number of waiting transfers.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether any waits to be taken.
+    /// Whether any transfer waits.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_waits_if_one_writes() {
+    fn an_overlapping_transfer_waits_if_one_writes() {
         let mut queue = Queue::default();
         queue.push(claim(1, false, 0, 10), 0);
         queue.push(claim(1, true, 5, 10), 1);
@@ -233,13 +233,13 @@ mod tests {
         assert_eq!(items(&first), [0, 2, 4]);
         assert!(queue.take(u64::MAX).is_empty());
         queue.end(ObjectId(1), &[first[0].0]);
-        // Both in one batch: writes are done first there.
+        // Both in one batch, in which writes are done first.
         assert_eq!(items(&queue.take(u64::MAX)), [1, 3]);
         assert!(!queue.has_waiting());
     }
 
     #[test]
-    fn a_batch_has_its_bytes_or_one_transfer() {
+    fn a_batch_is_limited_in_bytes_or_has_one_transfer() {
         let mut queue = Queue::default();
         for n in 0..4 {
             queue.push(claim(1, false, 0, 10), n);
@@ -251,10 +251,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against all pairs: whatever was started earlier and is in the way has ended, or is done earlier in the
-        /// same batch; and everything runs in the end.
+        /// Against all pairs: a conflicting earlier transfer has ended, or is done earlier in the same batch; and all
+        /// transfers run in the end.
         #[test]
-        fn order_is_kept(
+        fn conflicting_transfers_run_in_order(
             all in prop::collection::vec((0..2u64, any::<bool>(), 0..12u64, 0..6u64), 1..60),
             most in 1..40u64,
         ) {

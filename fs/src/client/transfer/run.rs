@@ -1,10 +1,10 @@
-//! Running a batch: entering its objects, and what is done again.
+//! Execution of a batch: enters its objects, and retries transfers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockReadGuard;
-use slabfs_mdserver::api::RightMode;
+use slabfs_mdserver::api::{MAX_RIGHT_BOXES, RightMode};
 use slabfs_objstore::{ChunkName, StoreError};
 use smallvec::SmallVec;
 
@@ -13,19 +13,19 @@ use super::super::flush::Scope;
 use super::super::geometry::Geometry;
 use super::super::object::Object;
 use super::super::range_lock::{RangeGuard, Touched};
-use super::super::rights::{By, Cells, Op, Span};
+use super::super::rights::{BoxSet, By, Op, Span};
 use super::super::{Client, FORM_TRIES};
 use super::core::Begun;
 use super::{get, get_batch, put};
 
-/// What became of a transfer in one attempt.
+/// The result of one attempt at a transfer.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// It has ended.
     Over(Result<(), FsError>),
-    /// The object is another one than it was taken for: nothing of it was done.
+    /// The object's form has changed: the transfer had no effect and is to be retried.
     Again,
-    /// The same, for a chunk that is not there any more.
+    /// The same, because of a chunk that no longer exists.
     Missing(ChunkName),
 }
 
@@ -39,7 +39,7 @@ impl From<FsError> for Verdict {
     }
 }
 
-/// The transfers of a batch on one object that go the same way, in the order of their starts.
+/// The reads or the writes of a batch on one object, in the order of their starts.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) object: Arc<Object>,
@@ -49,9 +49,9 @@ pub(super) struct Group {
     missing: Option<ChunkName>,
 }
 
-/// An object that has been entered, for all transfers of a group. Its fields end in this order.
+/// An entered object, for all transfers of a group. Its fields are dropped in this order.
 pub(super) struct Hold<'a> {
-    /// Of writes: no flush runs.
+    /// For writes: keeps flushes out.
     _shared: Option<RwLockReadGuard<'a, ()>>,
     pub(super) geometry: RwLockReadGuard<'a, Geometry>,
     _range: RangeGuard<'a>,
@@ -75,16 +75,16 @@ pub(super) fn run(client: &Arc<Client>, batch: Vec<Begun>) {
     }
 }
 
-/// By object, in the order of their numbers.
+/// Groups transfers by object, in the order of inode numbers.
 fn grouped(writes: bool, items: Vec<Begun>) -> Vec<Group> {
     let mut items = items;
-    // Stable: of one object they stay in order.
+    // Stable: the transfers of one object stay in order.
     items.sort_by_key(|begun| begun.plan.handle.object.ino);
     let mut groups: Vec<Group> = Vec::new();
     for begun in items {
         let object = &begun.plan.handle.object;
         match groups.last_mut() {
-            // An inode that was closed and opened again is another object here.
+            // After a close and another open, an inode has another `Object`.
             Some(group) if Arc::ptr_eq(&group.object, object) => group.items.push(begun),
             _ => groups.push(Group {
                 object: object.clone(),
@@ -97,7 +97,7 @@ fn grouped(writes: bool, items: Vec<Begun>) -> Vec<Group> {
     groups
 }
 
-/// Runs what can be entered without waiting, all objects as one; gives back the rest.
+/// Runs the groups that can be entered without blocking, all objects together; returns the rest.
 fn together(client: &Arc<Client>, groups: Vec<Group>) -> Vec<Group> {
     let objects: Vec<Arc<Object>> = groups.iter().map(|group| group.object.clone()).collect();
     let mut held = Vec::new();
@@ -113,7 +113,7 @@ fn together(client: &Arc<Client>, groups: Vec<Group>) -> Vec<Group> {
     rest
 }
 
-/// Runs one object's until it has ended.
+/// Runs the transfers of one object until they have ended.
 fn alone(client: &Arc<Client>, mut group: Group) {
     let object = group.object.clone();
     for _ in 0..FORM_TRIES {
@@ -159,7 +159,7 @@ fn carry_out(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
 }
 
 impl Group {
-    /// Takes in what became of its transfers: those that are over end; itself with the rest, if there is any.
+    /// Applies verdicts: ends the transfers that are over; returns the group with the rest, if there is any.
     pub(super) fn judge(mut self, client: &Client, verdicts: Vec<Verdict>) -> Option<Group> {
         let mut ended = Vec::with_capacity(self.items.len());
         let mut again = Vec::new();
@@ -170,7 +170,7 @@ impl Group {
                     if result.as_ref().is_err_and(FsError::is_loss) {
                         client.suspect();
                     }
-                    // What went wrong then matters to nobody any more.
+                    // The error of a cancelled transfer is of no interest.
                     let cancelled = result.is_err() && begun.is_cancelled();
                     let result = if cancelled {
                         Err(FsError::Cancelled)
@@ -180,7 +180,7 @@ impl Group {
                     ended.push((begun, result));
                 }
                 Verdict::Again => again.push(begun),
-                // The same chunk twice in a row is not replaced, it is gone.
+                // The same chunk twice in a row is not replaced but lost.
                 Verdict::Missing(name) if before.as_ref() == Some(&name) => {
                     ended.push((begun, Err(FsError::Store(StoreError::Missing(name)))));
                 }
@@ -197,7 +197,7 @@ impl Group {
         })
     }
 
-    /// Ends those that the object does not hold, and those that were cancelled.
+    /// Ends the transfers that no longer fit the object, and those that were cancelled.
     fn weed(&mut self, client: &Client, geometry: &Geometry) {
         let size = self.object.size(geometry);
         let check = |begun: &Begun| match begun.is_cancelled() {
@@ -224,7 +224,7 @@ impl Group {
         self.items.iter().any(|begun| begun.plan.batch.is_some())
     }
 
-    /// Whether no other of these touches the box around what this one does.
+    /// Whether no other transfer of the group touches the bounding box of this one.
     pub(super) fn has_for_itself(&self, begun: &Begun) -> bool {
         let Some(bounds) = &begun.plan.bounds else {
             return true;
@@ -242,28 +242,28 @@ impl Group {
         }
     }
 
-    /// The bytes of the object whose mapped pages a write makes old: as for selections, all.
+    /// The bytes whose mapped pages a write makes stale: all, as for selections.
     fn span(&self) -> Option<Span> {
         self.writes.then_some(Span::ALL)
     }
 
-    /// Which cells they touch; everything if the object, as it is known, does not hold them all.
-    fn needs(&self, geometry: &Geometry, size: u64) -> Cells {
+    /// The cells they touch; all cells if the object, as it is known, does not contain them all.
+    fn needs(&self, geometry: &Geometry, size: u64) -> BoxSet {
         let holds = |begun: &Begun| begun.plan.check(geometry, size).is_ok();
         if !self.items.iter().all(holds) {
-            return Cells::All;
+            return BoxSet::All;
         }
         let bounds = self
             .items
             .iter()
             .filter_map(|begun| begun.plan.bounds.clone());
         if self.items.len() > 64 {
-            return Cells::of(bounds.reduce(|one, two| one.union_bounds(&two)));
+            return BoxSet::of(bounds.reduce(|one, two| one.union_bounds(&two)));
         }
-        Cells::of(bounds)
+        BoxSet::of(bounds).bounded(MAX_RIGHT_BOXES)
     }
 
-    /// What they touch, for `whole`.
+    /// The cells they touch, for `range_lock`.
     fn touched(&self, geometry: &Geometry) -> SmallVec<[Touched; 1]> {
         let touched = self.items.iter().filter_map(|begun| {
             let bounds = begun.plan.bounds.as_ref()?;
@@ -277,7 +277,7 @@ impl Group {
         touched.collect()
     }
 
-    /// Whether older bytes of their cells are in a stream that is not committed.
+    /// Whether an uncommitted stream may hold older bytes of their cells.
     fn has_streams_below(&self) -> bool {
         let state = self.object.state.lock();
         !state.streams.is_empty()
@@ -289,7 +289,7 @@ impl Group {
 }
 
 impl Client {
-    /// writes back what is here and newer than what batches are to read: they go by the servers alone.
+    /// Writes back the overlay on the bytes that batches read: a batch reads from the servers only.
     fn write_back_beneath(&self, groups: &mut [Group]) {
         for group in groups.iter_mut().filter(|group| !group.writes) {
             let object = group.object.clone();
@@ -313,8 +313,8 @@ impl Client {
         }
     }
 
-    /// Gets the rights that groups need, one after the other and keeping nothing: so they are here, most likely,
-    /// when all are entered as one.
+    /// Acquires the rights that groups need, one after the other, without holding them: most likely they are still here
+    /// when all groups are entered together.
     fn get_rights(&self, groups: &mut Vec<Group>) {
         if !self.shared() {
             return;
@@ -340,7 +340,7 @@ impl Client {
         });
     }
 
-    /// Enters an object for a group if that needs no waiting.
+    /// Enters an object for a group if that does not block.
     fn hold_now<'a>(&self, object: &'a Object, group: &mut Group) -> Option<Hold<'a>> {
         if self.lapsed() || object.gone.load(Ordering::Acquire) || self.form_due(object) {
             return None;
@@ -370,7 +370,7 @@ impl Client {
         })
     }
 
-    /// Enters an object for a group. Whoever calls this has entered no other.
+    /// Enters an object for a group. The caller must not have entered another one.
     fn hold<'a>(&self, object: &'a Object, group: &mut Group) -> Result<Hold<'a>, FsError> {
         for _ in 0..FORM_TRIES {
             let epoch = self.admit(object)?;

@@ -1,4 +1,4 @@
-//! Transfers of borrowed buffers: none of a scope is under way when that returns.
+//! Transfers of borrowed buffers: none of a scope is in flight when the scope returns.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::handle::Handle;
 use super::core::{self, Plan};
 use super::{Failed, Memory, Transfer};
 
-/// How many transfers of a scope are under way.
+/// Number of transfers of a scope in flight.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     count: Mutex<usize>,
@@ -39,18 +39,18 @@ impl Running {
     }
 }
 
-/// Where transfers of borrowed buffers are made; see [`scope`].
+/// Makes transfers of borrowed buffers; see [`scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     running: Arc<Running>,
-    /// Invariant in both, as in `std::thread::Scope`: a scope can be taken neither for a longer nor for a shorter
-    /// one.
+    /// Invariant in both, as in `std::thread::Scope`: the lifetimes of a scope can be neither lengthened nor
+    /// shortened.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// Runs `f`, which may make transfers of what it borrows, and returns when all that it started have ended:
-/// also those that were dropped or forgotten, and also when it panics.
+/// Runs `f`, which may make transfers of buffers it borrows, and returns when all transfers it started have ended,
+/// including those that were dropped or forgotten, and also when it panics.
 ///
 /// ```no_run
 /// # use slabfs_fs::client::transfer::{self, Memory};
@@ -58,7 +58,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) -> Result<(), slabfs_fs::client::FsError> {
 /// let (ones, mut other) = (vec![1u8; 100], vec![0u8; 100]);
 /// transfer::scope(|scope| {
-///     let slab = Hyperslab::whole(&[100]);
+///     let slab = Hyperslab::all(&[100]);
 ///     let mut write = scope.write(handle, &slab, &Memory::packed(), &ones)?;
 ///     let mut read = scope.read(handle, &slab, &Memory::packed(), &mut other)?;
 ///     write.start()?;
@@ -70,7 +70,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// # }
 /// ```
 ///
-/// A buffer that is given to a read is not to be had while it is under way:
+/// A buffer that is given to a read is inaccessible while the read is in flight:
 ///
 /// ```compile_fail
 /// # use slabfs_fs::client::transfer::{self, Memory};
@@ -78,14 +78,14 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) {
 /// let mut buffer = vec![0u8; 100];
 /// transfer::scope(|scope| {
-///     let read = scope.read(handle, &Hyperslab::whole(&[100]), &Memory::packed(), &mut buffer);
+///     let read = scope.read(handle, &Hyperslab::all(&[100]), &Memory::packed(), &mut buffer);
 ///     buffer[0] = 1;
 ///     drop(read);
 /// });
 /// # }
 /// ```
 ///
-/// Nor does a buffer do that ends before the scope:
+/// A buffer that ends before the scope is refused as well:
 ///
 /// ```compile_fail
 /// # use slabfs_fs::client::transfer::{self, Memory};
@@ -93,7 +93,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// # fn f(handle: &std::sync::Arc<slabfs_fs::client::Handle>) {
 /// transfer::scope(|scope| {
 ///     let buffer = vec![0u8; 100];
-///     drop(scope.write(handle, &Hyperslab::whole(&[100]), &Memory::packed(), &buffer));
+///     drop(scope.write(handle, &Hyperslab::all(&[100]), &Memory::packed(), &buffer));
 /// });
 /// # }
 /// ```
@@ -165,7 +165,8 @@ impl<'scope> Scope<'scope, '_> {
         self.write_batch_part(handle, batch, all, buffer)
     }
 
-    /// The same of some of the packed bytes; if the buffer is the packed bytes themselves, it is just those of them.
+    /// As `write_batch`, for a range of the packed bytes; if the buffer is the packed bytes themselves, it is that
+    /// range.
     pub(in super::super) fn write_batch_part(
         &'scope self,
         handle: &Arc<Handle>,
@@ -203,8 +204,8 @@ impl<'scope> Scope<'scope, '_> {
             Err(error) => return Err(Failed { error, buffer }),
         };
         let counted = handle.client.transfers().counted();
-        // SAFETY: the buffer lives for 'scope, and so does what `self` is borrowed from: `scope` waits for
-        // `running` before that ends.
+        // SAFETY: the buffer is valid for 'scope, and so is the scope that `self` borrows: `scope` waits for `running`
+        // before that ends.
         let own = unsafe { core::from_borrowed(buffer, plan, counted, self.running.clone()) };
         Ok(Transfer::new(own))
     }

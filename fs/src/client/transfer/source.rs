@@ -1,4 +1,4 @@
-//! The bytes that a write sends: as they lie in the caller's memory, or gathered and converted first.
+//! The bytes that a write sends: in place in the caller's memory, or gathered and converted first.
 
 use slabfs_model::{Hyperslab, for_each_run};
 
@@ -6,9 +6,9 @@ use super::super::error::FsError;
 use super::super::payload::Slices;
 use super::core::Begun;
 
-/// The bytes of a transfer, converted, in packed order: as they lie, gathered where they must be in one piece
-/// and do not lie so. With `whole` they are sent as one chunk.
-pub(super) fn packed(begun: &Begun, whole: bool) -> Result<Slices<'_>, FsError> {
+/// The bytes of a transfer, converted, in packed order: in place if possible, gathered if they must be contiguous and
+/// are not. With `one_chunk` they are sent as one chunk and need not be contiguous.
+pub(super) fn packed(begun: &Begun, one_chunk: bool) -> Result<Slices<'_>, FsError> {
     let memory = &begun.plan.memory;
     let buffer = begun.bytes();
     let convert = memory.inward()?;
@@ -16,7 +16,7 @@ pub(super) fn packed(begun: &Begun, whole: bool) -> Result<Slices<'_>, FsError> 
     match (&memory.run, &memory.scattered) {
         (Some((at, len)), _) => parts.push(&buffer[*at..at + len]),
         (None, Some(scattered)) => {
-            if convert.is_none() && whole {
+            if convert.is_none() && one_chunk {
                 scattered.for_each_run(&mut |at, len| parts.push(&buffer[at..at + len]));
                 return Ok(Slices::Borrowed(parts).settle(memory.len));
             }
@@ -39,7 +39,7 @@ pub(super) fn packed(begun: &Begun, whole: bool) -> Result<Slices<'_>, FsError> 
     Ok(Slices::Owned(converted))
 }
 
-/// The bytes of `part` (packed cells of `slab`) of what is in one piece, or all.
+/// The bytes of `part` (packed cells of `slab`) of contiguous bytes, or all bytes.
 pub(super) fn some_of<'a>(
     packed: &'a Slices<'_>,
     slab: &Hyperslab,

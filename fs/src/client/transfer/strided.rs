@@ -1,14 +1,14 @@
-//! Elements in memory at distances in bytes along each axis: rows with padding, columns, arrays of Fortran.
+//! Elements in memory at strides in bytes along each axis: rows with padding, columns, Fortran arrays.
 //!
-//! What [`Strided::check`] has let through lies within the buffer, each element at a place of its own. Pure.
+//! Elements accepted by [`Strided::check`] lie within the buffer and do not overlap. Pure.
 
 use slabfs_model::Coords;
 use slabfs_model::batch::{pack, unpack};
 
 use super::super::error::FsError;
 
-/// Where elements lie: the first `offset` bytes from the start of the buffer, the next ones along an axis `strides`
-/// bytes from each other, slowest axis first.
+/// The layout of elements: the first is `offset` bytes from the start of the buffer, consecutive ones along an axis are
+/// `strides` bytes apart, slowest axis first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::client) struct Strided {
     pub(super) offset: u64,
@@ -28,10 +28,10 @@ struct Row {
 }
 
 impl Strided {
-    /// Checks that the elements lie in a buffer of `len` bytes, none over another.
+    /// Checks that the elements lie in a buffer of `len` bytes and do not overlap.
     ///
     /// # Errors
-    /// `Invalid`, saying which stride is at fault, or how many bytes there would have to be.
+    /// `Invalid`, naming the bad stride, or the number of bytes that are necessary.
     pub(super) fn check(&self, len: usize) -> Result<(), FsError> {
         let wrong = |text: String| Err(FsError::Invalid(text));
         if self.strides.len() != self.shape.len() {
@@ -50,20 +50,20 @@ impl Strided {
             .map(|(&stride, &len)| (stride, len))
             .collect();
         axes.sort_unstable();
-        // The bytes that all axes so far take, from the first of the first element to the last of the last.
+        // The extent in bytes of all axes so far, from the start of the first element to the end of the last.
         let mut extent = Some(self.elem);
         for (stride, len) in axes {
             let taken = extent.unwrap_or(u64::MAX);
             if stride < taken {
                 return wrong(format!(
-                    "a stride of {stride} bytes puts elements over each other, which take {taken} there; \
+                    "a stride of {stride} bytes makes elements overlap, which take {taken} there; \
                      give greater strides"
                 ));
             }
             let rest = stride.checked_mul(len - 1);
             extent = rest.and_then(|rest| rest.checked_add(taken));
             if extent.is_none() {
-                return wrong("the strides lead beyond all memory".into());
+                return wrong("the strides exceed the address space".into());
             }
         }
         let end = extent.and_then(|extent| extent.checked_add(self.offset));
@@ -77,13 +77,13 @@ impl Strided {
         }
     }
 
-    /// Where all of it lies, if it is one run of bytes in row-major order: its first byte and its length.
+    /// Its first byte and its length, if it is contiguous in row-major order.
     pub(super) fn dense(&self) -> Option<(usize, usize)> {
         let (outer, bytes) = self.runs();
         (outer == 0).then_some((self.offset as usize, bytes as usize))
     }
 
-    /// How many axes are not packed, and the bytes that all behind them are.
+    /// The number of axes that are not packed, and the size of the packed remainder.
     fn runs(&self) -> (usize, u64) {
         let mut bytes = self.elem;
         let mut outer = self.shape.len();
@@ -94,13 +94,13 @@ impl Strided {
         (outer, bytes)
     }
 
-    /// Calls `each` with the pieces that are together, row by row, in row-major order.
+    /// Calls `each` with rows of contiguous pieces, in row-major order.
     fn rows(&self, each: &mut dyn FnMut(Row)) {
         if self.shape.contains(&0) {
             return;
         }
         let (outer, bytes) = self.runs();
-        // The last of the others is a row.
+        // The last axis that is not packed is a row.
         let (outer, count, stride) = match outer.checked_sub(1) {
             Some(axis) => (axis, self.shape[axis], self.strides[axis]),
             None => (0, 1, 0),
@@ -121,7 +121,7 @@ impl Strided {
                 }
                 axis -= 1;
                 index[axis] += 1;
-                // An axis of one element may have any stride, and comes back at once.
+                // An axis of one element may have any stride; its step is undone at once.
                 at = at.wrapping_add(self.strides[axis]);
                 if index[axis] < self.shape[axis] {
                     break;
@@ -151,7 +151,7 @@ impl Strided {
         });
     }
 
-    /// Copies packed elements to where they lie in `buffer`.
+    /// Copies packed elements to their places in `buffer`.
     pub(super) fn scatter(&self, packed: &[u8], buffer: &mut [u8]) {
         let mut done = 0;
         self.rows(&mut |row| {
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// The bytes of all elements, in row-major order, by counting.
+    /// The bytes of all elements, in row-major order, by enumeration.
     fn naive(one: &Strided) -> Vec<u64> {
         let mut places = vec![one.offset];
         for (&len, &stride) in one.shape.iter().zip(&one.strides) {
@@ -192,7 +192,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
 
         #[test]
-        fn elements_lie_where_counting_finds_them(
+        fn elements_lie_where_enumeration_finds_them(
             axes in prop::collection::vec((0..4u64, 0..30u64), 0..4),
             elem in 1..5u64,
             offset in 0..20u64,
@@ -206,7 +206,7 @@ mod tests {
             let apart = sorted.windows(2).all(|pair| pair[0] < pair[1]);
             let fits = bytes.iter().all(|&byte| byte < len as u64);
             if one.check(len).is_err() {
-                // Some that are apart are refused, too: one axis has to lie within a step of another.
+                // Some that do not overlap are refused, too: one axis has to lie within a step of another.
                 prop_assert!(!shape.contains(&0));
                 return Ok(());
             }

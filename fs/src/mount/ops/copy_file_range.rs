@@ -1,10 +1,10 @@
-//! Copy_file_range: bytes from one open file to another without a trip through the kernel and the program.
-//! On the pool, in pieces, at most so much a request that a signal does not wait long; the program asks
-//! again for the rest.
+//! Copy_file_range: copies bytes from one open file to another within the daemon. Runs on the pool, in pieces, and
+//! bounded per request so that a signal does not wait for long; the program asks again for the rest.
 //!
-//! Of a file that has a view it is the view's bytes that are copied, and what is copied into one goes where its view
-//! says. The kernel believes that a file ends where the object does, and asks for nothing behind that: a view that is
-//! longer than its object is refused, so that nobody takes a part of it for all; programs read it then.
+//! From a file that has a view, the bytes of the view are copied; bytes copied into such a file go where its view
+//! puts them. The kernel assumes that a file ends where the object does, and asks for nothing behind that. A view
+//! that is longer than its object is refused, so that no caller takes a part for all of it; programs fall back to
+//! reading.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(in crate::mount) fn answer(
     let Open::File(file) = &*target else {
         return reply.error(Errno::EBADF);
     };
-    // The kernel believes that bytes of a view went somewhere else.
+    // With a view the bytes are not where the kernel assumes.
     let through = file.views().get().is_none().then_some(file.inode);
     let object = file.object;
     let worker = shared.clone();
@@ -71,7 +71,7 @@ impl<'a> End<'a> {
                 file,
                 view: file.views().get(),
             }),
-            // The kernel copies through itself then.
+            // The kernel then copies by reading and writing.
             _ => refused(Errno::EOPNOTSUPP, "hidden files are read, not copied from"),
         }
     }
@@ -107,7 +107,7 @@ fn copy(
             }
             Err(failure) if copied == 0 => return Err(failure),
             Err(failure) => {
-                // The next request meets it again, and tells.
+                // The next request meets the error again, and returns it.
                 tracing::debug!(%failure, copied, "a copy stops early");
                 break;
             }
@@ -116,7 +116,7 @@ fn copy(
     Ok(copied)
 }
 
-/// Copies up to `len` bytes; fewer where the source ends, or the view of the target.
+/// Copies up to `len` bytes; fewer where the source or the view of the target ends.
 fn copy_piece(
     shared: &Arc<Shared>,
     source: &End<'_>,
@@ -125,7 +125,7 @@ fn copy_piece(
     to: u64,
     len: u64,
 ) -> Outcome<u64> {
-    // Copied out first: what the read holds while it gives its bytes may be what the write needs.
+    // Through a buffer: the read may hold, while it delivers its bytes, what the write needs.
     let mut bytes = shared.buffers.take(len as usize);
     bytes.clear();
     let handle = source.file.handle();

@@ -1,8 +1,8 @@
-//! Create: `open` with `O_CREAT` of a name the kernel does not know to exist. Making and opening is one
-//! request to the metadata service.
+//! Create: `open` with `O_CREAT` of a name that the kernel does not know. Creating and opening is one request to the
+//! metadata service.
 //!
-//! A selection cannot be made, since that would take dims: `O_CREAT` opens one of an object that exists,
-//! and is `ENOENT` where the object does not.
+//! A selection cannot be created, since that would need dims: `O_CREAT` opens a selection of an object that exists,
+//! and returns `ENOENT` where the object does not.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
 use crate::mount::shared::{Caller, Shared, Shown};
 
-/// Makes `name`, opens it, and replies.
+/// Creates `name`, opens it, and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     caller: Caller,
@@ -32,7 +32,7 @@ pub(in crate::mount) fn answer(
         Ok(Meaning::Selected(..)) => open_selection(shared, caller, parent, &name, flags),
         Ok(Meaning::Plain(..)) => match create(shared, caller, parent, &name, mode, flags) {
             Ok((_, open, true)) => {
-                // It is emptied, which may have to wait for a right: not here.
+                // The truncate may have to wait for a right, which must not block this thread.
                 let worker = shared.clone();
                 let job = move || give(&worker, parent, empty(&worker, open), reply);
                 return shared.for_bytes().submit(Box::new(job));
@@ -52,7 +52,7 @@ fn give(shared: &Arc<Shared>, parent: u64, made: Outcome<(Shown, Open)>, reply: 
     let number = FileHandle(shared.handles.insert(Arc::new(open)));
     let opener = shared.clone();
     let give = move || {
-        // Name and attributes have one time here; the shorter is safe for both.
+        // The reply has one timeout for name and attributes; the shorter one is safe for both.
         let ttl = shown.attr_ttl.min(shown.name_ttl);
         if !reply.created(&ttl, &shown.attr, Generation(0), number, kernel) {
             release::take_back(&opener, number.0);
@@ -91,7 +91,7 @@ fn create(
     let ino = made.entry.attr.ino;
     let entry = shared.client.with_unflushed(made.entry);
     let open = open::file(shared, ino.0, opened, None, handle);
-    // Somebody else has made it since the kernel looked: then nobody but us truncates it.
+    // Another client has created it since the kernel's lookup: the kernel does not truncate it, so this must.
     let used = entry.attr.size > 0
         || entry.info.as_ref().is_some_and(|info| info.holds)
         || shared.client.shared() && !made.created;
@@ -99,7 +99,7 @@ fn create(
     Ok((shared.shown(&entry).named(&stored), open, truncate))
 }
 
-/// Empties what is open.
+/// Truncates an open file to size 0.
 fn empty(shared: &Arc<Shared>, open: Open) -> Outcome<(Shown, Open)> {
     let Open::File(file) = &open else {
         return refused(Errno::EINVAL, "not a file");
@@ -113,7 +113,7 @@ fn empty(shared: &Arc<Shared>, open: Open) -> Outcome<(Shown, Open)> {
     }
 }
 
-/// The object has appeared since the kernel asked.
+/// Opens a selection whose object has appeared since the kernel's lookup.
 fn open_selection(
     shared: &Arc<Shared>,
     caller: Caller,

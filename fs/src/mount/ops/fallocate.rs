@@ -1,5 +1,5 @@
-//! Fallocate: reserving (which sets the size), punching holes, zeroing. On the pool: it may clear chunks. A file with
-//! a view has nothing of that.
+//! Fallocate: reserving (which sets the size), punching holes, zeroing. On the pool, since it may clear chunks. Not
+//! supported on a file with a view.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! Flush: `close` of a file descriptor. What the handle wrote goes out, and an error that a write could not
-//! tell is told; then the process's record locks on the file end, as POSIX has it, whichever descriptor they
-//! were taken through. A lock of `flock` ends with the last descriptor of the open file, which the kernel
-//! tells after the `close` has returned; that it may be now, the lock server hears before. Nothing of all that:
-//! answered at once; otherwise on the pool.
+//! Flush: `close` of a file descriptor. Writes back the handle's dirty data and returns a deferred write error. Then
+//! the process's record locks on the file end, as POSIX requires, whichever descriptor they were taken through.
+//!
+//! A `flock` lock ends with the last descriptor of the open file, which the kernel reports only after the `close` has
+//! returned. So the lock server is notified here that the lock may end soon. If there is neither dirty data nor a
+//! lock, the request is answered at once; otherwise on the pool.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub(in crate::mount) fn answer(
     };
     let owner = api::LockOwner(owner.0);
     let locks = shared.client.closing_records(&file.lock_file(), owner);
-    let ending = shared.client.whole_locks(&file.lock_file(), file.id);
+    let ending = shared.client.file_locks(&file.lock_file(), file.id);
     if !file.has_dirty() && !locks && ending.is_empty() {
         return flush(file, inode, reply);
     }
@@ -41,7 +42,7 @@ pub(in crate::mount) fn answer(
         let flushed = file.flush();
         let client = &shared_there.client;
         if locks {
-            // After the flush: whoever gets the lock next finds what was written under it.
+            // After the flush: the next holder of the lock must see the writes made under it.
             client.unlock_all(file.lock_file(), LockKind::Record, owner);
         }
         for owner in ending {

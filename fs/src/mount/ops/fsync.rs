@@ -1,5 +1,5 @@
-//! Fsync: everything of the object, whichever handle wrote it, is on the servers' disks and in the metadata
-//! journal when this is answered. Always on the pool: it waits for disks.
+//! Fsync: when this is answered, all data of the object, written through any handle, is on the servers' disks and in
+//! the metadata journal. Always on the pool, since it waits for disks.
 
 use std::sync::Arc;
 

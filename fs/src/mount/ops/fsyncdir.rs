@@ -1,5 +1,5 @@
-//! Fsyncdir: the names of a directory, and with them all metadata that was answered before, are on disk
-//! when this is answered.
+//! Fsyncdir: when this is answered, the names of a directory, and all metadata operations answered before, are on
+//! disk.
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use crate::mount::root::Asked;
 use crate::mount::shared::Shared;
 use crate::view::nodes::Node;
 
-/// Replies if that needs nobody to be asked or waited for; else gives the reply back.
+/// Replies if that needs no request and no wait; otherwise returns the reply.
 pub(in crate::mount) fn answer_from_memory(
     shared: &Shared,
     inode: u64,
@@ -16,8 +16,8 @@ pub(in crate::mount) fn answer_from_memory(
 ) -> Option<ReplyAttr> {
     let shown = match shared.nodes.get(inode) {
         Some(Node::Plain(ino)) => {
-            let kept = shared.client.cached_directory(ino);
-            kept.map(|entry| shared.shown(&entry))
+            let cached = shared.client.cached_directory(ino);
+            cached.map(|entry| shared.shown(&entry))
         }
         Some(Node::Hidden(hidden)) if hidden.repeats().is_none() => {
             Some(shared.shown_hidden(inode, hidden, None))
@@ -34,7 +34,7 @@ pub(in crate::mount) fn answer_from_memory(
     None
 }
 
-/// Replies with the attributes of the root to who has asked for them, if he waits still.
+/// Replies to a request for the attributes of the root, unless it has been answered meanwhile.
 pub(in crate::mount) fn answer_root(shared: &Shared, asked: Asked) {
     let found = shared.attributes(ROOT.0);
     if let Ok(shown) = &found {

@@ -1,7 +1,7 @@
-//! Getlk: `fcntl` asks who would be in the way of a lock.
+//! Getlk: `fcntl` asks for a lock that conflicts with a given one.
 //!
-//! A process is shown by its number if it is of this mount. On another mount, perhaps on another machine, its
-//! number would be somebody else's here: 0 is shown.
+//! The conflicting process is reported by its id if its lock was taken through this mount. On another mount, perhaps on
+//! another machine, the id would denote another process here, so 0 is reported.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::client::Locked;
 use crate::mount::errno::report;
 use crate::mount::shared::Shared;
 
-/// The last byte of which the kernel wants to hear.
+/// The last byte that the kernel accepts in a reply.
 const LAST: u64 = i64::MAX as u64;
 
-/// Asks, and replies.
+/// Asks the lock server, and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     (request, ticket): (u64, LockTicket),

@@ -1,4 +1,4 @@
-//! Getxattr. `user.slabfs.*` describes the object; other attributes are the metadata service's.
+//! Getxattr. `user.slabfs.*` describes the object; the metadata service stores other attributes.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::mount::shared::{Shared, selection_shape};
 use crate::view::attributes::{Attribute, Owner, owner};
 use crate::view::nodes::{Node, SelectionNode};
 
-/// The answer for names that are never there. The kernel asks for `security.capability` at every other
-/// turn: that must not cost a question to anybody.
+/// The errno for names that never exist. The kernel asks for `security.capability` very often, so that must not cost a
+/// request.
 pub(in crate::mount) fn known_absent(name: &[u8]) -> Option<Errno> {
     match owner(name) {
         Owner::Security => Some(Errno::ENODATA),
         Owner::Foreign => Some(Errno::EOPNOTSUPP),
         Owner::Unknown => Some(Errno::ENODATA),
-        Owner::Slabfs(_) | Owner::Default(_) | Owner::Kept => None,
+        Owner::Slabfs(_) | Owner::Default(_) | Owner::Stored => None,
     }
 }
 
@@ -48,7 +48,7 @@ fn value(shared: &Arc<Shared>, inode: u64, name: &[u8]) -> Outcome<Vec<u8>> {
             Err(MdError::NotDirectory) => none(),
             Err(error) => Err(error.into()),
         },
-        (Node::Plain(ino), Owner::Kept) => Ok(shared.client.md().getxattr(ino, name)?),
+        (Node::Plain(ino), Owner::Stored) => Ok(shared.client.md().getxattr(ino, name)?),
         (Node::Selection(node), Owner::Slabfs(attribute)) => of_selection(shared, &node, attribute),
         (_, Owner::Foreign) => refused(
             Errno::EOPNOTSUPP,
@@ -67,7 +67,7 @@ fn of_object(shared: &Arc<Shared>, ino: Ino, attribute: Attribute) -> Outcome<Ve
         true => chunks(shared, ino, &info)?,
         false => 0,
     };
-    // Counting the chunks flushes: what is stored and how often it changed is asked after that.
+    // Counting the chunks flushes, so the stored size and the change counter are read after that.
     let attr = match attribute.needs_chunks() {
         true => shared.client.getattr(ino)?.attr,
         false => entry.attr,
@@ -78,7 +78,7 @@ fn of_object(shared: &Arc<Shared>, ino: Ino, attribute: Attribute) -> Outcome<Ve
     }
 }
 
-/// The number of an object's chunks; by arithmetic for a grid that is too large to list.
+/// The number of an object's chunks; computed for a grid that is too large to list.
 fn chunks(shared: &Arc<Shared>, ino: Ino, info: &ArrayInfo) -> Outcome<u64> {
     let view = shared.client.layout(ino)?;
     match &info.layout {

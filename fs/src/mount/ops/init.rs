@@ -1,25 +1,25 @@
-//! What this filesystem and the kernel agree on at the start.
+//! Negotiates the FUSE capabilities with the kernel when a session starts.
 //!
-//! Asked for: requests of up to 1 MiB; many background requests at once; lookups and readdirs of one
-//! directory in parallel; readdirplus where the kernel thinks it worth it; asynchronous direct I/O; shared
-//! mappings of files that bypass the page cache; symlink targets kept (they never change); pages dropped
-//! when the kernel sees that a file has changed; locks, since those of all mounts exclude each other.
+//! Requested: requests of up to 1 MiB; many background requests at once; lookups and readdirs of one directory in
+//! parallel; readdirplus where the kernel thinks it worth it; asynchronous direct I/O; shared mappings of files that
+//! bypass the page cache; cached symlink targets (they never change); pages dropped when the kernel sees that a file
+//! has changed; locks, since the locks of all mounts exclude each other.
 //!
-//! Left alone on purpose:
-//! - the writeback cache writes whole pages back, over a neighbour's bytes;
-//! - `O_TRUNC` within open: as a truncate of its own it takes the same way as every other truncate;
-//! - `HANDLE_KILLPRIV_V2`: fuser 0.18 drops the flag by which truncate says whether to take set-user-id
-//!   off. Without it the kernel does that for chown and truncate itself, by the caller's capabilities;
-//!   writes carry their flag either way, and `write` obeys it;
-//! - `ABORT_ERROR`: fuser takes `ENODEV` for the end of a session, and nothing else.
+//! Deliberately not requested:
+//! - the writeback cache: it writes full pages back, over a neighbour's bytes;
+//! - `O_TRUNC` within open: as a separate truncate it takes the same path as every other truncate;
+//! - `HANDLE_KILLPRIV_V2`: fuser 0.18 drops the flag of truncate that requests clearing set-user-id. Without this
+//!   capability the kernel clears it itself for chown and truncate, by the caller's capabilities; writes carry their
+//!   flag either way, and `write` obeys it;
+//! - `ABORT_ERROR`: fuser accepts only `ENODEV` as the end of a session.
 
 use fuser::{InitFlags, KernelConfig};
 
-/// The largest write, and the largest read: more gains little and makes buffers larger than caches.
+/// The largest write, and the largest read: larger ones gain little and make buffers larger than caches.
 const MAX_WRITE: u32 = 1 << 20;
 /// Requests that the kernel may have in flight on its own behalf (read-ahead, asynchronous I/O).
 const MAX_BACKGROUND: u16 = 128;
-/// Read-ahead of mappings; the kernel offers less here and takes more from sysfs (`mount.rs`).
+/// Read-ahead of mappings. The kernel offers less here, and accepts more through sysfs (`mount.rs`).
 const MAX_READAHEAD: u32 = 4 << 20;
 
 const WANTED: [InitFlags; 9] = [
@@ -34,7 +34,7 @@ const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_FLOCK_LOCKS,
 ];
 
-/// Sets the terms; what an older kernel does not have is left out.
+/// Requests the capabilities; those that an older kernel lacks are left out.
 pub(in crate::mount) fn negotiate(config: &mut KernelConfig) {
     for wanted in WANTED {
         if config.add_capabilities(wanted).is_err() {
@@ -50,6 +50,6 @@ pub(in crate::mount) fn negotiate(config: &mut KernelConfig) {
     if let Err(offered) = config.set_max_readahead(MAX_READAHEAD)
         && config.set_max_readahead(offered).is_err()
     {
-        tracing::debug!("read-ahead stays as the kernel has it");
+        tracing::debug!("the kernel's read-ahead is left unchanged");
     }
 }

@@ -1,12 +1,11 @@
-//! Ioctl: views of open files, and parts of a request to `.slabfs/call` for mounts on which nothing can be
-//! opened for writing.
+//! Ioctl: views of open files, and parts of a request to `.slabfs/call` for read-only mounts.
 //!
-//! - `_IOW('s', 1, char[N])` on `.slabfs/call`, with 1 to 16383 bytes, adds them to the request of this open; the
+//! - `_IOW('s', 1, char[N])` on `.slabfs/call`, with 1 to 16383 bytes, appends them to the request of this open; the
 //!   reply is read as after writes.
-//! - `_IOW('s', 2, …)`, `_IOWR('s', 3, …)` and `_IO('s', 4)` on an object set a view, get it and take it off;
-//!   `fs/capi/include/slabfs_ioctl.h` draws what they carry.
+//! - `_IOW('s', 2, …)`, `_IOWR('s', 3, …)` and `_IO('s', 4)` on an object set, get and remove a view;
+//!   `fs/capi/include/slabfs_ioctl.h` defines their arguments.
 //!
-//! Nothing else is known, and nothing here waits.
+//! Other commands are `ENOTTY`. Nothing here blocks.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::pattern::{PART, Part};
 
-/// Direction, type and number of the commands; the size is that of what they carry.
+/// Direction, type and number of the commands, without the size of their argument.
 const WRITE: u32 = 1 << 30;
 const READ: u32 = 2 << 30;
 const KIND: u32 = (b's' as u32) << 8;
@@ -25,10 +24,10 @@ const ADD: u32 = WRITE | KIND | 1;
 const SET_VIEW: u32 = WRITE | KIND | 2;
 const GET_VIEW: u32 = READ | WRITE | KIND | 3;
 const CLEAR_VIEW: u32 = KIND | 4;
-/// The bits of a command that are its size.
+/// The bits of a command that hold the size.
 const SIZE: u32 = 0x3fff << 16;
 
-/// Does what the command says and replies.
+/// Executes the command and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     caller: Caller,
@@ -70,7 +69,7 @@ fn set_view(shared: &Shared, caller: Caller, file: &OpenFile, data: &[u8]) -> Ou
     Ok(Vec::new())
 }
 
-/// A part of the view, from the node on that the program names.
+/// Returns a part of the view, starting at the node that the program names.
 fn get_view(file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
     let asked = Part::read(data)?;
     match file.views().get() {
@@ -82,5 +81,5 @@ fn get_view(file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
     }
 }
 
-/// A part goes out in one reply.
+/// A part fits into one reply.
 const _: () = assert!(PART < 1 << 14);

@@ -1,4 +1,4 @@
-//! Link: one more name for an inode. A selection has no names to add to (`EPERM`, as for directories).
+//! Link: adds a name for an inode. A selection cannot have further names (`EPERM`, as for directories).
 
 use fuser::{Errno, ReplyEntry};
 

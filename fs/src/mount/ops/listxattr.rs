@@ -1,5 +1,5 @@
-//! Listxattr: slabfs's own names first, then those the metadata service keeps; `trusted.*` for root only,
-//! as on other filesystems. A selection lists what makes a copy of its bytes an array again.
+//! Listxattr: slabfs's own names first, then the attributes that the metadata service stores; `trusted.*` for root
+//! only, as on other filesystems. A selection lists the attributes that make a copy of its bytes an array again.
 
 use std::sync::Arc;
 

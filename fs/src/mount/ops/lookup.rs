@@ -1,7 +1,7 @@
-//! Lookup: from a name in a directory to an inode.
+//! Lookup: resolves a name in a directory to an inode.
 //!
-//! A name that is not there is kept by the kernel as long as one that is (`name_ttl`): programs look for
-//! the same missing files again and again. Names of selections and hidden files are never kept.
+//! The kernel caches the absence of a name as long as its presence (`name_ttl`): programs look for the same missing
+//! files again and again. Names of selections and hidden files are never cached.
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyEntry};
 use slabfs_mdserver::api::{Entry, MdError, ROOT};
@@ -16,7 +16,7 @@ use crate::view::hidden::Hidden;
 use crate::view::name::{HIDDEN, has_mark};
 use crate::view::nodes::Node;
 
-/// Replies if that needs nobody to be asked or waited for; else gives the reply back.
+/// Replies if that needs no request and no wait; otherwise returns the reply.
 pub(in crate::mount) fn answer_from_memory(
     shared: &Shared,
     parent: u64,
@@ -38,7 +38,7 @@ pub(in crate::mount) fn answer_from_memory(
         Some(Node::Plain(directory)) => directory,
         _ => return Some(reply),
     };
-    // What that means is to be found out.
+    // The meaning of a name with `@[` depends on which files exist, which is not known here.
     if has_mark(name) {
         return Some(reply);
     }
@@ -61,7 +61,7 @@ pub(in crate::mount) fn answer(
 ) {
     match look_up(shared, caller, parent, name) {
         Ok(shown) => give(shared, &shown, reply),
-        Err(Failure::Client(FsError::Md(MdError::NotFound))) if keeps_absence(parent, name) => {
+        Err(Failure::Client(FsError::Md(MdError::NotFound))) if caches_absence(parent, name) => {
             let ttl = shared.name_ttl();
             if ttl.is_zero() {
                 reply.error(Errno::ENOENT);
@@ -73,7 +73,7 @@ pub(in crate::mount) fn answer(
     }
 }
 
-/// Replies with an inode, of which a lookup is counted if it is a virtual node.
+/// Replies with an inode; takes the counted lookup of a virtual node back if the reply came too late.
 pub(super) fn give(shared: &Shared, shown: &Shown, reply: ReplyEntry) {
     let Shown {
         attr,
@@ -85,7 +85,7 @@ pub(super) fn give(shared: &Shared, shown: &Shown, reply: ReplyEntry) {
     }
 }
 
-/// The inode number 0 says that there is nothing.
+/// Inode number 0 means that the name does not exist.
 const NOTHING: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,
@@ -104,13 +104,13 @@ const NOTHING: FileAttr = FileAttr {
     flags: 0,
 };
 
-/// Whether the absence of a name is that of a stored one. A missing object of a selection, or of something
-/// hidden, may appear without the kernel's hearing of that name.
-fn keeps_absence(parent: u64, name: &[u8]) -> bool {
+/// Whether the kernel may cache the absence of a name: it must be that of a stored name. A missing object of a
+/// selection, or a hidden entry, may appear without the kernel being notified of that name.
+fn caches_absence(parent: u64, name: &[u8]) -> bool {
     parent < crate::view::nodes::FIRST_VIRTUAL && !has_mark(name)
 }
 
-/// What has the name `name` in `parent`; counts a lookup if it is not an inode of the metadata service.
+/// Resolves `name` in `parent`; counts a lookup if the result is a virtual node.
 pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8]) -> Outcome<Shown> {
     match shared.node(parent)? {
         Node::Plain(ROOT) if name == HIDDEN => Ok(hidden(shared, Hidden::Top, None)),
@@ -130,7 +130,7 @@ pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8])
 }
 
 fn look_up_selection(shared: &Shared, entry: &Entry, selection: Selection) -> Outcome<Shown> {
-    // Checked before the node is counted: what is not told to the kernel is never forgotten by it.
+    // Checked before the node is counted: the kernel never forgets a node that it was not given.
     let node = crate::view::nodes::SelectionNode {
         object: entry.attr.ino,
         selection,

@@ -1,6 +1,6 @@
-//! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files, and files with a
-//! view, are all data. What programs have stored into mappings is data too, and the kernel does not writes back
-//! before it asks, as it does before a read: so it is made to.
+//! Lseek: `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself. Hidden files, and files with a view, are
+//! entirely data. Dirty mapped pages are data too. The kernel does not write them back before it asks, as it does
+//! before a read, so this makes it write them back.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
 
-/// Replies with the offset of what is sought at or behind `offset`.
+/// Replies with the offset of the next data or hole at or behind `offset`.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     inode: u64,
@@ -58,7 +58,7 @@ fn seek(shared: &Shared, handle: u64, offset: i64, whence: i32) -> Outcome<i64> 
     i64::try_from(found).map_or_else(|_| refused(Errno::EOVERFLOW, "beyond 2^63"), Ok)
 }
 
-/// Where nothing is known of holes: one at the end.
+/// The answer where no holes are known: a hole only at the end.
 fn all_data(size: u64, offset: u64, whence: i32) -> Outcome<u64> {
     match whence {
         _ if offset >= size => refused(Errno::ENXIO, "behind the end"),

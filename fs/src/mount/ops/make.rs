@@ -1,4 +1,4 @@
-//! Making an inode: what `mknod`, `mkdir` and `symlink` have in common.
+//! Creation of inodes, shared by `mknod`, `mkdir` and `symlink`.
 
 use fuser::Errno;
 use slabfs_mdserver::api::{Create, Kind};
@@ -7,7 +7,7 @@ use super::place;
 use crate::mount::errno::Outcome;
 use crate::mount::shared::{Caller, Shared, Shown};
 
-/// What is to be made.
+/// The inode to create.
 pub(super) struct Made {
     pub(super) kind: Kind,
     pub(super) mode: u32,
@@ -15,7 +15,7 @@ pub(super) struct Made {
     pub(super) target: Option<Vec<u8>>,
 }
 
-/// Makes it; the name must be free.
+/// Creates the inode; the name must be free.
 pub(super) fn make(
     shared: &Shared,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Mkdir: a container.
+//! Mkdir: creates a directory.
 
 use fuser::ReplyEntry;
 use slabfs_mdserver::api::Kind;
@@ -7,7 +7,7 @@ use super::{lookup, make};
 use crate::mount::errno::report;
 use crate::mount::shared::{Caller, Shared};
 
-/// Makes the directory and replies.
+/// Creates the directory and replies.
 pub(in crate::mount) fn answer(
     shared: &Shared,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Mknod: objects, FIFOs, sockets and device nodes. Of all but objects only the node is kept; the kernel
+//! Mknod: creates objects, FIFOs, sockets and device nodes. Of the latter three only the node is stored; the kernel
 //! does the rest.
 
 use fuser::{Errno, ReplyEntry};
@@ -8,7 +8,7 @@ use crate::mount::attr::kind_of_mode;
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::shared::{Caller, Shared, Shown};
 
-/// Makes the node and replies.
+/// Creates the node and replies.
 pub(in crate::mount) fn answer(
     shared: &Shared,
     caller: Caller,

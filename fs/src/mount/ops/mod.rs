@@ -1,7 +1,7 @@
-//! One file an operation: what it means, and its answer.
+//! The FUSE operations, one file per operation.
 //!
-//! `answer` does the whole of it and replies. It is called inside `guard`, on a session thread or a worker
-//! (see `filesystem`); what it may wait for is said in each file where it is more than the client library.
+//! `answer` executes the operation and replies. It is called inside `guard`, on a session thread or a worker (see
+//! `filesystem`). Each file documents what its operation may wait for, if it is more than the client library.
 
 pub(super) mod copy_file_range;
 pub(super) mod create;

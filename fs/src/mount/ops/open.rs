@@ -1,11 +1,11 @@
-//! Open: a handle on an object, on a selection, or on the text of a hidden file.
+//! Open: returns a handle on an object, on a selection, or on the text of a hidden file.
 //!
-//! `O_TRUNC` comes as a setattr of its own, `O_CREAT` as a create. `O_APPEND` on a selection is `EINVAL`: it
-//! has a fixed size and no end to append to.
+//! `O_TRUNC` comes as a separate setattr, `O_CREAT` as a create. `O_APPEND` on a selection is `EINVAL`: it has a fixed
+//! size and cannot be appended to.
 //!
-//! A selection opened for writing changes size and times of the object behind the kernel's back. While it
-//! is open the kernel is told not to keep the attributes of the plain inode (`Shared::shown`); what it
-//! keeps already is forgotten here, before the open is answered.
+//! A selection opened for writing changes size and times of the object without the kernel's knowledge. While it is
+//! open the kernel does not cache the attributes of the plain inode (`Shared::shown`); those it has cached already are
+//! dropped here, before the open is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,12 +23,12 @@ use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::{self, Hidden};
 use crate::view::nodes::Node;
 
-/// Whether to open `inode` needs nobody to be asked or waited for: what tells of the mount is there also while its
-/// metadata service is away.
-pub(in crate::mount) fn needs_nobody(shared: &Shared, inode: u64) -> bool {
+/// Whether `inode` can be opened without a request and without a wait: the files that describe the mount can be read
+/// while its metadata service is down.
+pub(in crate::mount) fn answers_locally(shared: &Shared, inode: u64) -> bool {
     match shared.nodes.get(inode) {
         Some(Node::Hidden(Hidden::Stats | Hidden::Call)) => true,
-        // Its answer is then that there is none.
+        // Without a metadata service the open fails at once.
         Some(Node::Hidden(Hidden::Status)) => shared.client.lapsed(),
         _ => false,
     }
@@ -60,7 +60,7 @@ pub(in crate::mount) fn answer(
     }
 }
 
-/// Opens without replying; the caller puts it among the handles.
+/// Opens without replying; the caller adds the result to the handles.
 pub(super) fn open(
     shared: &Arc<Shared>,
     caller: Caller,
@@ -107,7 +107,7 @@ pub(super) fn file(
     ))
 }
 
-/// How the flags of `open(2)` open an object.
+/// The mode in which the flags of `open(2)` open an object.
 pub(super) fn mode(flags: OpenFlags) -> OpenMode {
     let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
     OpenMode {
@@ -116,8 +116,8 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
     }
 }
 
-/// How the kernel treats the handle. It asks at each `close`, also of a handle that only reads: `close` ends
-/// the process's record locks on the file, whichever handle they were taken through.
+/// How the kernel treats the handle. It sends a flush at each `close`, even of a read-only handle: `close` ends the
+/// process's record locks on the file, whichever handle they were taken through.
 pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
@@ -126,7 +126,7 @@ pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
     }
 }
 
-/// The inode whose attributes the kernel may not keep any longer.
+/// The inode whose attributes the kernel must no longer cache.
 pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
     match open {
         Open::File(file) if file.write && file.is_selection() => Some(file.object.0),
@@ -134,7 +134,7 @@ pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
     }
 }
 
-/// A call of its own for each open.
+/// Each open gets its own call.
 fn call(shared: &Arc<Shared>, caller: Caller) -> Outcome<Open> {
     let Caller { uid, gid, pid } = caller;
     let number = shared.next_open.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Where something is made, removed or renamed: a directory of the metadata service and a stored name.
+//! Resolves where an entry is made, removed or renamed: a directory of the metadata service and a stored name.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,8 @@ pub(super) fn directory(shared: &Shared, parent: u64) -> Outcome<Ino> {
     }
 }
 
-/// The directory and the stored name of an entry that is to change; selections have no entry of their own,
-/// and get `on_selection`.
+/// The directory and the stored name of an entry that is to change. A selection has no entry of its own, and returns
+/// `on_selection`.
 pub(super) fn entry<'a>(
     shared: &Shared,
     parent: u64,

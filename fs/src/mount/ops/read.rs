@@ -1,13 +1,13 @@
-//! Read. What lies in this process is answered at once and from where it lies; what needs the network, or a
-//! right that is not held, goes to a pool.
+//! Read. Data in this process is answered at once and without a copy; a read that needs the network, or a right that
+//! is not held, goes to a pool.
 //!
-//! A read that carries no lock owner comes from the kernel's own page cache: the file is mapped, or the kernel copies
-//! from it by itself (`splice`, `sendfile`), which goes through pages unless the file is `O_DIRECT`. That is noted before
-//! the bytes are read, so that a write through another inode that comes later knows of the page (`families.rs`).
+//! A read without a lock owner comes from the kernel's own page cache: the file is mapped, or the kernel itself copies
+//! from it (`splice`, `sendfile`), which goes through pages unless the file is `O_DIRECT`. That is noted before the
+//! bytes are read, so that a later write through another inode knows of the page (`families.rs`).
 //!
-//! Pages are the object's, whatever the view of an open file. A copy through them would be silently of other bytes than
-//! the program means, so pages of a file that has a view and is not `O_DIRECT` are refused; whoever sets a view sets
-//! `O_DIRECT` with it (`slabfs_ioctl.h`), and then pages are a mapping's.
+//! Pages are the object's, whatever the view of an open file. A copy through them would silently take other bytes than
+//! the program means, so pages of a file that has a view and is not `O_DIRECT` are refused. A program that sets a view
+//! sets `O_DIRECT` with it (`slabfs_ioctl.h`); then only mappings use pages.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::mount::errno::{Failure, report};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
 
-/// What the kernel says about a read.
+/// The kernel's flags of a read.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::mount) struct How {
-    /// For a page of its own.
+    /// The kernel reads a page for its own cache.
     by_kernel: bool,
-    /// Copies that the kernel makes of the file come as reads of the program do, not by pages.
+    /// The file is `O_DIRECT`: copies that the kernel makes of it come as ordinary reads, not through pages.
     past_pages: bool,
 }
 
@@ -96,7 +96,7 @@ fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, by_kernel: bool, rep
     finish(inode, done, sink.0);
 }
 
-/// See above.
+/// The refusal of pages; see the module documentation.
 fn pages_of_a_view() -> Failure {
     Failure::Refused {
         errno: Errno::EIO,
@@ -105,7 +105,7 @@ fn pages_of_a_view() -> Failure {
 }
 
 fn finish(inode: u64, read: Result<(), FsError>, reply: Option<ReplyData>) {
-    // The reply is still here where nothing was given: at an error, or at the end of the file.
+    // The reply is still here if no bytes were given: after an error, or at the end of the file.
     if let Some(reply) = reply {
         match read {
             Ok(()) => reply.data(&[]),
@@ -116,7 +116,7 @@ fn finish(inode: u64, read: Result<(), FsError>, reply: Option<ReplyData>) {
     }
 }
 
-/// Sends the bytes to the kernel from wherever they lie.
+/// Sends the bytes to the kernel from where they are, without a copy.
 struct Replying(Option<ReplyData>);
 
 impl ReadSink for Replying {

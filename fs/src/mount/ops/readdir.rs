@@ -1,9 +1,9 @@
-//! Readdir: the entries of a directory, under the names that open them again.
+//! Readdir: lists the entries of a directory, under the names that open them.
 //!
-//! Offsets are the metadata service's cookies, which start at 16 and stay with an entry as long as it keeps
-//! its name; below them, 1 follows `.` and 2 follows `..`. So there is nothing to remember between two
-//! calls, and a directory may change while it is read. What does not fit into a reply is asked for again
-//! with the next: an entry kept here meanwhile could be out of date.
+//! Offsets are the metadata service's cookies, which start at 16 and stay with an entry as long as it has its name;
+//! below them, 1 follows `.` and 2 follows `..`. So there is no state between two calls, and a directory may change
+//! while it is read. Entries that do not fit into a reply are requested again by the next call: stored here, they could
+//! become stale meanwhile.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::view::hidden::Hidden;
 use crate::view::name::HIDDEN;
 use crate::view::nodes::Node;
 
-/// Entries asked of the metadata service at once; about what fits into a reply.
+/// Entries per request to the metadata service; about as many as fit into a reply.
 const PAGE: u32 = 128;
 
-/// What `d_ino` shows where the number is made only when the entry is looked up.
+/// The `d_ino` of entries whose number is assigned only when they are looked up.
 pub(super) const UNNUMBERED: u64 = u32::MAX as u64;
 
 /// Lists `inode` from `offset` on and replies.
@@ -32,13 +32,13 @@ pub(in crate::mount) fn answer(
     offset: u64,
     reply: ReplyDirectory,
 ) {
-    aside(shared, caller, inode, move |shared| {
+    run_listing(shared, caller, inode, move |shared| {
         answer_here(shared, caller, inode, offset, reply)
     });
 }
 
-/// Does `work` here, or where it holds nobody up if it is a search.
-pub(super) fn aside(
+/// Does `work` on this thread, or, if the directory is a search, on the threads for calls, where it blocks no others.
+pub(super) fn run_listing(
     shared: &Arc<Shared>,
     caller: Caller,
     inode: u64,
@@ -79,29 +79,29 @@ fn answer_here(
     }
 }
 
-/// An entry as a listing shows it.
+/// An entry of a listing.
 pub(super) struct Listed<'a> {
     pub(super) inode: u64,
     pub(super) name: &'a [u8],
     pub(super) kind: Kind,
-    /// Where to go on after it.
+    /// The offset at which the listing continues after it.
     pub(super) next: u64,
     pub(super) what: What<'a>,
 }
 
-/// What a listing names.
+/// The kind of a listed entry.
 pub(super) enum What<'a> {
     /// `.` or `..`.
     Dots,
     /// An inode of the metadata service.
     Entry(&'a DirEntry),
-    /// Something hidden, and the attributes of what it repeats, if anything.
+    /// A hidden entry, and the attributes of the inode that it mirrors, if any.
     Hidden(Hidden, Option<&'a Attr>),
-    /// A link to what a search found, and where it leads.
+    /// A link to a search result, and its target.
     Found(&'a [u8]),
 }
 
-/// Gives the entries from `offset` on to `add`, until it says that there is no more room.
+/// Gives the entries from `offset` on to `add`, until that returns true: the reply is full.
 pub(super) fn list(
     shared: &Shared,
     caller: Caller,
@@ -135,7 +135,7 @@ pub(super) fn list(
     }
 }
 
-/// `.` and `..`, where the offset is in front of them; says whether there is no more room.
+/// Lists `.` and `..` as far as `offset` is before them; returns whether the listing ends here.
 fn dots(
     shared: &Shared,
     inode: u64,
@@ -162,7 +162,7 @@ fn dots(
             None => {
                 let directory = slabfs_model::ObjectId(inode);
                 match shared.client.md().lookup(directory, b"..") {
-                    // It was removed while it is open: nothing more is in it.
+                    // It was removed while open: it has no more entries.
                     Err(MdError::NotFound) => return Ok(true),
                     parent => parent?.attr.ino.0,
                 }
@@ -183,7 +183,7 @@ fn list_entries(
     let mut cookie = if offset <= 2 { 0 } else { offset };
     loop {
         let page = match shared.client.md().readdir(directory, cookie, PAGE) {
-            // It was removed while it is open: then it is empty.
+            // It was removed while open: it is empty.
             Err(MdError::NotFound) => return Ok(()),
             page => page?,
         };
@@ -192,7 +192,7 @@ fn list_entries(
         };
         cookie = last.cookie;
         for entry in &page {
-            // Nothing can open a stored name that the mount takes for itself.
+            // A stored name that the mount uses for itself cannot be opened.
             if directory == ROOT && entry.name == HIDDEN {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Readdirplus: a listing that looks each entry up on the way, for `ls -l` and `find`.
+//! Readdirplus: a listing that also looks each entry up, for `ls -l` and `find`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fuser::{Generation, ReplyDirectoryPlus};
 
-use super::readdir::{Listed, What, aside, list};
+use super::readdir::{Listed, What, list, run_listing};
 use crate::mount::errno::report;
 use crate::mount::shared::{Caller, Shared, Shown};
 use crate::view::hidden::Hidden;
@@ -19,7 +19,7 @@ pub(in crate::mount) fn answer(
     offset: u64,
     reply: ReplyDirectoryPlus,
 ) {
-    aside(shared, caller, inode, move |shared| {
+    run_listing(shared, caller, inode, move |shared| {
         answer_here(shared, caller, inode, offset, reply)
     });
 }
@@ -49,7 +49,8 @@ fn answer_here(
     }
 }
 
-/// Adds an entry, and the number of a virtual node to those that a lookup is counted of; says whether the reply is full.
+/// Adds an entry to the reply, and the number of a virtual node, of which a lookup is counted, to `counted`; returns
+/// whether the reply is full.
 fn add(
     shared: &Shared,
     listed: &Listed<'_>,
@@ -71,7 +72,7 @@ fn add(
             let entry = shared.client.with_unflushed(entry.entry.clone());
             put(&shared.shown(&entry).named(listed.name))
         }
-        // The kernel looks at number and type only, and counts no lookup.
+        // The kernel uses number and type only, and counts no lookup.
         What::Dots => put(&shared.shown_hidden(listed.inode, Hidden::Top, None)),
         What::Found(target) => {
             let number = shared.nodes.look_up_found(target.into());
@@ -90,7 +91,7 @@ fn add(
 
 fn count(shared: &Shared, number: u64, full: bool, counted: &mut Vec<u64>) {
     match full {
-        // It did not fit, so the kernel does not count it.
+        // The entry did not fit, so the kernel does not count it.
         true => shared.nodes.forget(number, 1),
         false => counted.push(number),
     }

@@ -1,7 +1,7 @@
-//! Release: the last descriptor and the last mapping of a handle are gone. Nobody waits for the answer and
-//! nobody hears an error, so one is only logged. Locks of the open file description end with it: those of
-//! `flock`, and of `fcntl` those that are not a process's. The kernel names the owner of the first only; so
-//! all end that were taken through the handle and are still there, which are just these.
+//! Release: the last descriptor and the last mapping of a handle are gone. No program waits for the answer or receives
+//! an error, so an error is only logged. Locks of the open file description end with it: `flock` locks, and `fcntl`
+//! locks that do not belong to a process. The kernel sends the owner of the former only. So all locks end that were
+//! taken through the handle and still exist, which are exactly these.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, handle: u64, reply: ReplyEm
     end(shared, handle, move || reply.ok());
 }
 
-/// Ends a handle that the kernel has not got: whoever opened it was killed meanwhile.
+/// Ends a handle that the kernel did not receive, since the opening program was killed meanwhile.
 pub(super) fn take_back(shared: &Arc<Shared>, handle: u64) {
     end(shared, handle, || ());
 }

@@ -1,5 +1,5 @@
-//! Removexattr. What slabfs knows of an object cannot be taken off it: it would have to be something else
-//! then.
+//! Removexattr. slabfs's own attributes of an object cannot be removed: the object always has a dtype, dims, layout
+//! and codec.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
     match owner(name) {
         Owner::Slabfs(_) => refused(
             Errno::EINVAL,
-            "an object keeps its dtype, dims, layout and codec; they can be set anew",
+            "an object keeps its dtype, dims, layout and codec; set other values instead",
         ),
         Owner::Default(attribute) => {
             let ino = shared.plain(inode)?;
@@ -40,7 +40,7 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
             md.set_defaults(ino, attribute.remove())?;
             Ok(())
         }
-        Owner::Kept => {
+        Owner::Stored => {
             let ino = shared.plain(inode)?;
             Ok(shared.client.md().removexattr(ino, name)?)
         }

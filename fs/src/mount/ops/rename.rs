@@ -1,5 +1,5 @@
-//! Rename, also with `RENAME_NOREPLACE` and `RENAME_EXCHANGE`. Selections can be neither end of it
-//! (`EINVAL`): they are views, and an object would lose the rest of its elements.
+//! Rename, also with `RENAME_NOREPLACE` and `RENAME_EXCHANGE`. A selection can be neither source nor target (`EINVAL`):
+//! it is a view, and the object would lose the rest of its elements.
 
 use fuser::{Errno, RenameFlags, ReplyEmpty};
 use slabfs_mdserver::api;

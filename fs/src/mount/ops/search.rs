@@ -1,6 +1,6 @@
-//! `.slabfs/find/QUERY/`: folders of links to what is found.
+//! `.slabfs/find/QUERY/`: directories of links to search results.
 //!
-//! Nothing of it is kept by the kernel, and each caller has his own answers: what he could list.
+//! The kernel caches nothing of them, and each caller gets its own results: the objects that it may list.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::mount::searches::Lister;
 use crate::mount::shared::{Caller, Shared, Shown};
 use crate::view::search::{Target, link_name, link_target, query, target};
 
-/// The folder of the query that a name in `.slabfs/find` holds.
+/// The directory of the query that a name in `.slabfs/find` holds.
 pub(super) fn look_up_query(shared: &Shared, name: &[u8]) -> Outcome<Shown> {
     let Some(text) = query(name) else {
         return refused(
@@ -30,7 +30,7 @@ pub(super) fn look_up_query(shared: &Shared, name: &[u8]) -> Outcome<Shown> {
     Ok(shared.shown_search(number))
 }
 
-/// The link of that name in the folder of a query, if its object is found.
+/// The link of that name in the directory of a query, if the query finds its object.
 pub(super) fn look_up_found(
     shared: &Shared,
     caller: Caller,
@@ -67,7 +67,7 @@ pub(super) fn look_up_found(
     Ok(shared.shown_found(number, &target))
 }
 
-/// Gives the links in the folder of a query from `offset` on to `add`.
+/// Gives the links in the directory of a query, from `offset` on, to `add`.
 pub(super) fn list(
     shared: &Shared,
     caller: Caller,
@@ -85,7 +85,7 @@ pub(super) fn list(
         uid: caller.uid,
         pid: caller.pid,
     };
-    // Offsets up to 2 are those of the dots.
+    // Offsets up to 2 are those of `.` and `..`.
     let from = offset.saturating_sub(2);
     let client = &shared.client;
     Ok(shared
@@ -111,12 +111,12 @@ fn who(caller: Caller) -> api::Caller {
 }
 
 impl Shared {
-    /// The folder of a query as the kernel is told of it.
+    /// The attributes that the kernel gets of a query's directory.
     pub(in crate::mount) fn shown_search(&self, number: u64) -> Shown {
         self.shown_virtual(number, Kind::Directory, 0o555, 0)
     }
 
-    /// A link in such a folder.
+    /// The attributes that the kernel gets of a link in such a directory.
     pub(in crate::mount) fn shown_found(&self, number: u64, target: &[u8]) -> Shown {
         self.shown_virtual(number, Kind::Symlink, 0o777, target.len() as u64)
     }

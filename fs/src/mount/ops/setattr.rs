@@ -1,7 +1,7 @@
 //! Setattr: `chmod`, `chown`, `utimes`, `truncate`.
 //!
-//! On a selection, mode, owner and times are the object's; its size is fixed: 0 (which is what `O_TRUNC`
-//! asks for) and the size it has are accepted and do nothing, everything else is `EINVAL`.
+//! On a selection, mode, owner and times are the object's. Its size is fixed: setting it to 0 (as `O_TRUNC` does) or
+//! to its current size has no effect, and any other size is `EINVAL`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::mount::errno::{Outcome, refused, report_inode};
 use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::nodes::{Node, SelectionNode};
 
-/// What is to be set.
+/// The attributes to set.
 pub(in crate::mount) struct Wanted {
     pub(in crate::mount) mode: Option<u32>,
     pub(in crate::mount) uid: Option<u32>,
@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// Sets what is wanted and replies with what the inode is then.
+/// Sets the attributes and replies with the new attributes of the inode.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     caller: Caller,
@@ -47,7 +47,7 @@ pub(in crate::mount) fn answer(
         Ok(Node::Plain(ino)) => on_object(shared, caller, ino, &wanted, reply),
         Ok(Node::Selection(node)) => {
             let set = on_selection(shared, inode, &node, &wanted);
-            // The plain inode's mode, owner and times have changed behind the kernel's back.
+            // The plain inode's mode, owner and times have changed without the kernel's knowledge.
             shared.forget_attributes(node.object.0, move || give(inode, set, reply));
         }
         Ok(Node::Hidden(_) | Node::Search(_) | Node::Found(_)) => give(

@@ -1,8 +1,9 @@
-//! Setlk: `fcntl` and `flock` take, change or give up a lock, and wait for it if they want to.
+//! Setlk: `fcntl` and `flock` take, change or release a lock, and wait for it if requested.
 //!
-//! Whoever waits is answered when the lock server has decided, from the thread that hears of it; no thread of the
-//! mount waits meanwhile. A signal takes the request back ([`crate::mount::interrupts`]), also SIGKILL. Where the lock server
-//! is away, who is killed goes before it has decided (`killed.rs`): a lock that is granted after all ends with the file.
+//! A waiting request is answered when the lock server has decided, from the thread that receives the decision; no
+//! thread of the mount waits meanwhile. A signal cancels the request ([`crate::mount::interrupts`]), SIGKILL too. Where
+//! the lock server is down, a killed program ends before the decision (`killed.rs`); a lock that is granted after all
+//! ends with the file.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::mount::errno::report;
 use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
 
-/// A request as it comes.
+/// The kernel's lock request.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::mount) struct Wanted {
     pub(in crate::mount) owner: LockOwner,
@@ -26,7 +27,7 @@ pub(in crate::mount) struct Wanted {
 }
 
 impl Wanted {
-    /// The mode that is asked for; none for giving up.
+    /// The requested mode; `None` for a release.
     pub(super) fn mode(&self) -> Result<Option<LockMode>, Errno> {
         match self.typ {
             libc::F_RDLCK => Ok(Some(LockMode::Shared)),
@@ -36,7 +37,7 @@ impl Wanted {
         }
     }
 
-    /// What the lock server is asked on what is open there, and through which open file.
+    /// The request to the lock server for the open file, and the id of that file.
     pub(super) fn ask(
         &self,
         open: &Open,
@@ -44,16 +45,16 @@ impl Wanted {
         ticket: LockTicket,
     ) -> Result<(LockAsk, u64), Errno> {
         let Open::File(file) = open else {
-            // Hidden files are each open's own: there is nobody to keep away.
+            // Each open of a hidden file has its own text: there is no other holder to exclude.
             return Err(Errno::ENOLCK);
         };
         if self.first > self.last {
             return Err(Errno::EINVAL);
         }
         let (kind, owner) = match self.flags.contains(LkFlags::FUSE_LK_FLOCK) {
-            // The kernel's number is the address of the open file, which the next one may have before this
-            // one's release is seen.
-            true => (LockKind::Whole, file.id),
+            // The kernel's owner is the address of the open file, which the next open file may get before the release
+            // of this one is processed.
+            true => (LockKind::File, file.id),
             false => (LockKind::Record, self.owner.0),
         };
         let ask = LockAsk {
@@ -72,12 +73,13 @@ impl Wanted {
     }
 }
 
-/// Whether the request can be interrupted: giving up is done in any case.
+/// Whether the request can be interrupted; a release is done in any case.
 pub(in crate::mount) fn may_wait(wanted: &Wanted) -> bool {
     wanted.typ != libc::F_UNLCK
 }
 
-/// Asks, and replies when it is decided; `request` is its number, entered among those that wait if it may.
+/// Asks the lock server, and replies when it has decided. If the request may wait, `request`, its number, is registered
+/// among the waiting ones.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
     (request, ticket): (u64, LockTicket),

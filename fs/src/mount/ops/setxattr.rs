@@ -1,8 +1,8 @@
-//! Setxattr. `user.slabfs.*` on an object declares it or gives it other dims; other attributes are kept by
-//! the metadata service.
+//! Setxattr. `user.slabfs.*` on an object declares it or changes its dims; the metadata service stores other
+//! attributes.
 //!
-//! A declaration may change what every byte of the object means, so whatever the kernel has of it, under
-//! the plain inode and under selections, is dropped before it is answered.
+//! A declaration may change what every byte of the object means. So the kernel drops all it has cached of the object,
+//! under the plain inode and under selections, before the request is answered.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(in crate::mount) fn answer(
     }
 }
 
-/// Sets an attribute that is kept; says what is to be changed for one that means something.
+/// Stores an attribute; for one of slabfs's own, returns the change to apply instead.
 fn set(
     shared: &Shared,
     inode: u64,
@@ -54,7 +54,7 @@ fn set(
             name: String::from_utf8_lossy(name).into_owned(),
         }
         .into()),
-        Owner::Kept => {
+        Owner::Stored => {
             shared.client.md().setxattr(ino, name, value, flags)?;
             Ok(None)
         }
@@ -65,7 +65,7 @@ fn set(
     }
 }
 
-/// A default is set, of a container.
+/// Sets a default of a container.
 fn set_default(
     shared: &Shared,
     ino: Ino,
@@ -100,7 +100,7 @@ fn given(flags: i32) -> Outcome<XattrFlags> {
     }
 }
 
-/// An attribute of slabfs's own counts as there once the object is declared.
+/// An attribute of slabfs's own counts as existing once the object is declared.
 fn check_flags(shared: &Shared, ino: Ino, attribute: Attribute, flags: XattrFlags) -> Outcome<()> {
     if flags == XattrFlags::Either || attribute == Attribute::Resize {
         return Ok(());
@@ -132,7 +132,7 @@ fn apply(shared: &Arc<Shared>, ino: Ino, change: Change, reply: ReplyEmpty) {
     );
 }
 
-/// Declaring what is no object is a wrong request, not a missing one.
+/// Declaring a directory is an invalid request (`EINVAL`), not `EISDIR`.
 fn on_kind(failure: Failure) -> Failure {
     match failure {
         Failure::Client(crate::client::FsError::Md(MdError::IsDirectory)) => Failure::Refused {

@@ -1,8 +1,8 @@
-//! Answering a request for a value with the length the program has room for.
+//! Replies to a request for a value with the room that the program provides.
 
 use fuser::{Errno, ReplyXattr};
 
-/// Gives `value` if it fits into `room` bytes; its length if no room was given; else `ERANGE`.
+/// Replies with `value` if it fits into `room` bytes, with its length if `room` is 0, and else with `ERANGE`.
 pub(super) fn give(value: &[u8], room: u32, reply: ReplyXattr) {
     if room == 0 {
         reply.size(value.len() as u32);

@@ -1,4 +1,4 @@
-//! Statfs: the data servers' disks together.
+//! Statfs: the sum of the data servers' disks.
 
 use fuser::ReplyStatfs;
 use slabfs_mdserver::api::MAX_NAME;
@@ -8,7 +8,7 @@ use crate::mount::shared::Shared;
 
 const BLOCK: u64 = 4096;
 
-/// Inodes are numbers; there is room for more than anybody makes.
+/// Inodes are numbers; their supply is practically unlimited.
 const FREE_INODES: u64 = 1 << 40;
 
 /// Replies with the totals.

@@ -1,4 +1,4 @@
-//! Symlink: a symbolic link. Its target is kept as it is; the kernel follows it.
+//! Symlink: creates a symbolic link. Its target is stored unchanged; the kernel follows it.
 
 use fuser::ReplyEntry;
 use slabfs_mdserver::api::Kind;
@@ -7,7 +7,7 @@ use super::{lookup, make};
 use crate::mount::errno::report;
 use crate::mount::shared::{Caller, Shared};
 
-/// Makes the link and replies.
+/// Creates the link and replies.
 pub(in crate::mount) fn answer(
     shared: &Shared,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Unlink: takes a name off anything but a directory. An object lives on while it is open.
+//! Unlink: removes a name of anything but a directory. An object exists until its last handle is released.
 
 use fuser::{Errno, ReplyEmpty};
 

@@ -1,7 +1,7 @@
 //! Reads and writes of a file that has a view: packed bytes of its batch, from and to the servers.
 //!
 //! On the pool, since they may wait for rights and servers. A write drops the pages that the kernel has of the object,
-//! this inode's too: it believes to have written somewhere else.
+//! including those of this inode: the kernel assumes other offsets than the view's.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ pub(super) fn write(
                 if range.end - range.start < copied.len() as u64 {
                     return refused(Errno::EFBIG, "a write beyond the end of the file's view");
                 }
-                // Its writes have places, whether or not it was opened to append.
+                // Writes through a view have explicit offsets, whether or not the file was opened to append.
                 let writer = file.writer(&shared.client, false)?;
                 writer.write_batch(view.plan(), range, &copied)?;
                 if how.sync {

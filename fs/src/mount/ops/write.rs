@@ -1,17 +1,18 @@
-//! Write. A write is answered when its bytes are in the daemon's write-behind, or on the way a large write
-//! takes (`client/write.rs`); errors of what comes later are told at `fsync` or `close`.
+//! Write. A write is answered when its bytes are in the daemon's write-behind, or, for a large write, on the path in
+//! `client/write.rs`; later errors are returned by `fsync` or `close`.
 //!
-//! The quick way is inline and copies nothing here. Four things take a write off it, each rare:
+//! The fast path is inline and copies nothing here. Four rare conditions take a write off it:
 //!
 //! - it may have to wait for a right, a server, or for disks (`O_SYNC`): the bytes are copied and go to a pool;
-//! - the object is mapped through another inode: that one's pages are written back before and dropped
+//! - the object is mapped through another inode: the pages of that are written back before and dropped
 //!   after (`Shared::change_bytes`);
-//! - the kernel has pages of what it writes: it waits until they are dropped (`client/rights/page_overlap.rs`);
-//! - it takes set-user-id off: the kernel forgets the mode before the write is answered.
+//! - the kernel has pages of the written range: the write waits until they are dropped
+//!   (`client/rights/page_overlap.rs`);
+//! - it clears set-user-id: the kernel drops the cached mode before the write is answered.
 //!
-//! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have a place, whatever the
-//! handle says about appending, and never wait for an invalidation: they may be what one waits for. When the
-//! session is over what is in pages is lost with it, and such writes fail.
+//! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have an explicit offset, whatever the
+//! handle's append flag, and never wait for an invalidation: an invalidation may be waiting for them. When the
+//! session is over, data in pages is lost with it, and such writes fail.
 
 use std::sync::Arc;
 
@@ -26,16 +27,16 @@ use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::page_writes::PageWrite;
 use crate::mount::shared::{Caller, Shared};
 
-/// What the kernel says about a write.
+/// The kernel's flags of a write.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::mount) struct How {
-    /// Of a mapped page.
+    /// The kernel writes a mapped page back.
     by_kernel: bool,
-    /// To the end of the file, wherever that is.
+    /// The write goes to the end of the file.
     append: bool,
-    /// Answered when it is on disk: the file is open with `O_SYNC` or `O_DSYNC`.
+    /// Answered when the data is on disk: the file is open with `O_SYNC` or `O_DSYNC`.
     pub(super) sync: bool,
-    /// By somebody whose writes take set-user-id and set-group-id off.
+    /// The caller, if its writes clear set-user-id and set-group-id.
     pub(super) drop_setid: Option<Caller>,
 }
 
@@ -75,7 +76,7 @@ pub(in crate::mount) fn answer(
             };
         }
     };
-    // First of all: a loss after this is found by the write.
+    // Before anything else: the write then detects a loss of the session after this point.
     let epoch = how.by_kernel.then(|| shared.client.epoch());
     if how.by_kernel && file.family.discards() {
         return reply.error(report("write", file.inode, &FsError::Lost.into()));
@@ -98,7 +99,7 @@ pub(in crate::mount) fn answer(
     if how.by_kernel && (waits || others) {
         write_back(shared, &open, epoch, offset, data, (page, reply));
     } else if drop_setid.is_some() || waits || others {
-        elsewhere(shared, &open, offset, data, how, drop_setid, reply);
+        write_on_pool(shared, &open, offset, data, how, drop_setid, reply);
     } else {
         let writer = file.ready_writer(how.append);
         let tried = writer.map_or(Ok(None), |writer| writer.try_write(epoch, offset, data));
@@ -106,7 +107,7 @@ pub(in crate::mount) fn answer(
             Ok(None) if how.by_kernel => {
                 write_back(shared, &open, epoch, offset, data, (page, reply));
             }
-            Ok(None) => elsewhere(shared, &open, offset, data, how, None, reply),
+            Ok(None) => write_on_pool(shared, &open, offset, data, how, None, reply),
             Ok(Some(_)) => {
                 answer_after_drop(shared, file, how, Ok(data.len() as u32), reply);
             }
@@ -115,8 +116,8 @@ pub(in crate::mount) fn answer(
     }
 }
 
-/// Answers; pages that others have come to hold while the write was done are dropped before, or, for the
-/// kernel's own writes, at their time.
+/// Answers the write. Pages that other inodes have read during the write are dropped before; for the kernel's own
+/// writes they are dropped later.
 fn answer_after_drop(
     shared: &Shared,
     file: &OpenFile,
@@ -160,7 +161,7 @@ fn write(
     Ok(data.len() as u32)
 }
 
-/// A write of the kernel's that may wait for a server: on the pool, and answered as soon as it is done.
+/// Executes a write of mapped pages that may wait for a server: on the pool, and answered as soon as it is done.
 fn write_back(
     shared: &Arc<Shared>,
     open: &Arc<Open>,
@@ -185,8 +186,8 @@ fn write_back(
     }));
 }
 
-/// A write that may wait: on the pool, with a copy of its bytes.
-fn elsewhere(
+/// Executes a write that may wait: on the pool, with a copy of its bytes.
+fn write_on_pool(
     shared: &Arc<Shared>,
     open: &Arc<Open>,
     offset: u64,

@@ -1,4 +1,4 @@
-//! Arrays, selections and attributes through the mount.
+//! Tests of arrays, selections and attributes through the mount.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -68,7 +68,7 @@ fn a_selection_is_written_as_a_file_is() {
         };
         let path = array(&stage);
         let selection = stage.path("temp@[2:5,1:4]");
-        // What a shell does: O_CREAT and O_TRUNC.
+        // A shell redirection opens with O_CREAT and O_TRUNC.
         fs::write(&selection, [0xaa; 18]).unwrap();
         let bytes = fs::read(&path).unwrap();
         for (at, pair) in bytes.chunks(2).enumerate() {
@@ -92,7 +92,7 @@ fn a_selection_is_written_as_a_file_is() {
     }
 }
 
-/// Projects have such names. They are made, renamed, linked, listed and removed as any other.
+/// Real projects have such names. They are created, renamed, linked, listed and removed like any other.
 #[test]
 fn names_with_brackets_are_names() {
     let Some(stage) = Stage::set(Services::Here) else {
@@ -115,7 +115,7 @@ fn names_with_brackets_are_names() {
         fs::write(stage.path(name), name).unwrap();
         assert_eq!(fs::read(stage.path(name)).unwrap(), name.as_bytes());
     }
-    // One of that name comes first, also when what it could select of comes later.
+    // A file of that name takes precedence over the selection, even if the selected object appears later.
     fs::write(stage.path("late"), "0123").unwrap();
     assert_eq!(fs::read(stage.path("late@[0]")).unwrap(), b"late@[0]");
     assert_eq!(fs::read(stage.path("late@@[0]")).unwrap(), b"late@[0]");
@@ -128,7 +128,7 @@ fn names_with_brackets_are_names() {
         fs::read_link(stage.path("s@[0]")).unwrap(),
         std::path::Path::new("temp")
     );
-    // Where it would be a selection one more @ makes it a name.
+    // Where the name would denote a selection, a second @ makes it a plain name.
     fs::write(stage.path("temp@@[0]"), "a name").unwrap();
     assert_eq!(fs::read(stage.path("temp@[0]")).unwrap(), b"a name");
     assert_eq!(fs::metadata(&path).unwrap().len(), size);
@@ -167,7 +167,7 @@ fn names_with_brackets_are_names() {
 }
 
 #[test]
-fn what_a_selection_cannot_be_is_refused() {
+fn invalid_selections_are_refused() {
     let Some(stage) = Stage::set(Services::Here) else {
         return;
     };
@@ -264,7 +264,7 @@ fn attributes_declare_and_describe() {
                 .unwrap()
                 .contains(&"user.project".to_string())
         );
-        // A copy made attribute by attribute is the same array.
+        // Copying the bytes and each attribute makes the same array.
         let copy = stage.path("copy");
         fs::write(&copy, fs::read(&path).unwrap()).unwrap();
         for name in xattr::list(&path).unwrap() {
@@ -274,7 +274,7 @@ fn attributes_declare_and_describe() {
             fs::read(stage.path("copy@[2:5,1:4]")).unwrap(),
             elements(2..5, 1..4)
         );
-        // And a copy of a selection is an array of its dims.
+        // A copy of a selection, with its attributes, is an array of its dims.
         let block = stage.path("block");
         let selection = stage.path("temp@[2:5,1:4]");
         fs::write(&block, fs::read(&selection).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `.slabfs/call`: requests in, replies out.
+//! Tests of `.slabfs/call`: requests and their replies.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ fn ask(file: &File, request: &Value) -> Value {
 }
 
 #[test]
-fn a_call_is_answered_and_the_next_one_too() {
+fn consecutive_requests_are_answered() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -46,7 +46,7 @@ fn a_call_is_answered_and_the_next_one_too() {
         assert!(reply["error"].as_str().unwrap().contains("nothing"));
         let reply = ask(&file, &json!([1]));
         assert_eq!(reply["errno"], libc::EINVAL);
-        // In parts, and each open has a reply of its own.
+        // A request may come in parts, and each open has a reply of its own.
         let other = open(&stage).unwrap();
         other.write_all_at(b"{\"op\":", 0).unwrap();
         other.write_all_at(b"\"servers\"}", 6).unwrap();
@@ -56,7 +56,7 @@ fn a_call_is_answered_and_the_next_one_too() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_at_once() {
+fn invalid_requests_are_refused_at_once() {
     let Some(stage) = Stage::set(Services::Here) else {
         return;
     };
@@ -71,8 +71,8 @@ fn what_is_no_request_is_refused_at_once() {
         libc::EFBIG
     );
     assert_eq!(read(&file)["errno"], libc::EINVAL);
-    let told = std::fs::read_to_string(stage.path(".slabfs/call")).unwrap();
-    assert!(told.contains("write a request first"), "{told}");
+    let text = std::fs::read_to_string(stage.path(".slabfs/call")).unwrap();
+    assert!(text.contains("write a request first"), "{text}");
     assert_eq!(
         std::fs::metadata(stage.path(".slabfs/call")).unwrap().len(),
         0
@@ -80,14 +80,14 @@ fn what_is_no_request_is_refused_at_once() {
 }
 
 #[test]
-fn calls_that_are_open_are_counted() {
+fn open_calls_are_counted() {
     let Some(stage) = Stage::set(Services::Here) else {
         return;
     };
     let open_all: Vec<File> = (0..MOST_OPEN).map(|_| open(&stage).unwrap()).collect();
     assert_eq!(errno(open(&stage)), libc::EAGAIN);
     drop(open_all);
-    // A release comes after the close that caused it.
+    // The kernel sends the release after the close has returned.
     let mut tries = 0..10_000;
     let file = loop {
         match open(&stage) {

@@ -1,4 +1,4 @@
-//! Byte objects behave as files.
+//! Tests that byte objects behave as files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_come_back() {
+fn written_bytes_are_read_back() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -26,7 +26,7 @@ fn bytes_come_back() {
             fs::write(&path, &bytes).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().len(), len as u64);
             assert!(fs::read(&path).unwrap() == bytes, "{services:?} {len}");
-            // Over what is there, shorter.
+            // Overwritten with fewer bytes.
             fs::write(&path, b"short").unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"short");
         }
@@ -34,7 +34,7 @@ fn bytes_come_back() {
 }
 
 #[test]
-fn places_and_ends() {
+fn offsets_and_sizes_are_respected() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -64,7 +64,7 @@ fn places_and_ends() {
 }
 
 #[test]
-fn appends_meet_at_the_end() {
+fn concurrent_appends_do_not_overlap() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -101,7 +101,7 @@ fn appends_meet_at_the_end() {
 }
 
 #[test]
-fn appending_is_a_flag_that_changes() {
+fn the_append_flag_can_change() {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
@@ -125,7 +125,7 @@ fn appending_is_a_flag_that_changes() {
 }
 
 #[test]
-fn synchronous_writes_are_writes() {
+fn synchronous_appends_are_written() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -147,7 +147,7 @@ fn synchronous_writes_are_writes() {
 }
 
 #[test]
-fn names_move_and_go() {
+fn names_are_moved_and_removed() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -169,7 +169,7 @@ fn names_move_and_go() {
         fs::remove_file(stage.path("a/b/uno")).unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "2", "an unlinked file lives while it is open");
+        assert_eq!(text, "2", "an unlinked file exists while it is open");
         assert_eq!(file.metadata().unwrap().nlink(), 0);
         fs::remove_dir_all(stage.path("a")).unwrap();
         assert_eq!(errno(fs::metadata(stage.path("a"))), libc::ENOENT);
@@ -177,7 +177,7 @@ fn names_move_and_go() {
 }
 
 #[test]
-fn directories_list_what_opens() {
+fn listed_names_can_be_opened() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -195,7 +195,7 @@ fn directories_list_what_opens() {
         for name in &listed {
             assert_eq!(fs::read_to_string(stage.path(name)).unwrap(), *name);
         }
-        // Removing while listing: nothing is skipped.
+        // Removing entries during a listing skips none.
         for entry in fs::read_dir(stage.path("")).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
@@ -204,7 +204,7 @@ fn directories_list_what_opens() {
 }
 
 #[test]
-fn attributes_hold() {
+fn attributes_are_stored() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;

@@ -1,4 +1,4 @@
-//! What lies under `.slabfs`.
+//! Tests of the files under `.slabfs`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -7,7 +7,7 @@ use super::stage::{BOTH, Stage};
 use super::xattr::errno;
 
 #[test]
-fn hidden_files_tell_and_cannot_be_changed() {
+fn hidden_files_are_readable_and_cannot_be_changed() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;

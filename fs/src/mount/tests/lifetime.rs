@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and mount points that will not do.
+//! Tests of mounting, unmounting, and unusable mount points.
 
 use std::fs;
 use std::io::Read;
@@ -19,18 +19,18 @@ fn a_second_mount_at_the_same_point_is_refused() {
 }
 
 #[test]
-fn an_unmount_takes_the_mount_from_those_who_use_it() {
+fn an_unmount_detaches_a_mount_that_is_in_use() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
         };
-        fs::write(stage.path("file"), "kept").unwrap();
+        fs::write(stage.path("file"), "text").unwrap();
         let file = fs::File::options()
             .read(true)
             .write(true)
             .open(stage.path("file"))
             .unwrap();
-        file.write_all_at(b"K", 0).unwrap();
+        file.write_all_at(b"T", 0).unwrap();
         stage.running.unmount().unwrap();
         assert!(stage.running.has_ended());
         assert!((&file).read(&mut [0; 4]).is_err());
@@ -40,7 +40,7 @@ fn an_unmount_takes_the_mount_from_those_who_use_it() {
             "nothing is mounted there"
         );
         drop(file);
-        // What was written is there when it is mounted again.
+        // The written bytes are there when it is mounted again.
         let again = Mount::start(
             stage.client.clone(),
             stage.running.point(),
@@ -49,7 +49,7 @@ fn an_unmount_takes_the_mount_from_those_who_use_it() {
         .unwrap();
         assert_eq!(
             fs::read(stage.path("file")).unwrap(),
-            b"Kept",
+            b"Text",
             "{services:?}"
         );
         again.unmount().unwrap();
@@ -57,7 +57,7 @@ fn an_unmount_takes_the_mount_from_those_who_use_it() {
 }
 
 #[test]
-fn an_unmount_by_others_ends_the_session() {
+fn an_unmount_by_another_process_ends_the_session() {
     let Some(stage) = Stage::set(Services::Here) else {
         return;
     };
@@ -67,7 +67,7 @@ fn an_unmount_by_others_ends_the_session() {
 }
 
 #[test]
-fn many_at_once() {
+fn concurrent_threads_write_and_remove_files() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -93,7 +93,7 @@ fn many_at_once() {
 }
 
 #[test]
-fn a_mount_that_was_detached_under_a_program_does_not_hold_the_daemon() {
+fn a_mount_detached_while_in_use_does_not_block_the_daemon() {
     let Some(stage) = Stage::set(Services::Here) else {
         return;
     };
@@ -101,7 +101,7 @@ fn a_mount_that_was_detached_under_a_program_does_not_hold_the_daemon() {
     nix::mount::umount2(stage.running.point(), nix::mount::MntFlags::MNT_DETACH).unwrap();
     file.write_all_at(b"still works", 0).unwrap();
     let unmounted = stage.running.unmount();
-    // Where the system lets us end the connection it is over, elsewhere it is said why not.
+    // Where the system permits aborting the connection, the mount ends; otherwise the error says why it does not.
     if let Err(error) = unmounted {
         assert!(error.to_string().contains("still use it"), "{error}");
     }

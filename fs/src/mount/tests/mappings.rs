@@ -1,4 +1,4 @@
-//! Mapped files, and what a write through another inode of the same object does to them.
+//! Tests of mapped files, also while the object is written through another inode.
 
 use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use nix::unistd::{Whence, lseek};
 use super::stage::{BOTH, Stage};
 use super::xattr;
 
-/// A shared, writable mapping of a whole file.
+/// A shared, writable mapping of an entire file.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -27,8 +27,8 @@ impl Mapping {
             .open(path)
             .unwrap();
         let len = file.metadata().unwrap().len() as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice; others write the file too, so it is
-        // read and written only through volatile accesses below.
+        // SAFETY: a new mapping at an address of the kernel's choice. Other code writes the file too, so it is read
+        // and written only through volatile accesses below.
         let start = unsafe {
             mmap(
                 None,
@@ -61,20 +61,20 @@ impl Mapping {
     }
 
     fn sync(&self) {
-        // SAFETY: the whole mapping.
+        // SAFETY: exactly the range of the mapping.
         unsafe { msync(self.start.cast(), self.len, MsFlags::MS_SYNC) }.unwrap();
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: nobody has a reference into it.
+        // SAFETY: no reference into the mapping exists.
         unsafe { munmap(self.start.cast(), self.len) }.unwrap();
     }
 }
 
 #[test]
-fn a_mapping_is_the_file() {
+fn a_mapping_is_coherent_with_the_file() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -91,11 +91,7 @@ fn a_mapping_is_the_file() {
         mapping.set(5000, 2);
         let mut byte = [0];
         file.read_exact_at(&mut byte, 5000).unwrap();
-        assert_eq!(
-            byte,
-            [2],
-            "{services:?}: a read sees what is mapped and dirty"
-        );
+        assert_eq!(byte, [2], "{services:?}: a read sees dirty mapped bytes");
         file.write_all_at(&[3], 5001).unwrap();
         assert_eq!((mapping.get(5000), mapping.get(5001)), (2, 3));
         mapping.set(9999, 4);
@@ -126,13 +122,13 @@ fn a_dirty_page_of_one_inode_does_not_undo_a_write_to_another() {
             7,
             "{services:?}: the mapping sees the write"
         );
-        assert_eq!(mapping.get(0), 9, "and keeps its own");
+        assert_eq!(mapping.get(0), 9, "and retains its own");
         mapping.set(2048, 8);
         mapping.sync();
         assert_eq!(fs::read(&selection).unwrap(), vec![7; 1024], "{services:?}");
         assert_eq!(fs::read(stage.path("array@[0,0]")).unwrap(), [9]);
         assert_eq!(fs::read(stage.path("array@[2,0]")).unwrap(), [8]);
-        // The other way round: the selection is mapped, the plain file is written.
+        // The other way: the selection is mapped, the plain file is written.
         let row = Mapping::of(&selection);
         assert_eq!(row.get(3), 7);
         row.set(4, 5);
@@ -147,7 +143,7 @@ fn a_dirty_page_of_one_inode_does_not_undo_a_write_to_another() {
 }
 
 #[test]
-fn new_dims_reach_a_mapping() {
+fn a_mapping_survives_new_dims() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;
@@ -172,7 +168,7 @@ fn new_dims_reach_a_mapping() {
 }
 
 #[test]
-fn what_is_stored_into_a_mapping_is_data() {
+fn dirty_mapped_pages_are_data_for_lseek() {
     for services in BOTH {
         let Some(stage) = Stage::set(services) else {
             return;

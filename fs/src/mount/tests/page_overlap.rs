@@ -1,4 +1,4 @@
-//! Writes beside pages that the kernel holds, with a kernel that does what it does at the worst moment.
+//! Tests of writes that overlap pages of the kernel, with a simulated kernel that acts at the worst moments.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use crate::client::{Caches, ClientOptions, Consistency, Handle, OpenMode};
 
 const PAGE: usize = 4096;
 
-/// Stands in for the kernel: it holds one page.
+/// Simulates the kernel: it holds one page.
 struct Kernel {
     handle: Arc<Handle>,
     epoch: u64,
@@ -20,7 +20,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// Gets the page, as a fault does.
+    /// Reads the page, as a page fault does.
     fn fault(&self) {
         let mut page = Vec::new();
         let mut take = |bytes: &[u8]| page.extend_from_slice(bytes);
@@ -28,7 +28,7 @@ impl Kernel {
         *self.page.lock() = page;
     }
 
-    /// A store of a program, and the page goes back whole.
+    /// Changes a byte, as a store of a program does, and writes the full page back.
     fn store_and_write_back(&self, at: usize, byte: u8) {
         let mut page = self.page.lock().clone();
         page[at] = byte;
@@ -48,7 +48,7 @@ impl Caches for Kernel {
             dropped.len()
         };
         match times {
-            // It has another page in no time.
+            // It reads another page at once.
             1 => {
                 self.store_and_write_back(1, 9);
                 self.fault();
@@ -64,7 +64,7 @@ impl Caches for Kernel {
 }
 
 #[test]
-fn what_was_stored_comes_before_a_write_and_nothing_old_after_it() {
+fn dirty_pages_go_before_a_write_and_stale_pages_do_not_survive_it() {
     for services in BOTH {
         for consistency in [Consistency::Strict, Consistency::Commit] {
             let options = ClientOptions {
@@ -95,7 +95,7 @@ fn what_was_stored_comes_before_a_write_and_nothing_old_after_it() {
             assert_eq!(kernel.page.lock()[..4], [1, 1, 1, 6]);
             assert!(handle.try_write(None, 3, &[7]).unwrap().is_none());
             handle.write(3, &[7]).unwrap();
-            // The second time for the page that came during the first.
+            // The second drop is for the page that was read during the first.
             let under = 3..4;
             assert_eq!(*kernel.dropped.lock(), [under.clone(), under]);
             handle.write(4, &[5]).unwrap();

@@ -1,4 +1,4 @@
-//! A mount with everything it needs, for one test.
+//! A mount with all its services, for one test.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use slabfs_objstore::{Addr, ChunkStore};
 use crate::client::{Client, ClientOptions};
 use crate::mount::{Mount, MountOptions, Running};
 
-/// Where the services of a mount are.
+/// Where the services of a mount run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Services {
-    /// In its process.
+    /// In the mount's process.
     Here,
     /// Behind Unix sockets.
     Away,
 }
 
-/// The two kinds of mount; a test of what programs see runs on both.
+/// The two kinds of mount; a test of behaviour that programs see runs on both.
 pub(super) const BOTH: [Services; 2] = [Services::Here, Services::Away];
 
-/// A mount and its services, taken down when it is dropped.
+/// A mount and its services; dropping it shuts them down.
 pub(super) struct Stage {
     pub(super) client: Arc<Client>,
     pub(super) running: Running,
@@ -39,12 +39,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Nothing, with a word on standard error, where this machine has no FUSE.
+    /// Starts a mount. Returns `None`, with a message on standard error, where this machine has no FUSE.
     pub(super) fn set(services: Services) -> Option<Stage> {
         Stage::with(services, ClientOptions::default())
     }
 
-    /// The same with other options.
+    /// The same with other client options.
     pub(super) fn with(services: Services, client: ClientOptions) -> Option<Stage> {
         if !Path::new("/dev/fuse").exists() {
             let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");

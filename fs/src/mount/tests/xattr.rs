@@ -1,4 +1,4 @@
-//! Extended attributes through the system, for tests.
+//! Extended attributes through the system calls, for tests.
 
 use std::ffi::CString;
 use std::io;
@@ -16,7 +16,7 @@ fn check(result: isize) -> io::Result<usize> {
 /// `setxattr` without flags.
 pub(super) fn set(path: &Path, name: &str, value: &str) -> io::Result<()> {
     let (path, name) = (c(path), CString::new(name).unwrap());
-    // SAFETY: both names end with a zero and the value has the length that is said.
+    // SAFETY: both names are terminated by a zero, and the value has the given length.
     let result = unsafe {
         libc::setxattr(
             path.as_ptr(),
@@ -29,11 +29,11 @@ pub(super) fn set(path: &Path, name: &str, value: &str) -> io::Result<()> {
     check(result as isize).map(|_| ())
 }
 
-/// `getxattr` with room enough.
+/// `getxattr` with a buffer of 64 KiB.
 pub(super) fn get(path: &Path, name: &str) -> io::Result<String> {
     let (path, name) = (c(path), CString::new(name).unwrap());
     let mut value = vec![0u8; 64 << 10];
-    // SAFETY: both names end with a zero and the buffer has the length that is said.
+    // SAFETY: both names are terminated by a zero, and the buffer has the given length.
     let result = unsafe {
         libc::getxattr(
             path.as_ptr(),
@@ -46,11 +46,11 @@ pub(super) fn get(path: &Path, name: &str) -> io::Result<String> {
     Ok(String::from_utf8(value).unwrap())
 }
 
-/// `listxattr` with room enough.
+/// `listxattr` with a buffer of 64 KiB.
 pub(super) fn list(path: &Path) -> io::Result<Vec<String>> {
     let path = c(path);
     let mut names = vec![0u8; 64 << 10];
-    // SAFETY: the path ends with a zero and the buffer has the length that is said.
+    // SAFETY: the path is terminated by a zero, and the buffer has the given length.
     let result = unsafe { libc::listxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
     names.truncate(check(result)?);
     Ok(names

@@ -1,4 +1,4 @@
-//! Names, values and the listing of attributes.
+//! Tests of the names, values and listing of attributes.
 
 use slabfs_mdserver::api::{Given as GivenParts, Kind, Time};
 use slabfs_model::{Fill, ObjectId, Version};
@@ -59,8 +59,8 @@ fn declared(attribute: Attribute, value: &str) -> SpecChange {
 fn every_name_has_an_owner() {
     assert_eq!(owner(b"user.slabfs.dims"), Owner::Slabfs(Attribute::Dims));
     assert_eq!(owner(b"user.slabfs.dim"), Owner::Unknown);
-    assert_eq!(owner(b"user.project"), Owner::Kept);
-    assert_eq!(owner(b"trusted.overlay.opaque"), Owner::Kept);
+    assert_eq!(owner(b"user.project"), Owner::Stored);
+    assert_eq!(owner(b"trusted.overlay.opaque"), Owner::Stored);
     assert_eq!(owner(b"security.capability"), Owner::Security);
     assert_eq!(owner(b"system.posix_acl_access"), Owner::Foreign);
     assert_eq!(owner(b"nonsense"), Owner::Foreign);
@@ -152,7 +152,7 @@ fn a_spec_takes_texts_and_json() {
 }
 
 #[test]
-fn wrong_values_are_told_by_name() {
+fn errors_name_the_attribute() {
     let text = Attribute::Dims.set(b"16x16").unwrap_err().to_string();
     assert!(
         text.contains("user.slabfs.dims") && text.contains("16,16"),
@@ -181,7 +181,7 @@ fn the_listing_is_what_a_copy_needs() {
 }
 
 #[test]
-fn a_selection_tells_its_own_dims() {
+fn a_selection_has_its_own_dims() {
     let info = info("f4", &[16, 16]);
     assert_eq!(
         Attribute::Dims.read_selection(&info, &[10, 9]).unwrap(),

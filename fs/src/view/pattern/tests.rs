@@ -1,4 +1,4 @@
-//! Patterns there and back, and parts that are not what they say.
+//! Tests of patterns: round trips, and malformed parts.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     prop::collection::vec(tree, 0..20)
 }
 
-/// What arrives of a pattern that is sent.
+/// Encodes a pattern into parts and decodes these.
 fn sent(pattern: &Pattern) -> Result<Option<Pattern>, PatternError> {
     let mut gathering = Gathering::default();
     let mut last = None;
@@ -49,11 +49,11 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_read_or_refused(
+    fn arbitrary_bytes_are_parsed_or_refused(
         mut bytes in prop::collection::vec(any::<u8>(), PART),
         small in 0u8..4,
     ) {
-        // Mostly a head that lets the nodes be looked at.
+        // Mostly a valid head, so that the nodes are parsed.
         if small > 0 {
             bytes[..HEAD].fill(0);
             bytes[0] = 1;
@@ -83,7 +83,7 @@ fn an_empty_pattern_is_one_empty_part() {
 }
 
 #[test]
-fn parts_out_of_order_end_it() {
+fn a_part_out_of_order_discards_the_pattern() {
     let many = vec![Batch::data(Place::after(1), Place::after(0), 1); 2 * PART_NODES + 1];
     let pattern = Pattern::new(&many, Unit::Bytes);
     let parts: Vec<Part> = pattern
@@ -113,7 +113,7 @@ fn parts_out_of_order_end_it() {
 }
 
 #[test]
-fn what_does_not_add_up_is_refused() {
+fn inconsistent_patterns_are_refused() {
     let node = |what| Node {
         file: Place::after(0),
         count: 1,

@@ -1,4 +1,4 @@
-//! What of a container's defaults new objects take, and what they leave.
+//! Which of a container's defaults new objects take, and which they do not.
 
 use slabfs_model::{Coords, DType, MaxDim, Version};
 
@@ -44,7 +44,7 @@ fn file() -> ArrayInfo {
     }
 }
 
-/// dtype, fill, layout and codec of what a new object becomes.
+/// dtype, fill, layout and codec of a new object.
 fn made(defaults: &[(&str, &str)], change: &[(&str, &str)]) -> [String; 4] {
     let inherited = spec(defaults);
     let made = inherit(&inherited, &SpecChange::default(), &file(), &fresh()).unwrap();
@@ -65,7 +65,7 @@ fn made(defaults: &[(&str, &str)], change: &[(&str, &str)]) -> [String; 4] {
 }
 
 #[test]
-fn a_file_stays_bytes_and_takes_layout_and_codec() {
+fn a_file_stays_a_byte_object_and_takes_layout_and_codec() {
     let all = [("dtype", "f4"), ("fill", "nan"), ("codec", "lz4")];
     assert_eq!(made(&all, &[]), ["u1", "0", "aligned", "lz4"]);
     assert_eq!(
@@ -83,7 +83,7 @@ fn an_array_takes_what_was_not_given() {
     assert_eq!(made(&all, &[dims]), ["f4", "nan", "aligned", "lz4"]);
     assert_eq!(made(&all, &[dims, ("codec", "none")])[3], "none");
     assert_eq!(made(&all, &[dims, ("fill", "1")])[1], "1");
-    // What does not go with what was given is left out.
+    // Defaults that conflict with an explicit setting are left out.
     assert_eq!(
         made(&all, &[dims, ("dtype", "i4")]),
         ["i4", "0", "aligned", "lz4"]
@@ -99,7 +99,7 @@ fn an_array_takes_what_was_not_given() {
 }
 
 #[test]
-fn what_is_wrong_in_itself_is_refused() {
+fn invalid_settings_are_refused() {
     let inherited = spec(&[("dtype", "f4"), ("layout", "grid:2,2")]);
     let wrong = spec(&[("dims", "4,4"), ("fill", "red")]);
     let error = inherit(&inherited, &wrong, &file(), &fresh()).unwrap_err();

@@ -1,9 +1,9 @@
-//! The time between the opening of a store and the end of the comparison of its index.
+//! Tests of the time between the opening of a store and the end of the comparison of its index.
 
 use super::*;
 use std::sync::Barrier;
 
-/// 300 commits, a checkpoint, 50 more; the first ones are changed and removed behind the checkpoint.
+/// 300 commits, a checkpoint, 50 more; the first keys are changed and removed after the checkpoint.
 fn store() -> (TempDir, Model) {
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path());
@@ -26,12 +26,12 @@ fn prepare(dir: &Path) -> LocalKv {
 }
 
 #[test]
-fn sled_is_not_touched_and_all_is_there() {
+fn all_keys_are_readable_before_sled_is_touched() {
     let (dir, mut model) = store();
     fs::remove_dir_all(dir.path().join("sled")).unwrap();
     let kv = prepare(dir.path());
     assert_eq!(all(&kv), model);
-    // What is committed now lies over what the journal told, and under nothing.
+    // A commit now overlays the changes from the journal.
     put(&kv, "key-0001", "again");
     let mut batch = Batch::new();
     batch.delete("key-0000").delete("key-0120").put("new", "1");
@@ -74,7 +74,7 @@ fn a_store_closes_before_the_comparison() {
 }
 
 #[test]
-fn a_checkpoint_that_rots_meanwhile_is_replaced_by_the_one_before() {
+fn a_checkpoint_damaged_meanwhile_is_replaced_by_the_one_before() {
     let (dir, model) = store();
     let kv = prepare(dir.path());
     put(&kv, "key-0001", "value of 1");
@@ -115,7 +115,7 @@ fn nothing_is_missed_while_the_index_takes_over() {
                 let (kv, reading) = (&kv, &reading);
                 scope.spawn(move || {
                     reading.wait();
-                    // What is in the journal alone; each once, as what was read is remembered.
+                    // Keys that are only in the journal; each once, because a value that was read is cached.
                     for i in (odd..KEYS).step_by(2) {
                         let found = kv.get(format!("key-{i:04}").as_bytes()).unwrap();
                         assert_eq!(found, Some(format!("value of {i}").into_bytes()));
@@ -129,9 +129,9 @@ fn nothing_is_missed_while_the_index_takes_over() {
     }
 }
 
-/// A process that ends at once has put nothing into the index. The next start misses nothing.
+/// A process that ends at once has put nothing into the index. The next start loses no key.
 #[test]
-fn a_store_may_end_before_its_index_is_there() {
+fn a_store_may_end_before_its_index_exists() {
     let dir = TempDir::new().unwrap();
     let kv = prepare(dir.path());
     put_all(&kv, 0..10);

@@ -1,4 +1,4 @@
-//! Damage to checkpoint and journal, byte by byte.
+//! Tests of damage to checkpoint and journal, byte by byte.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn every_cut_of_the_last_record_leaves_those_before() {
 }
 
 #[test]
-fn garbage_behind_the_last_record_is_cut_off() {
+fn garbage_after_the_last_record_is_cut_off() {
     let source = ten();
     let file = last_journal(source.path());
     let bytes = fs::read(&file).unwrap();
@@ -98,7 +98,7 @@ fn a_flip_of_any_byte_of_the_journal_never_loses_silently() {
             Ok((kv, recovery)) if all(&kv) == model_of(0..10) => {
                 assert!(!recovery.healed.is_empty())
             }
-            // The header of the last record: not to be told from garbage.
+            // The header of the last record: its damage cannot be distinguished from garbage.
             Ok((_, recovery)) => assert!(
                 at >= last && at < last + 40 && recovery.garbage > 0,
                 "byte {at}"
@@ -145,7 +145,7 @@ fn an_accepted_loss_is_listed_and_the_rest_is_there() {
 }
 
 #[test]
-fn what_the_index_had_applied_is_taken_from_it() {
+fn lost_commits_that_the_index_had_applied_are_salvaged() {
     let source = TempDir::new().unwrap();
     let (kv, _) = open(source.path());
     put_all(&kv, 0..10);
@@ -180,7 +180,7 @@ fn damage_in_the_last_synced_record_is_refused() {
 }
 
 #[test]
-fn a_whole_record_with_a_wrong_checksum_was_acknowledged() {
+fn a_complete_record_with_a_wrong_checksum_counts_as_acknowledged() {
     let source = ten();
     let file = last_journal(source.path());
     let len = fs::metadata(&file).unwrap().len() as usize;
@@ -204,7 +204,7 @@ fn a_power_loss_ends_the_journal_at_its_first_hole() {
     let file = last_journal(source.path());
     let name = file.file_name().unwrap();
     let starts = records(&file);
-    // An unsynced record is a hole, records behind it are there.
+    // An unsynced record is a hole; the records after it are intact.
     let copy = killed(source.path());
     flip(&copy.path().join(name), starts[7].0 + 50);
     refused(copy.path());
@@ -230,7 +230,7 @@ fn a_power_loss_ends_the_journal_at_its_first_hole() {
     ));
 }
 
-/// Three sessions, so three journal files, no checkpoint but the empty one.
+/// Opened three times, so three journal files; no checkpoint except the empty one.
 fn three_files() -> TempDir {
     let dir = TempDir::new().unwrap();
     for session in 0..3 {
@@ -267,8 +267,8 @@ fn an_older_file_damaged_or_missing_is_refused() {
             match LocalKv::open(copy.path(), quiet()) {
                 Err(KvError::Damaged { .. }) => {}
                 Ok((kv, recovery)) => {
-                    let kept = all(&kv);
-                    let complete = kept == model_of(0..15);
+                    let rest = all(&kv);
+                    let complete = rest == model_of(0..15);
                     assert!(
                         complete || (last == 15 && cut > 80),
                         "{} cut at {cut}: {recovery}",
@@ -339,7 +339,7 @@ fn without_any_good_checkpoint_the_store_is_refused() {
     assert_eq!(all(&kv), model_of(0..100), "{recovery}");
     drop(kv);
     assert_eq!(all(&open(copy.path()).0), model_of(0..100));
-    // Checkpoints, journal: all gone but the index.
+    // Checkpoints and journal are removed; only the index remains.
     for file in fs::read_dir(dir.path()).unwrap() {
         let path = file.unwrap().path();
         if path.is_file() {
@@ -390,17 +390,17 @@ fn good_blocks_of_a_damaged_checkpoint_are_taken() {
     assert_eq!(all(&kv), model, "{recovery}");
     fs::remove_dir_all(dir.path().join("sled")).unwrap();
     let (kv, recovery) = LocalKv::open(dir.path(), accepting()).unwrap();
-    let kept = all(&kv);
-    let gone = model.len() - kept.len();
+    let rest = all(&kv);
+    let gone = model.len() - rest.len();
     assert!((3..30).contains(&gone), "{gone} gone: {recovery}");
     assert!(
-        kept.iter()
+        rest.iter()
             .all(|(key, value)| model.get(key) == Some(value))
     );
     assert_eq!(recovery.losses.len(), 1);
     let first = model
         .keys()
-        .position(|key| !kept.contains_key(key))
+        .position(|key| !rest.contains_key(key))
         .unwrap();
     let behind = model
         .keys()
@@ -417,5 +417,5 @@ fn good_blocks_of_a_damaged_checkpoint_are_taken() {
     drop(kv);
     let (kv, recovery) = open(dir.path());
     assert!(recovery.losses.is_empty());
-    assert_eq!(all(&kv), kept);
+    assert_eq!(all(&kv), rest);
 }

@@ -1,4 +1,4 @@
-//! A disk that is full, or that fails to sync.
+//! Tests with a disk that is full, or that fails to sync.
 
 use super::super::disk::{Disk, RealDisk};
 use super::*;
@@ -17,7 +17,7 @@ struct State {
     free: Option<u64>,
 }
 
-/// A disk that fails when told.
+/// A disk that fails on request.
 #[derive(Debug, Default)]
 struct Faulty(Mutex<State>);
 
@@ -27,7 +27,7 @@ impl Disk for Faulty {
         let Some(room) = &mut state.room else {
             return file.write_all_at(bytes, offset);
         };
-        // Only what makes the file longer takes room.
+        // Only bytes that extend the file take space.
         let old = file.metadata()?.len().saturating_sub(offset) as usize;
         let part = bytes.len().min(old + *room);
         *room -= part.saturating_sub(old);

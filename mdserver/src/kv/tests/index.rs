@@ -1,4 +1,4 @@
-//! The index against a map, and while others read it.
+//! Tests of the index against a map, and with concurrent readers.
 
 use super::super::index::Index;
 use super::super::memtable::Change;
@@ -73,7 +73,7 @@ proptest! {
                 prop_assert_eq!(rows(&index, from, to.as_deref()), right);
             }
         }
-        // Nothing is left of pages but the first.
+        // Only the first page is left.
         let gone = model.keys().map(|key| (key.clone(), None)).collect();
         apply(&index, &mut model, &gone);
         prop_assert_eq!(rows(&index, b"", None), vec![]);
@@ -84,9 +84,9 @@ proptest! {
     }
 }
 
-/// Rows that stay are found at every moment, one by one and in a row, while pages around them are cut and taken away.
+/// Unchanged rows are found at every moment, by lookups and by scans, while pages around them are split and removed.
 #[test]
-fn what_stays_is_always_seen() {
+fn unchanged_rows_are_always_found() {
     const STAYS: u64 = 400;
     let dir = TempDir::new().unwrap();
     let index = open_index(dir.path());
@@ -117,7 +117,7 @@ fn what_stays_is_always_seen() {
         }
         let mut model = Model::new();
         for round in 0..60u64 {
-            // Neighbours of every row come, and go.
+            // Rows next to every unchanged row are added and removed.
             for comes in [true, false] {
                 let changes = (0..STAYS).filter(|number| number % 3 == round % 3);
                 let changes = changes
@@ -136,9 +136,10 @@ fn what_stays_is_always_seen() {
     assert_eq!(rows(&index, b"", None).len() as u64, STAYS);
 }
 
-/// sled's search backwards does not end for keys with more than four bytes of 255 in a row (0.34.7): it is not asked.
+/// sled's backward search does not terminate for keys with more than four successive bytes of 255 (0.34.7): it is not
+/// used.
 #[test]
-fn keys_with_many_255s_are_found_and_not() {
+fn keys_with_many_255s_are_found_or_absent() {
     let dir = TempDir::new().unwrap();
     let index = open_index(dir.path());
     let mut model = Model::new();
@@ -155,7 +156,7 @@ fn keys_with_many_255s_are_found_and_not() {
         .map(|key| (key, Some(vec![1; 900])))
         .collect();
     for key in others.keys() {
-        // Past the filter.
+        // So that the filter does not answer.
         index.note(key);
         assert_eq!(index.get(key).unwrap(), None);
     }

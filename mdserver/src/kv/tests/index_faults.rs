@@ -1,4 +1,4 @@
-//! Damage to sled's files, at rest and while it is open: never a loss.
+//! Tests of damage to sled's files, at rest and while they are open: it never loses a commit.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn store(closed: bool) -> TempDir {
 }
 
 #[test]
-fn without_sled_everything_is_there() {
+fn without_sled_no_key_is_lost() {
     for closed in [true, false] {
         let dir = store(closed);
         fs::remove_dir_all(dir.path().join("sled")).unwrap();
@@ -120,7 +120,7 @@ fn any_sled_file_gone_cut_or_flipped_loses_nothing() {
     }
 }
 
-/// What sled has under a key, with a checksum that fits.
+/// A page as sled stores it, with the right checksum.
 fn sealed(place: &[u8], page: &[u8]) -> Vec<u8> {
     let crc = crc_fast::crc32_iscsi(page) ^ crc_fast::crc32_iscsi(place).rotate_left(16);
     [page, &crc.to_le_bytes()].concat()
@@ -136,12 +136,12 @@ fn row(key: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn wrong_rows_are_set_right() {
+fn wrong_rows_are_corrected() {
     let dir = store(true);
     let pages: Vec<(sled::IVec, sled::IVec)> = {
         let db = sled_in(dir.path());
         let pages: Vec<_> = db.scan_prefix("p").map(Result::unwrap).collect();
-        // The first has the first rows, and the last what comes behind its fence.
+        // The first page has the first rows, and the last page everything from its fence on.
         assert!(pages.len() > 10 && pages[0].0 == b"p", "{}", pages.len());
         let (first, second) = (&pages[0], &pages[1]);
         let cut = first.1.len() - 4;
@@ -151,7 +151,7 @@ fn wrong_rows_are_set_right() {
         let at = wrong_value.len() - 1;
         wrong_value[at] ^= 1;
         db.insert(&first.0, sealed(&first.0, &wrong_value)).unwrap();
-        // A page of another place, and one that is gone.
+        // A page of another place, and a missing page.
         db.insert(&pages[3].0, &second.1).unwrap();
         db.remove(&pages[5].0).unwrap();
         pages
@@ -162,7 +162,7 @@ fn wrong_rows_are_set_right() {
         let keys = page.windows(4).filter(|word| word == b"key-");
         keys.count() as u64
     };
-    // The stranger, the value; all rows of the pages.
+    // The extra row and the wrong value; all rows of the two pages.
     let right = 2 + rows(3) + rows(5);
     assert_eq!(
         (recovery.repaired, recovery.clean),
@@ -178,20 +178,20 @@ fn wrong_rows_are_set_right() {
     assert_eq!(all(&kv), model_of(0..420));
 }
 
-/// Whoever is killed while a page is cut leaves what was cut in both: it is there once, and does not come back when the second
-/// page is gone.
+/// A kill during the split of a page leaves rows in both pages: readers see each row once, and the leftover rows do not
+/// reappear when the second page is removed.
 #[test]
-fn what_a_cut_left_behind_is_not_seen() {
+fn rows_left_by_a_split_are_not_visible() {
     let dir = store(true);
     let (from, to) = {
         let db = sled_in(dir.path());
         let pages: Vec<_> = db.scan_prefix("p").map(Result::unwrap).collect();
-        let whole = |page: &sled::IVec| page[..page.len() - 4].to_vec();
-        // With an older value than the second page has.
-        let mut both = whole(&pages[2].1);
+        let rows_of = |page: &sled::IVec| page[..page.len() - 4].to_vec();
+        // The leftover row has another value than the row in the second page.
+        let mut both = rows_of(&pages[2].1);
         let at = both.len() - 1;
         both[at] ^= 1;
-        both.splice(0..0, whole(&pages[1].1));
+        both.splice(0..0, rows_of(&pages[1].1));
         db.insert(&pages[1].0, sealed(&pages[1].0, &both)).unwrap();
         (pages[2].0.clone(), pages[3].0.clone())
     };
@@ -200,7 +200,7 @@ fn what_a_cut_left_behind_is_not_seen() {
     assert_eq!(all(&kv), model_of(0..400));
     kv.close().unwrap();
     {
-        // It was taken away while the index was compared.
+        // The comparison of the index has removed the leftover rows.
         let db = sled_in(dir.path());
         let (place, page) = db.scan_prefix("p").map(Result::unwrap).nth(1).unwrap();
         assert!(*place < *from);
@@ -210,7 +210,7 @@ fn what_a_cut_left_behind_is_not_seen() {
     let (kv, _) = open(dir.path());
     let mut model = model_of(0..400);
     let keys: Vec<_> = model.keys().cloned().collect();
-    // Everything of the second page goes.
+    // Delete all rows of the second page.
     let mut batch = Batch::new();
     for key in keys
         .iter()
@@ -232,9 +232,9 @@ fn what_a_cut_left_behind_is_not_seen() {
     assert_eq!(all(&kv), model);
 }
 
-/// Where commits were lost, and that is accepted, the index is believed; not where it cannot be read.
+/// After an accepted loss of commits the index's values are taken, but not from an unreadable page.
 #[test]
-fn a_page_that_cannot_be_read_salvages_nothing() {
+fn an_unreadable_page_salvages_nothing() {
     salvages_nothing(|db| {
         let (place, page) = db.scan_prefix("p").map(Result::unwrap).nth(3).unwrap();
         let mut page = page.to_vec();
@@ -243,9 +243,9 @@ fn a_page_that_cannot_be_read_salvages_nothing() {
     });
 }
 
-/// The first page never goes, so if it is not there nothing is known of its rows.
+/// The first page is never removed, so if it is missing its rows are unknown.
 #[test]
-fn a_first_page_that_is_missing_salvages_nothing() {
+fn a_missing_first_page_salvages_nothing() {
     salvages_nothing(|db| {
         db.remove("p").unwrap().unwrap();
     });
@@ -271,9 +271,9 @@ fn salvages_nothing(harm: impl Fn(&sled::Db)) {
     assert_eq!(missing, Vec::<Vec<u8>>::new());
 }
 
-/// An index of an older form is made anew.
+/// An index of an older format is rebuilt.
 #[test]
-fn an_index_of_an_older_form_is_made_anew() {
+fn an_index_of_an_older_format_is_rebuilt() {
     let dir = store(true);
     fs::remove_dir_all(dir.path().join("sled")).unwrap();
     {
@@ -292,7 +292,7 @@ fn an_index_of_an_older_form_is_made_anew() {
 }
 
 #[test]
-fn a_sled_ahead_of_the_journal_goes_back() {
+fn a_sled_ahead_of_the_journal_is_reverted() {
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path());
     put_all(&kv, 0..10);
@@ -328,7 +328,7 @@ fn an_index_that_fails_in_use_is_repaired_in_use() {
     assert_eq!(all(&open(copy.path()).0), model_of(0..421));
 }
 
-/// Somebody lies waiting for the lock of `file`.
+/// True if a thread is waiting for the lock on `file`.
 fn waited_for(file: &fs::File) -> bool {
     use std::os::unix::fs::MetadataExt;
     let inode = format!(":{} ", file.metadata().unwrap().ino());
@@ -339,7 +339,7 @@ fn waited_for(file: &fs::File) -> bool {
 }
 
 #[test]
-fn a_lock_that_a_thread_of_sled_keeps_for_a_while_is_waited_for() {
+fn opening_waits_for_a_lock_held_by_a_thread_of_sled() {
     use nix::fcntl::{Flock, FlockArg};
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path());

@@ -1,4 +1,4 @@
-//! A dump that is being loaded when the process is killed.
+//! Tests of a load of a dump that is interrupted by a kill.
 
 use super::super::Source;
 use super::super::disk::{Disk, RealDisk};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 
-/// Keeps what a kill before each system call would leave.
+/// Copies the directory before each system call, as a kill would leave it.
 #[derive(Debug)]
 struct Watching {
     dir: PathBuf,
@@ -23,7 +23,7 @@ impl Watching {
 impl Disk for Watching {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.look();
-        // And in the middle of it.
+        // And in the middle of the write.
         RealDisk.write_at(file, &bytes[..bytes.len() / 2], offset)?;
         self.look();
         RealDisk.write_at(file, bytes, offset)
@@ -86,14 +86,14 @@ fn a_load_that_was_killed_at_any_step_does_not_start() {
             text.contains("was not loaded to its end") && text.contains("again"),
             "after step {step}: {text}"
         );
-        // Done again it goes through.
+        // A second load succeeds.
         assert_eq!(loaded(&source, left.path(), &Ground::real()).unwrap(), 200);
         assert_eq!(all(&open(left.path()).0), model_of(0..200));
     }
 }
 
 #[test]
-fn a_load_that_is_repeated_takes_nothing_that_is_not_its_own() {
+fn a_repeated_load_removes_only_its_own_files() {
     let old = TempDir::new().unwrap();
     let source = Source::open(&dump_in(old.path())).unwrap();
     let dir = TempDir::new().unwrap();

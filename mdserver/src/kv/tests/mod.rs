@@ -1,4 +1,4 @@
-//! Tests of [`LocalKv`] as a whole: what it does with a directory in any state.
+//! Tests of the complete [`LocalKv`], with its directory in any state.
 
 mod before_the_index;
 mod damage;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Nothing happens by itself.
+/// Options with which nothing runs in the background.
 fn quiet() -> KvOptions {
     KvOptions {
         sync_interval: Duration::from_secs(3600),
@@ -38,7 +38,7 @@ fn accepting() -> KvOptions {
     }
 }
 
-/// Opens, and sees to it that all is there before the index is compared as well as after.
+/// Opens the store, and checks that the contents are the same before and after the comparison of the index.
 fn open(dir: &Path) -> (LocalKv, Recovery) {
     let (kv, _) = LocalKv::prepare(dir, quiet(), Ground::real()).unwrap();
     let before = all(&kv);
@@ -90,7 +90,7 @@ fn killed(dir: &Path) -> TempDir {
     copy
 }
 
-/// Copies what is there; files that vanish meanwhile are left out.
+/// Copies the files; those that are removed meanwhile are left out.
 fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     let Ok(entries) = fs::read_dir(from) else {
@@ -120,14 +120,14 @@ fn journals(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The newest journal file with at least one frame.
-/// sled's tree in a store that is closed: past the index. A thread of sled may have its lock for a while yet.
+/// Opens sled's tree of a closed store directly. A thread of sled may still hold its lock for a while.
 fn sled_in(dir: &Path) -> sled::Db {
     let sled = dir.join("sled");
-    super::sled_files::let_go(&sled.join("db"));
+    super::sled_files::wait_unlocked(&sled.join("db"));
     sled::open(sled).unwrap()
 }
 
+/// The newest journal file with at least one frame.
 fn last_journal(dir: &Path) -> PathBuf {
     let long = |path: &PathBuf| fs::metadata(path).unwrap().len() > super::frame::HEADER as u64;
     journals(dir).into_iter().rev().find(long).unwrap()
@@ -156,7 +156,7 @@ fn records(path: &Path) -> Vec<(usize, Lsn)> {
     frames.collect()
 }
 
-/// A machine that was started anew since.
+/// A machine that was rebooted since.
 fn after_reboot() -> Ground {
     Ground {
         boot: Some([0xee; 16]),

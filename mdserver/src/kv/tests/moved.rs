@@ -1,4 +1,4 @@
-//! Commits, and what they change in the index, while a checkpoint is written.
+//! Tests of commits, and of their move into the index, while a checkpoint is being written.
 
 use super::super::before::Before;
 use super::super::checkpoint::Reader;
@@ -13,20 +13,20 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Commits for each byte of the checkpoint.
+/// Bytes of commits for each byte of the checkpoint.
 const TIMES: u64 = 2;
 const VALUE: usize = 4096;
-/// For who waits for what will not come.
+/// The timeout after which the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A disk that writes a checkpoint only as far as commits have come: they may not wait for it.
+/// A disk that writes a checkpoint only as fast as commits proceed, so commits must not wait for the checkpoint.
 #[derive(Debug, Default)]
 struct Paced {
-    /// Bytes of commits, while a checkpoint is held to them.
+    /// Bytes of commits, while the checkpoint is throttled to them.
     committed: Mutex<Option<u64>>,
-    /// Whether it is being written.
+    /// Whether the checkpoint is being written.
     begun: AtomicBool,
-    /// Free bytes that it says there are.
+    /// The free bytes that the disk reports, if not the real ones.
     free: Mutex<Option<u64>>,
     more: Condvar,
 }
@@ -59,8 +59,8 @@ impl Disk for Paced {
     }
 
     fn free(&self, dir: &Path) -> io::Result<u64> {
-        let said = *self.free.lock();
-        said.map_or_else(|| RealDisk.free(dir), Ok)
+        let reported = *self.free.lock();
+        reported.map_or_else(|| RealDisk.free(dir), Ok)
     }
 }
 
@@ -68,7 +68,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()
 }
 
-/// What commit `lsn` does: some rows change, some go, some are new, before and behind what there was and in between.
+/// The changes of commit `lsn`: some rows are changed, some removed, some added, before, after and between existing
+/// rows.
 fn changes(lsn: u64, keys: u64, len: usize) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let mixed = |at: u64| (lsn * 32 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     (0..16)
@@ -94,19 +95,19 @@ fn paced(dir: &Path) -> (LocalKv, Arc<Paced>) {
     (kv, disk)
 }
 
-/// Of values that have pages of their own.
+/// With values that have pages of their own.
 #[test]
-fn a_checkpoint_is_of_one_commit_although_others_go_on() {
-    others_go_on(12_000, VALUE);
+fn a_checkpoint_is_of_one_commit_although_commits_continue() {
+    commits_continue(12_000, VALUE);
 }
 
-/// Of values that share pages.
+/// With values that share pages.
 #[test]
-fn a_checkpoint_of_pages_is_of_one_commit_although_others_go_on() {
-    others_go_on(60_000, 300);
+fn a_checkpoint_of_pages_is_of_one_commit_although_commits_continue() {
+    commits_continue(60_000, 300);
 }
 
-fn others_go_on(keys: u64, len: usize) {
+fn commits_continue(keys: u64, len: usize) {
     let dir = TempDir::new().unwrap();
     let (kv, disk) = paced(dir.path());
     let mut model = Model::new();
@@ -119,7 +120,7 @@ fn others_go_on(keys: u64, len: usize) {
         }
         begun = kv.commit(first).unwrap();
     }
-    // That was the one of the empty store.
+    // That was the checkpoint of the empty store.
     disk.begun.store(false, Release);
     *disk.committed.lock() = Some(0);
     let until = TIMES * keys * len as u64 * 2;
@@ -171,9 +172,10 @@ fn others_go_on(keys: u64, len: usize) {
     assert!(all(&open(killed(dir.path()).path()).0) == model);
 }
 
-/// Where there is no room to move anything a checkpoint that has room is written, for it makes some.
+/// If there is not enough space to move pending changes, but enough for a checkpoint, the checkpoint is written: it
+/// frees space.
 #[test]
-fn a_checkpoint_needs_no_room_for_what_is_moved_beside() {
+fn a_checkpoint_needs_no_space_for_pending_changes() {
     let dir = TempDir::new().unwrap();
     let (kv, disk) = paced(dir.path());
     kv.settled().unwrap();
@@ -205,9 +207,9 @@ fn a_checkpoint_needs_no_room_for_what_is_moved_beside() {
     assert_eq!(all(&kv).len(), 9000);
 }
 
-/// However long what is replaced or removed is.
+/// However large the replaced or removed values are.
 #[test]
-fn what_a_dump_keeps_is_bounded() {
+fn the_before_images_of_a_dump_are_bounded() {
     let dir = TempDir::new().unwrap();
     let index = Index::open(&dir.path().join("sled"), 8 << 20).unwrap();
     let keys: Vec<_> = (0..1000).map(key).collect();
@@ -221,9 +223,9 @@ fn what_a_dump_keeps_is_bounded() {
     }
     let removed: Vec<_> = keys.iter().map(|key| (&key[..], None)).collect();
     let mut before = Before::default();
-    let kept = before.keep(&index, &removed).unwrap();
-    assert!((400..600).contains(&kept) && before.is_full(), "{kept}");
-    assert_eq!(before.keep(&index, &removed[kept..]).unwrap(), 1);
+    let saved = before.keep(&index, &removed).unwrap();
+    assert!((400..600).contains(&saved) && before.is_full(), "{saved}");
+    assert_eq!(before.keep(&index, &removed[saved..]).unwrap(), 1);
     let values = std::iter::from_fn(|| before.next()).map(|(_, value)| value.unwrap().len());
-    assert_eq!(values.sum::<usize>(), (kept + 1) * value.len());
+    assert_eq!(values.sum::<usize>(), (saved + 1) * value.len());
 }

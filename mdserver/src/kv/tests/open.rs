@@ -1,9 +1,9 @@
-//! Opening and closing a sound store.
+//! Tests of opening and closing an undamaged store.
 
 use super::*;
 
 #[test]
-fn what_was_committed_is_there_again() {
+fn commits_survive_a_restart() {
     let dir = TempDir::new().unwrap();
     let (kv, recovery) = open(dir.path());
     assert!(recovery.created);
@@ -37,7 +37,7 @@ fn a_kill_loses_no_commit() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_is_there() {
+fn a_second_opener_gets_a_locked_error() {
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path());
     let error = LocalKv::open(dir.path(), quiet()).unwrap_err();
@@ -83,7 +83,7 @@ fn checkpoints_bound_the_journal() {
 }
 
 #[test]
-fn the_journal_goes_over_many_files() {
+fn the_journal_spans_many_files() {
     let dir = TempDir::new().unwrap();
     let options = KvOptions {
         // Files of 5 KiB, and no checkpoint: it would remove files while they are copied.
@@ -199,7 +199,7 @@ fn commits_wait_rather_than_let_the_journal_grow() {
 }
 
 #[test]
-fn what_changed_since_is_told_at_start() {
+fn changed_since_returns_the_changed_keys() {
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path());
     put(&kv, "x1", "1");
@@ -213,13 +213,13 @@ fn what_changed_since_is_told_at_start() {
         kv.close().unwrap();
         let (kv, _) = open(dir);
         put(&kv, "x3", "after the start");
-        let told = |after| kv.changed_since(b'x', Lsn(after));
-        assert_eq!(told(0), None);
-        assert_eq!(told(1), Some(vec![b"x1".to_vec(), b"x2".to_vec()]));
-        assert_eq!(told(2), Some(vec![b"x1".to_vec()]));
-        assert_eq!(told(4), Some(vec![]));
+        let changed = |after| kv.changed_since(b'x', Lsn(after));
+        assert_eq!(changed(0), None);
+        assert_eq!(changed(1), Some(vec![b"x1".to_vec(), b"x2".to_vec()]));
+        assert_eq!(changed(2), Some(vec![b"x1".to_vec()]));
+        assert_eq!(changed(4), Some(vec![]));
         kv.forget_changes();
-        assert_eq!(told(4), None);
+        assert_eq!(changed(4), None);
     }
 }
 
@@ -228,9 +228,10 @@ fn the_hook_runs_before_each_checkpoint() {
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path());
     let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let (told, path) = (seen.clone(), dir.path().to_owned());
+    let (calls, path) = (seen.clone(), dir.path().to_owned());
     kv.before_checkpoint(Box::new(move |lsn| {
-        told.lock()
+        calls
+            .lock()
             .push((lsn, numbered(&path, "checkpoint").unwrap()));
     }));
     put_all(&kv, 0..5);
@@ -241,7 +242,7 @@ fn the_hook_runs_before_each_checkpoint() {
     assert_eq!(*seen.lock(), expected);
 }
 
-/// Sets the format version of a file and makes the header's checksum fit again.
+/// Sets the format version of a file and recomputes the header's checksum.
 fn set_version(path: &Path, version: u32, header: usize) {
     let mut bytes = fs::read(path).unwrap();
     bytes[8..12].copy_from_slice(&version.to_le_bytes());

@@ -1,6 +1,6 @@
 //! Random histories with crashes, against a model of the acknowledged commits.
 
-use super::super::conformance::{apply, batches, knowing};
+use super::super::conformance::{apply, batches, mark_new};
 use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ enum Step {
     Cut(u16),
     /// Kill, and do something to a file of sled.
     Sled(u8, u16),
-    /// Kill and power loss: what was not synced may be gone from here on.
+    /// Kill and power loss: unsynced commits from here on may be lost.
     Power(u16),
 }
 
@@ -62,7 +62,7 @@ impl Subject {
         }
     }
 
-    /// Asks for single keys, of which caches may have an opinion: all that a batch ever has of some length.
+    /// Looks up single keys, which may be cached: all keys of some length that batches ever contain.
     fn look(&self) {
         let model = self.states.last().unwrap();
         let letters = || b'a'..b'e';
@@ -106,7 +106,7 @@ impl Subject {
         match step {
             Step::Commit(batch) => {
                 let mut model = self.states[every].clone();
-                let batch = knowing(batch, &model);
+                let batch = mark_new(batch, &model);
                 apply(&mut model, &batch);
                 assert_eq!(self.kv().commit(batch).unwrap().0 as usize, every + 1);
                 self.states.push(model);
@@ -142,7 +142,7 @@ impl Subject {
                 self.kill();
                 self.tear(synced, usize::from(at));
                 self.reopen(synced, after_reboot());
-                // The next session must look like one of this boot again.
+                // The files must look again as if written during this boot.
                 self.kv().close().unwrap();
                 self.kv = None;
                 self.reopen(0, Ground::real());
@@ -150,7 +150,7 @@ impl Subject {
         }
     }
 
-    /// Cuts within the last record of the last file; answers what must be left.
+    /// Truncates the last file within its last record; returns how many commits must be left.
     fn cut(&self, bytes: usize) -> usize {
         let every = self.states.len() - 1;
         let file = journals(self.dir.path()).pop().unwrap();
@@ -163,7 +163,7 @@ impl Subject {
         lsn.0 as usize - 1
     }
 
-    /// Spoils a record that was not synced.
+    /// Damages a record that was not synced.
     fn tear(&self, synced: usize, at: usize) {
         let file = journals(self.dir.path()).pop().unwrap();
         let mut unsynced = records(&file);
@@ -219,9 +219,9 @@ proptest! {
     }
 }
 
-/// A busy store is killed at random moments while it writes, rotates and writes checkpoints, and
-/// sled's files are torn besides: they are copied while they change. Every copy holds what had been
-/// acknowledged when the copy began, and nothing that was not asked for.
+/// A busy store is killed at random moments while it commits, rotates files and writes checkpoints. In addition sled's
+/// files are inconsistent, because they are copied while they change. Every copy contains all commits acknowledged when
+/// the copy began, and nothing that was not committed.
 #[test]
 fn copies_of_a_busy_store_open() {
     let dir = TempDir::new().unwrap();
@@ -271,10 +271,10 @@ fn copies_of_a_busy_store_open() {
     });
 }
 
-/// Rows go into the index, and into the cache, while they are changed: who was told that a commit is done sees it,
-/// whichever of the two has the row.
+/// Rows are moved into the index, and into the cache, while they are changed: a reader sees every commit that has
+/// returned, whichever of the two has the row.
 #[test]
-fn what_goes_into_the_index_is_never_read_older_than_it_is() {
+fn rows_moved_into_the_index_are_never_outdated() {
     let dir = TempDir::new().unwrap();
     let options = KvOptions {
         journal_limit: 16 << 10,
@@ -306,7 +306,7 @@ fn what_goes_into_the_index_is_never_read_older_than_it_is() {
             }
         });
     });
-    // Nothing is in the tables any more: the cache and the index answer.
+    // The tables are empty now: the cache and the index answer.
     kv.checkpoint().unwrap();
     for (key, value) in all(&kv) {
         assert_eq!(kv.get(&key).unwrap(), Some(value));

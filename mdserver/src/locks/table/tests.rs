@@ -1,4 +1,4 @@
-//! The table against a model that keeps an owner and a mode for every byte.
+//! The lock table against a model that stores an owner and a mode for every byte.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn ticket(n: u64, ticket: u64) -> Decided {
 }
 
 #[test]
-fn readers_that_come_later_do_not_pass_a_writer_that_waits() {
+fn later_readers_do_not_overtake_a_waiting_writer() {
     let (mut table, at) = (Table::default(), place(1, LockKind::Record));
     assert_eq!(table.lock(&at, wanted(0, 0, 9, Shared, 1), true), DONE);
     assert_eq!(
@@ -60,7 +60,7 @@ fn readers_that_come_later_do_not_pass_a_writer_that_waits() {
         table.lock(&at, wanted(2, 0, 9, Shared, 3), true),
         Taken::Queued
     );
-    // Who does not wait takes what is free.
+    // A non-blocking request takes what is free.
     assert_eq!(table.lock(&at, wanted(3, 0, 0, Shared, 4), false), DONE);
     table.unlock(&at, holder(3), LockSpan::ALL);
     assert_eq!(table.take_decided(), []);
@@ -73,7 +73,7 @@ fn readers_that_come_later_do_not_pass_a_writer_that_waits() {
 }
 
 #[test]
-fn an_owner_passes_those_that_wait_for_it() {
+fn an_owner_overtakes_requests_that_wait_for_it() {
     let (mut table, at) = (Table::default(), place(1, LockKind::Record));
     assert_eq!(table.lock(&at, wanted(0, 0, 4, Shared, 1), true), DONE);
     assert_eq!(
@@ -87,7 +87,7 @@ fn an_owner_passes_those_that_wait_for_it() {
 }
 
 #[test]
-fn an_owner_passes_also_when_the_wait_for_it_begins_later_and_elsewhere() {
+fn an_owner_overtakes_also_when_the_wait_for_it_begins_later_and_elsewhere() {
     let (mut table, one) = (Table::default(), place(1, LockKind::Record));
     let other = place(2, LockKind::Record);
     table.lock(&one, wanted(0, 0, 9, Shared, 1), true);
@@ -109,7 +109,7 @@ fn an_owner_passes_also_when_the_wait_for_it_begins_later_and_elsewhere() {
 }
 
 #[test]
-fn a_circle_of_waits_is_refused_to_the_one_that_closes_it() {
+fn a_cycle_of_waits_is_refused_to_the_request_that_closes_it() {
     let (mut table, at) = (Table::default(), place(1, LockKind::Record));
     let other = place(2, LockKind::Record);
     table.lock(&at, wanted(0, 0, 0, Exclusive, 1), true);
@@ -125,7 +125,7 @@ fn a_circle_of_waits_is_refused_to_the_one_that_closes_it() {
     );
     let deadlock = Taken::Now(LockOutcome::Deadlock);
     assert_eq!(table.lock(&at, wanted(2, 0, 0, Shared, 6), true), deadlock);
-    // It may go on, and so may the others after it.
+    // It may continue, and so may the others after it.
     table.unlock(&other, holder(2), LockSpan::ALL);
     assert_eq!(table.take_decided(), [ticket(1, 5)]);
     table.unlock(&at, holder(1), LockSpan::ALL);
@@ -133,7 +133,7 @@ fn a_circle_of_waits_is_refused_to_the_one_that_closes_it() {
 }
 
 #[test]
-fn two_readers_that_both_want_to_write_are_a_circle() {
+fn two_readers_that_both_want_to_write_form_a_cycle() {
     let (mut table, at) = (Table::default(), place(1, LockKind::Record));
     table.lock(&at, wanted(0, 0, 9, Shared, 1), true);
     table.lock(&at, wanted(1, 0, 9, Shared, 2), true);
@@ -169,11 +169,11 @@ fn a_downgrade_lets_waiting_readers_in() {
 }
 
 #[test]
-fn families_and_files_do_not_see_each_other() {
+fn families_and_files_are_independent() {
     let mut table = Table::default();
     for (n, at) in [
         place(1, LockKind::Record),
-        place(1, LockKind::Whole),
+        place(1, LockKind::File),
         place(2, LockKind::Record),
     ]
     .iter()
@@ -185,7 +185,7 @@ fn families_and_files_do_not_see_each_other() {
 }
 
 #[test]
-fn a_request_that_is_cancelled_lets_those_behind_it_go_on() {
+fn a_cancelled_request_releases_those_behind_it() {
     let (mut table, at) = (Table::default(), place(1, LockKind::Record));
     table.lock(&at, wanted(0, 0, 9, Shared, 1), true);
     table.lock(&at, wanted(1, 0, 9, Exclusive, 2), true);
@@ -203,7 +203,7 @@ fn a_request_that_is_cancelled_lets_those_behind_it_go_on() {
 }
 
 #[test]
-fn a_session_that_ends_frees_its_locks_and_its_places() {
+fn a_session_that_ends_releases_its_locks_and_its_requests() {
     let (mut table, at) = (Table::default(), place(1, LockKind::Record));
     table.lock(&at, wanted(0, 0, 4, Exclusive, 1), true);
     table.lock(&at, wanted(1, 5, 9, Exclusive, 2), true);
@@ -251,7 +251,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// For every file and byte who holds it and how; and who waits, in order.
+/// For every file and byte, the owner and mode; and the waiting requests, in order.
 #[derive(Default)]
 struct Model {
     held: [[Vec<(u64, LockMode)>; BYTES as usize]; 2],
@@ -279,7 +279,7 @@ impl Model {
         self.queue.iter().flatten().any(|(other, _)| *other == who)
     }
 
-    /// What an owner waits for directly.
+    /// The owners that an owner waits for directly.
     fn edges(&self, who: u64, queues: bool) -> BTreeSet<u64> {
         let mut all = BTreeSet::new();
         for file in 0..2 {
@@ -307,7 +307,7 @@ impl Model {
             .collect()
     }
 
-    /// Everybody that somebody of `from` waits for, and they.
+    /// All owners that one of `from` waits for, directly or through others, and `from` itself.
     fn closure(&self, from: BTreeSet<u64>, queues: bool) -> BTreeSet<u64> {
         let mut all = from;
         loop {
@@ -332,8 +332,8 @@ impl Model {
                 .all(|ahead| self.closure([ahead].into(), true).contains(who))
     }
 
-    /// Takes over what the table has decided, in an order in which each decision may be taken: a request
-    /// that need not wait after all may owe that to another that was decided with it.
+    /// Applies what the table has decided, in an order in which each decision is permitted: a request may be
+    /// grantable only because of another that was decided with it.
     fn follow(&mut self, mut decided: Vec<Decided>) {
         while !decided.is_empty() {
             let next = decided.iter().enumerate().find_map(|(number, done)| {
@@ -342,7 +342,7 @@ impl Model {
                 let free = self.in_the_way(file, who, &wanted).is_empty();
                 free.then_some((number, file, at))
             });
-            let (number, file, at) = next.expect("somebody has got what another holds");
+            let (number, file, at) = next.expect("granted although it conflicts with a held lock");
             decided.remove(number);
             let (who, wanted) = self.queue[file].remove(at);
             self.set(file, who, wanted.span, Some(wanted.mode));
@@ -408,9 +408,9 @@ fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
                         model.queue[file].push((who, want));
                         let mut decided = table.take_decided();
                         if decided.is_empty() {
-                            // What it has passed waited for it.
+                            // The requests that it overtook waited for it.
                             let last = model.queue[file].len() - 1;
-                            assert!(model.can_have(file, last), "it has passed somebody");
+                            assert!(model.can_have(file, last), "it overtook another request");
                         }
                         decided.push(Decided {
                             session: want.holder.session,
@@ -448,7 +448,7 @@ fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
         }
         model.follow(table.take_decided());
         if kind == LockKind::Record && one_thread {
-            assert!(!model.circle(), "owners wait in a circle");
+            assert!(!model.circle(), "owners wait in a cycle");
         }
     }
     for session in 0..2 {
@@ -458,7 +458,7 @@ fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
     assert!(table.is_empty(), "{table:?}");
 }
 
-/// Bytes, owners among five, and modes: what is asked for, or what a session says it has.
+/// Bytes, owners (out of five), and modes: of requested or reclaimed locks.
 fn locks() -> impl Strategy<Value = Vec<(u64, u64, u64, bool)>> {
     let lock = (0u64..5, 0..BYTES, 0..BYTES, any::<bool>());
     let lock = lock.prop_map(|(who, a, b, exclusive)| (who, a.min(b), a.max(b), exclusive));
@@ -478,9 +478,9 @@ fn mode_of(table: &Table, at: &Place, who: u64, byte: u64) -> Option<LockMode> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Others lose nothing, and of what is told each byte is had as far as others allow it.
+    /// Others lose nothing, and the session gets each reclaimed byte as far as others' locks allow.
     #[test]
-    fn of_what_a_session_tells_it_loses_what_others_have_and_no_more(
+    fn a_reclaim_loses_what_others_hold_and_no_more(
         before in locks(),
         events in locks(),
     ) {
@@ -495,15 +495,15 @@ proptest! {
             bytes.map(|(who, byte)| mode_of(table, &at, who, byte)).collect()
         };
         let theirs = was(&table);
-        // One owner tells; what more of them tell does not go against each other.
+        // One owner reclaims; what several of them reclaim does not conflict.
         let mut says = Spans::default();
         for (_, first, last, exclusive) in events {
             says.set(LockSpan { first, last }, Some(mode(exclusive)));
         }
-        let tells = says.iter().map(|(span, mode)| {
+        let reclaimed = says.iter().map(|(span, mode)| {
             (at.clone(), wanted(0, span.first, span.last, mode, 0))
         });
-        let lost = table.replace(SessionId(0), tells);
+        let lost = table.replace(SessionId(0), reclaimed);
         prop_assert_eq!(was(&table), theirs);
         for one in &lost {
             prop_assert_eq!(one.owner, holder(0).owner);
@@ -513,17 +513,17 @@ proptest! {
             let one = LockSpan { first: byte, last: byte };
             let has = mode_of(&table, &at, 0, byte);
             let heard = says.within(one).next().map(|(_, mode)| mode);
-            prop_assert_eq!(has, heard, "lock server and session do not have the same");
+            prop_assert_eq!(has, heard, "lock server and session disagree");
             let worst = others.iter().filter_map(|&who| mode_of(&table, &at, who, byte));
             let go_together = |mode| worst.clone().all(|other| !conflicting(other, mode));
-            prop_assert!(has.is_none_or(go_together), "given twice");
+            prop_assert!(has.is_none_or(go_together), "granted twice");
         }
         for one in &lost {
             for byte in one.span.first..=one.span.last {
                 let worst = others.iter().filter_map(|&who| mode_of(&table, &at, who, byte));
                 let excluded = worst.clone().any(|other| other == Exclusive);
                 prop_assert_eq!(one.left, (!excluded).then_some(Shared), "lost too much");
-                prop_assert!(worst.count() > 0, "lost to nobody");
+                prop_assert!(worst.count() > 0, "lost without a conflict");
             }
         }
         table.end_session(SessionId(0));
@@ -532,17 +532,17 @@ proptest! {
     }
 
     #[test]
-    fn it_does_what_a_byte_for_each_lock_does(steps in steps()) {
+    fn the_table_agrees_with_a_model_of_one_lock_per_byte(steps in steps()) {
         play(steps, LockKind::Record, true);
     }
 
     #[test]
-    fn threads_of_one_owner_may_wait_and_ask_at_once(steps in steps()) {
+    fn threads_of_one_owner_may_wait_and_request_at_once(steps in steps()) {
         play(steps, LockKind::Record, false);
     }
 
     #[test]
-    fn whole_file_locks_wait_in_the_same_way(steps in steps()) {
-        play(steps, LockKind::Whole, false);
+    fn file_locks_wait_in_the_same_way(steps in steps()) {
+        play(steps, LockKind::File, false);
     }
 }

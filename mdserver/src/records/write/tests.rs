@@ -1,4 +1,4 @@
-//! What is written by hand is what postcard writes, and comes back.
+//! The hand-written encoders produce what postcard produces, and it decodes to the same record.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn by_postcard<T: Serialize>(record: &T) -> Vec<u8> {
     postcard::to_extend(record, vec![FORMAT]).unwrap()
 }
 
-/// Numbers of all lengths, and those at which a length ends.
+/// Numbers of all encoded lengths, and those at which a length ends.
 fn number() -> impl Strategy<Value = u64> {
     let edge = (0..64u32, 0..3u64).prop_map(|(bits, by)| (1u64 << bits).wrapping_sub(1) + by);
     prop_oneof![0..300u64, any::<u64>(), edge]
@@ -230,7 +230,7 @@ proptest! {
             let bytes = writer.inode(&inode).unwrap();
             prop_assert_eq!(&bytes, &by_postcard(&inode));
             let read = decode::<Inode>(b"key", &bytes);
-            // Not everything that can be written is a record that is taken: 33 axes are not.
+            // Not everything that can be encoded is accepted when decoded: 33 axes are not.
             if let Ok(read) = read {
                 prop_assert_eq!(read, inode);
             }

@@ -1,5 +1,5 @@
-//! The lock server's list and what sessions keep, together, with every message as late as it likes: what a session answers
-//! from what it keeps is what is so at that moment.
+//! The lock server's list and the sessions' caches together, with arbitrarily delayed messages: whatever a session
+//! answers from its cache is current at that moment.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ const DIRECTORIES: usize = 3;
 const NAMES: usize = 2;
 const SESSIONS: usize = 3;
 
-/// Something that may happen. What it is about is taken modulo what there is.
+/// A step of the test. Indices are taken modulo the number of candidates.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A session asks for a name.
+    /// A session looks up a name.
     Ask { by: usize, dir: usize, name: usize },
-    /// The lock server answers one of the questions: asks the list, and then reads.
+    /// The lock server answers one of the lookups: asks the list, and then reads.
     Answer { which: usize },
-    /// An answer arrives.
+    /// A reply arrives.
     Arrive { which: usize },
-    /// A session sends a change: a name is made or removed, or the attributes are set.
+    /// A session sends a change: a name is created or removed, or the attributes are set.
     Change {
         by: usize,
         dir: usize,
@@ -32,15 +32,15 @@ enum Step {
     },
     /// The lock server begins one of the changes that were sent.
     Begin { which: usize },
-    /// A session hears its next event.
+    /// A session receives its next event.
     Hear { by: usize },
-    /// The lock server makes a change for which nobody is waited any more.
+    /// The lock server makes a change that waits for no session any more.
     Make { which: usize },
-    /// The answer to a change that was made arrives.
+    /// The reply to a change arrives.
     Made { which: usize },
-    /// A session begins anew.
+    /// A session resets its rights.
     Reset { by: usize },
-    /// Time goes by.
+    /// Time elapses.
     Wait { tenths: u64 },
 }
 
@@ -63,7 +63,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..400)
 }
 
-/// A question on its way to the lock server, or its answer on the way back.
+/// A lookup on its way to the lock server, or its reply on the way back.
 struct Question {
     by: usize,
     epoch: u64,
@@ -73,18 +73,18 @@ struct Question {
     looked: Option<Looked>,
 }
 
-/// A change, from when it is sent until its answer has arrived.
+/// A change, from when it is sent until its reply arrives.
 struct Change<'a> {
     by: usize,
     dir: usize,
     name: Option<usize>,
     own: Option<OwnChange<'a>>,
-    /// It has begun at the lock server.
+    /// The lock server has begun it.
     begun: bool,
     made: bool,
 }
 
-/// Names that are there (of directories), and how often attributes were set.
+/// The names that exist (of directories), and how often attributes were set.
 struct Truth {
     names: [[bool; NAMES]; DIRECTORIES],
     set: [u64; DIRECTORIES],
@@ -94,7 +94,7 @@ fn directory(dir: usize) -> Ino {
     ObjectId(100 + dir as u64)
 }
 
-/// What has a name: another of the directories, so that names lead on to attributes.
+/// The target of a name: another of the directories, so that names lead on to attributes.
 fn child(dir: usize, name: usize) -> usize {
     (dir + name + 1) % DIRECTORIES
 }
@@ -132,12 +132,12 @@ fn touched(dir: usize) -> Touched {
     }
 }
 
-/// Runs steps; says how many answers were given from what is kept.
+/// Runs steps; returns how many lookups were answered from a cache.
 fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
     let mut now = Instant::now();
     let caches: Vec<NameCache> = (0..SESSIONS).map(|_| NameCache::default()).collect();
-    let mut lives = [1; SESSIONS];
-    let mut lock_server = Names::new(LIFE);
+    let mut epochs = [1; SESSIONS];
+    let mut lock_server = Names::new(EPOCH);
     let mut events: Vec<VecDeque<(Vec<Ino>, u64)>> = vec![VecDeque::new(); SESSIONS];
     let mut questions: Vec<Question> = Vec::new();
     let mut changes: Vec<Change<'_>> = Vec::new();
@@ -150,7 +150,7 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
         match *step {
             Step::Ask { by, dir, name } => questions.push(Question {
                 by,
-                epoch: lives[by],
+                epoch: epochs[by],
                 dir,
                 name,
                 asked: caches[by].asked(),
@@ -160,9 +160,9 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                 let waiting = questions.iter_mut().filter(|it| it.looked.is_none());
                 if let Some(question) = nth(waiting, which) {
                     let session = SessionId(question.by as u64);
-                    let epoch = RightsEpoch(lives[question.by]);
-                    // A session of which the lock server knows a later epoch asks in vain.
-                    let current = question.epoch == lives[question.by];
+                    let epoch = RightsEpoch(epochs[question.by]);
+                    // A session of which the lock server knows a later epoch gets no permission.
+                    let current = question.epoch == epochs[question.by];
                     let mut keep =
                         |dir| current && lock_server.keep(session, epoch, directory(dir), now);
                     let keep_name = keep(question.dir);
@@ -217,7 +217,7 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                     let touched = touched(change.dir);
                     lock_server.begin(&touched);
                     let session = Some(SessionId(change.by as u64));
-                    for (session, (number, inos)) in lock_server.tell(session, &touched, now) {
+                    for (session, (number, inos)) in lock_server.recall(session, &touched, now) {
                         events[session.0 as usize].push_back((inos, number));
                     }
                     change.begun = true;
@@ -230,11 +230,11 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                 }
             }
             Step::Make { which } => {
-                let lives = |id: SessionId, epoch: RightsEpoch| lives[id.0 as usize] == epoch.0;
+                let alive = |id: SessionId, epoch: RightsEpoch| epochs[id.0 as usize] == epoch.0;
                 let ready = changes.iter_mut().filter(|it| {
                     let by = Some(SessionId(it.by as u64));
                     let begun = it.begun && !it.made;
-                    begun && !lock_server.has_to_wait(by, &touched(it.dir), now, lives)
+                    begun && !lock_server.has_to_wait(by, &touched(it.dir), now, alive)
                 });
                 let ready: Vec<&mut Change<'_>> = ready.collect();
                 if let Some(change) = nth(ready.into_iter(), which) {
@@ -258,7 +258,7 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
             Step::Reset { by } => {
                 caches[by].forget_all();
                 events[by].clear();
-                lives[by] += 1;
+                epochs[by] += 1;
                 lock_server.leave(SessionId(by as u64));
             }
             Step::Wait { tenths } => now += Duration::from_millis(100 * tenths),
@@ -275,18 +275,18 @@ fn nth<T>(of: impl Iterator<Item = T>, which: usize) -> Option<T> {
     (!all.is_empty()).then(|| all.swap_remove(which % all.len()))
 }
 
-/// Whether all that a session would answer is so; how much that is.
+/// Checks that everything that a session would answer is current; returns the number of answers.
 fn agrees(cache: &NameCache, truth: &Truth) -> Result<usize, TestCaseError> {
     let mut hits = 0;
     for dir in 0..DIRECTORIES {
-        if let Some(kept) = cache.directory(directory(dir)) {
-            prop_assert_eq!(kept, entry(truth, dir));
+        if let Some(cached) = cache.directory(directory(dir)) {
+            prop_assert_eq!(cached, entry(truth, dir));
             hits += 1;
         }
         for which in 0..NAMES {
-            if let Some(kept) = cache.find(directory(dir), &name(which)) {
+            if let Some(cached) = cache.find(directory(dir), &name(which)) {
                 let there = truth.names[dir][which];
-                prop_assert_eq!(kept, there.then(|| entry(truth, child(dir, which))));
+                prop_assert_eq!(cached, there.then(|| entry(truth, child(dir, which))));
                 hits += 1;
             }
         }
@@ -298,14 +298,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_is_so(steps in steps()) {
+    fn cached_entries_are_current(steps in steps()) {
         run(&steps)?;
     }
 }
 
-/// The property would hold of nothing at all.
+/// Guards against a vacuous property.
 #[test]
-fn something_is_kept() {
+fn something_is_cached() {
     let looks = [
         Step::Change {
             by: 0,
@@ -323,18 +323,18 @@ fn something_is_kept() {
         Step::Answer { which: 0 },
         Step::Arrive { which: 0 },
     ];
-    // The name, and the attributes of what has it.
+    // The name, and the attributes of its target.
     assert_eq!(run(&looks).expect("it holds"), 2);
 }
 
 const A: SessionId = SessionId(1);
 const B: SessionId = SessionId(2);
-const LIFE: RightsEpoch = RightsEpoch(7);
+const EPOCH: RightsEpoch = RightsEpoch(7);
 
-/// A change by `by`: who has to forget for it. They do so at once.
+/// A change by `by`: the sessions that have to drop entries for it. They acknowledge at once.
 fn events(names: &mut Names, by: SessionId, now: Instant) -> Vec<SessionId> {
     names.begin(&touched(0));
-    let events = names.tell(Some(by), &touched(0), now);
+    let events = names.recall(Some(by), &touched(0), now);
     events
         .into_iter()
         .map(|(session, (number, _))| {
@@ -345,68 +345,68 @@ fn events(names: &mut Names, by: SessionId, now: Instant) -> Vec<SessionId> {
 }
 
 fn waits(names: &mut Names, by: SessionId, now: Instant) -> bool {
-    names.has_to_wait(Some(by), &touched(0), now, |_, epoch| epoch == LIFE)
+    names.has_to_wait(Some(by), &touched(0), now, |_, epoch| epoch == EPOCH)
 }
 
 #[test]
-fn two_changes_wait_for_one_that_has_not_forgotten_and_is_told_once() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
-    assert!(names.keep(B, LIFE, directory(0), now));
+fn two_changes_wait_for_one_session_that_is_notified_once() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
+    assert!(names.keep(B, EPOCH, directory(0), now));
     names.begin(&touched(0));
-    let first = names.tell(Some(A), &touched(0), now);
+    let first = names.recall(Some(A), &touched(0), now);
     let (number, inos) = &first[&B];
     assert_eq!(*inos, [directory(0)]);
     names.begin(&touched(0));
-    assert!(names.tell(Some(A), &touched(0), now).is_empty());
+    assert!(names.recall(Some(A), &touched(0), now).is_empty());
     assert!(waits(&mut names, A, now));
-    assert!(!names.forgot(A, *number), "it was not A who was told");
+    assert!(!names.forgot(A, *number), "the recall was not sent to A");
     assert!(names.forgot(B, *number));
     assert!(!waits(&mut names, A, now));
     assert!(!names.forgot(B, *number));
 }
 
 #[test]
-fn who_changes_keeps_and_others_forget() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
+fn the_changing_session_keeps_its_entries_and_others_drop_theirs() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
     for session in [A, B] {
-        assert!(names.keep(session, LIFE, directory(0), now));
+        assert!(names.keep(session, EPOCH, directory(0), now));
     }
     assert_eq!(events(&mut names, A, now), [B]);
-    // While it goes on nobody keeps anything.
-    assert!(!names.keep(A, LIFE, directory(0), now));
+    // During the change no session gets permission.
+    assert!(!names.keep(A, EPOCH, directory(0), now));
     names.end(&touched(0));
-    // B has forgotten; A has not, nor has to for its own next change.
+    // B has dropped its entries; A has not, and need not for its own next change.
     assert_eq!(events(&mut names, A, now), []);
     names.end(&touched(0));
     assert_eq!(events(&mut names, B, now), [A]);
 }
 
 #[test]
-fn what_is_moved_is_forgotten_by_who_moves_it_too() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
-    assert!(names.keep(A, LIFE, directory(0), now));
+fn the_moving_session_also_drops_its_entries() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
+    assert!(names.keep(A, EPOCH, directory(0), now));
     let moved = Touched {
         directories: vec![directory(1)],
         moved: vec![directory(0)],
     };
-    let events = names.tell(Some(A), &moved, now);
+    let events = names.recall(Some(A), &moved, now);
     assert_eq!(events[&A].1, [directory(0)]);
 }
 
 #[test]
-fn a_directory_of_which_somebody_forgot_is_not_kept_for_a_moment() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
-    assert!(names.keep(B, LIFE, directory(0), now));
+fn a_recalled_directory_is_not_cached_again_for_a_moment() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
+    assert!(names.keep(B, EPOCH, directory(0), now));
     events(&mut names, A, now);
     names.end(&touched(0));
-    assert!(!names.keep(A, LIFE, directory(0), now + BUSY / 2));
-    assert!(names.keep(A, LIFE, directory(0), now + BUSY));
+    assert!(!names.keep(A, EPOCH, directory(0), now + BUSY / 2));
+    assert!(names.keep(A, EPOCH, directory(0), now + BUSY));
 }
 
 #[test]
-fn permissions_end_by_themselves_and_with_their_lives() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
-    assert!(names.keep(B, LIFE, directory(0), now));
+fn permissions_expire_and_end_with_their_epoch() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
+    assert!(names.keep(B, EPOCH, directory(0), now));
     assert_eq!(events(&mut names, A, now + KEEP), []);
     assert!(!waits(&mut names, A, now + KEEP));
     names.end(&touched(0));
@@ -414,18 +414,18 @@ fn permissions_end_by_themselves_and_with_their_lives() {
     assert!(!waits(&mut names, A, now));
 }
 
-/// However often it asks to keep more.
+/// Even if it keeps asking for permission.
 #[test]
-fn who_does_not_answer_is_given_up() {
-    let (mut names, mut now) = (Names::new(LIFE), Instant::now());
-    assert!(names.keep(B, LIFE, directory(0), now));
+fn a_silent_session_is_given_up() {
+    let (mut names, mut now) = (Names::new(EPOCH), Instant::now());
+    assert!(names.keep(B, EPOCH, directory(0), now));
     names.begin(&touched(0));
-    assert_eq!(names.tell(Some(A), &touched(0), now).len(), 1);
+    assert_eq!(names.recall(Some(A), &touched(0), now).len(), 1);
     let end = now + SILENT;
     while now <= end {
         assert!(waits(&mut names, A, now));
         names.end(&touched(0));
-        assert!(!names.keep(B, LIFE, directory(0), now + BUSY));
+        assert!(!names.keep(B, EPOCH, directory(0), now + BUSY));
         names.begin(&touched(0));
         now += BUSY + Duration::from_millis(1);
     }
@@ -433,8 +433,8 @@ fn who_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn few_changes_wait_at_the_same_time() {
-    let mut names = Names::new(LIFE);
+fn the_number_of_waiting_changes_is_limited() {
+    let mut names = Names::new(EPOCH);
     let waiting = |names: &mut Names, by| (0..1000).filter(|_| names.wait(by)).count();
     assert_eq!(waiting(&mut names, Some(A)), MOST_WAITING_OF_ONE);
     for session in 0..100 {
@@ -447,24 +447,24 @@ fn few_changes_wait_at_the_same_time() {
 }
 
 #[test]
-fn what_is_over_is_not_listed_for_ever() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
+fn expired_permissions_are_dropped() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
     for at in 0..10 * FEW as u64 {
         let now = now + Duration::from_secs(at);
-        assert!(names.keep(A, LIFE, ObjectId(at), now));
+        assert!(names.keep(A, EPOCH, ObjectId(at), now));
     }
     assert!(names.keepers.len() <= 2 * FEW, "{}", names.keepers.len());
 }
 
-/// A walk through more than may be listed: when it is over there is room again.
+/// A walk through more directories than the list may hold: after they expire there is room again.
 #[test]
-fn there_is_room_again_after_too_much() {
-    let (mut names, now) = (Names::new(LIFE), Instant::now());
+fn there_is_room_again_after_the_limit_was_reached() {
+    let (mut names, now) = (Names::new(EPOCH), Instant::now());
     for at in 0..MOST as u64 + 10 {
         let pace = Duration::from_micros(20 * at);
-        names.keep(A, LIFE, ObjectId(at), now + pace);
+        names.keep(A, EPOCH, ObjectId(at), now + pace);
     }
-    assert!(!names.keep(A, LIFE, ObjectId(1 << 40), now + KEEP / 2));
-    assert!(names.keep(A, LIFE, ObjectId(1 << 40), now + 2 * KEEP));
+    assert!(!names.keep(A, EPOCH, ObjectId(1 << 40), now + KEEP / 2));
+    assert!(names.keep(A, EPOCH, ObjectId(1 << 40), now + 2 * KEEP));
     assert_eq!(names.keepers.len(), 1);
 }

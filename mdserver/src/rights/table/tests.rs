@@ -1,9 +1,9 @@
-//! The table against a model that knows each cell by itself, with honest sessions whose messages are on
-//! their way for a while.
+//! The rights table against a model that tracks each cell separately, with well-behaved sessions whose messages are
+//! delayed.
 //!
-//! Random operations and not a search of all states: what goes wrong here takes long runs (a grant that
-//! passes a recall, that passes a giving), and a state has far too many neighbours. The grid is small, so that
-//! everybody is in everybody's way.
+//! Random operations instead of a search of all states: faults show only in long runs (a grant overtakes a recall,
+//! which overtakes a return), and a state has far too many successors. The grid is small, so that conflicts are
+//! frequent.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::*;
 
 const SESSIONS: usize = 3;
 const INOS: u64 = 2;
-/// Rows and columns; the last of each goes on beyond every size.
+/// Rows and columns; the last of each extends beyond every size.
 const SIDE: u64 = 3;
 const CELLS: usize = (SIDE * SIDE) as usize;
 
@@ -26,16 +26,16 @@ fn cell_box(cell: usize) -> Region {
     Region::new(&[row, column], &[shape(row), shape(column)])
 }
 
-fn area_of(cells: impl IntoIterator<Item = usize>) -> Area {
+fn area_of(cells: impl IntoIterator<Item = usize>) -> BoxSet {
     let boxes = cells.into_iter().map(cell_box).collect();
-    Area::from_wire(&RightArea::Boxes(boxes)).unwrap()
+    RightArea::Boxes(boxes).cells().unwrap()
 }
 
-fn holds(area: &Area, cell: usize) -> bool {
+fn holds(area: &BoxSet, cell: usize) -> bool {
     area.overlaps(&area_of([cell]))
 }
 
-fn cells_of(area: &Area) -> Vec<usize> {
+fn cells_of(area: &BoxSet) -> Vec<usize> {
     (0..CELLS).filter(|&cell| holds(area, cell)).collect()
 }
 
@@ -48,16 +48,16 @@ struct Giving {
     ino: Ino,
     serial: RightSerial,
     keep: Option<RightMode>,
-    area: Area,
-    /// What it had of it.
+    area: BoxSet,
+    /// What the session held of it.
     had: Cells,
 }
 
-/// A session that does as it should.
+/// A well-behaved session.
 #[derive(Debug, Default)]
 struct Mount {
     has: BTreeMap<Ino, Cells>,
-    /// Grants up to this were counted in, and later ones that came first; those without one are not counted.
+    /// Grants up to this number are processed, and later ones that arrived early; those without a number are not.
     heard: u64,
     early: BTreeMap<u64, Option<Granted>>,
     replies: VecDeque<Granted>,
@@ -71,7 +71,7 @@ impl Mount {
         self.count();
     }
 
-    /// Counts grants in, in their order.
+    /// Processes grants, in order.
     fn count(&mut self) {
         while let Some(next) = self.early.remove(&(self.heard + 1)) {
             self.heard += 1;
@@ -81,8 +81,8 @@ impl Mount {
         }
     }
 
-    /// Takes out what it has, and sends that.
-    fn take(&mut self, ino: Ino, keep: Option<RightMode>, area: &Area) {
+    /// Removes what it holds, and sends the return.
+    fn take(&mut self, ino: Ino, keep: Option<RightMode>, area: &BoxSet) {
         let has = self.has.entry(ino).or_default();
         let mut had = Cells::default();
         for cell in cells_of(area) {
@@ -102,7 +102,7 @@ impl Mount {
 }
 
 fn add(cells: &mut Cells, granted: &Granted) {
-    for cell in cells_of(&Area::from_wire(&granted.area).unwrap()) {
+    for cell in cells_of(&granted.area.cells().unwrap()) {
         cells[cell] = cells[cell].max(Some(granted.mode));
     }
 }
@@ -111,7 +111,7 @@ fn add(cells: &mut Cells, granted: &Granted) {
 enum Do {
     Ask(usize, u64, RightMode, Option<[u64; 4]>),
     Cancel(usize, usize),
-    /// Delivers the next reply, event or giving.
+    /// Delivers the next reply, event or return.
     Reply(usize),
     Event(usize, bool),
     Deliver(usize),
@@ -120,7 +120,7 @@ enum Do {
     Forget(usize),
     Gone(u64),
     Freeze(bool),
-    /// The lock server is started anew.
+    /// The lock server restarts.
     Restart,
 }
 
@@ -149,9 +149,9 @@ fn any_do() -> impl Strategy<Value = Do> {
 struct World {
     table: Table,
     mounts: [Mount; SESSIONS],
-    /// Asks that wait, in their order.
+    /// Waiting requests, in order.
     waiting: Vec<(usize, Ask)>,
-    /// Cells that were recalled and not given: session, object, cell, what may stay.
+    /// Cells that were recalled and not returned: session, object, cell, mode that may stay.
     recalled: BTreeSet<(usize, Ino, usize, Option<RightMode>)>,
     tickets: u64,
 }
@@ -178,7 +178,7 @@ impl World {
                 self.mounts[session].take(slabfs_model::ObjectId(ino), keep, &area_of([cell]));
             }
             Do::Close(session, ino) => {
-                // It has flushed and given, and counts no grant of it any more.
+                // It has flushed and returned, and ignores grants of it.
                 let ino = slabfs_model::ObjectId(ino);
                 self.forget_at(session, |of| of == ino);
                 self.table.close(id(session), ino);
@@ -209,7 +209,7 @@ impl World {
 
     fn ask(&mut self, session: usize, ino: u64, mode: RightMode, rectangle: Option<[u64; 4]>) {
         let ino = slabfs_model::ObjectId(ino);
-        let area = rectangle.map_or(Area::All, |[a, b, c, d]| {
+        let area = rectangle.map_or(BoxSet::All, |[a, b, c, d]| {
             let inside = |cell: &usize| {
                 let (row, column) = (*cell as u64 / SIDE, *cell as u64 % SIDE);
                 (a.min(b)..=a.max(b)).contains(&row) && (c.min(d)..=c.max(d)).contains(&column)
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Looks at a grant: it is in order, and holds what was asked.
+    /// Checks that a grant is in order and contains what was requested.
     fn granted(&mut self, session: usize, granted: &Granted) {
         assert!(!self.table.is_frozen());
         let of = |(_, ask): &(usize, Ask)| ask.ticket == granted.ticket;
@@ -240,9 +240,9 @@ impl World {
             (by, ask.mode, ask.ino),
             (session, granted.mode, granted.ino)
         );
-        let area = Area::from_wire(&granted.area).unwrap();
+        let area = granted.area.cells().unwrap();
         for cell in cells_of(&ask.area) {
-            assert!(holds(&area, cell), "less than was asked");
+            assert!(holds(&area, cell), "less than was requested");
         }
         let mine = (id(by), ask);
         for (other, ask) in &self.waiting {
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Sends what the table has to say.
+    /// Delivers the table's events.
     fn hear(&mut self) {
         for (session, events) in self.table.take_events() {
             let session = session.0 as usize - 1;
@@ -263,7 +263,7 @@ impl World {
                 Event::Granted(granted) => self.granted(session, granted),
                 Event::Refused(_) => {}
                 Event::Recall(recall) => {
-                    for cell in cells_of(&Area::from_wire(&recall.area).unwrap()) {
+                    for cell in cells_of(&recall.area.cells().unwrap()) {
                         let all = (session, recall.ino, cell, None);
                         assert!(!self.recalled.contains(&all), "recalled again");
                         let this = (session, recall.ino, cell, recall.keep);
@@ -286,8 +286,8 @@ impl World {
             Some(Event::Granted(granted)) => mount.grant(granted),
             Some(Event::Recall(recall)) => {
                 let area = match more {
-                    true => Area::All,
-                    false => Area::from_wire(&recall.area).unwrap(),
+                    true => BoxSet::All,
+                    false => recall.area.cells().unwrap(),
                 };
                 mount.take(recall.ino, recall.keep, &area);
             }
@@ -308,7 +308,7 @@ impl World {
             .give(id(session), give.ino, give.serial, give.keep, &give.area);
     }
 
-    /// A session has nothing of some objects any more, and hears of no grant of them.
+    /// A session holds nothing of some objects any more, and ignores grants of them.
     fn forget_at(&mut self, session: usize, which: impl Fn(Ino) -> bool) {
         let mount = &mut self.mounts[session];
         mount.has.retain(|&ino, _| !which(ino));
@@ -337,7 +337,7 @@ impl World {
             .retain(|&(by, ino, ..)| by != session || !which(ino));
     }
 
-    /// What a session has by the table's account.
+    /// What a session holds according to the table.
     fn held(&self, session: usize, ino: Ino) -> Cells {
         let held = self.table.objects.get(&ino);
         let held = held.and_then(|object| object.held.get(&id(session)));
@@ -361,7 +361,7 @@ impl World {
                 let has = |mode| held.iter().filter(|one| one[cell] >= Some(mode)).count();
                 assert!(
                     has(RightMode::Write) == 0 || has(RightMode::Read) == 1,
-                    "rights go against each other"
+                    "conflicting rights"
                 );
             }
             for (mount, held) in self.mounts.iter().zip(held) {
@@ -386,7 +386,7 @@ impl World {
         }
     }
 
-    /// Delivers all there is; nobody waits then, and nothing is left when all is given.
+    /// Delivers all messages; then no request waits, and nothing is left once all rights are returned.
     fn drain(&mut self) {
         self.step(&Do::Freeze(false));
         let busy = |world: &World| {
@@ -405,10 +405,13 @@ impl World {
                 self.step(&Do::Deliver(session));
             }
         }
-        assert!(self.waiting.is_empty(), "somebody waits for nothing");
+        assert!(
+            self.waiting.is_empty(),
+            "a request waits although nothing conflicts with it"
+        );
         for session in 0..SESSIONS {
             for ino in 1..=INOS {
-                let all = &Area::All;
+                let all = &BoxSet::All;
                 self.mounts[session].take(slabfs_model::ObjectId(ino), None, all);
                 self.deliver(session);
             }
@@ -422,7 +425,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn the_table_does_as_the_model(steps in prop::collection::vec(any_do(), 1..120)) {
+    fn the_table_agrees_with_the_model(steps in prop::collection::vec(any_do(), 1..120)) {
         let mut world = World::default();
         for step in &steps {
             world.step(step);
@@ -435,7 +438,7 @@ const INO: Ino = slabfs_model::ObjectId(7);
 /// All grants so far.
 const HEARD: RightSerial = RightSerial(u64::MAX);
 
-fn ask(table: &mut Table, session: usize, mode: RightMode, area: Area) -> Option<RightArea> {
+fn ask(table: &mut Table, session: usize, mode: RightMode, area: BoxSet) -> Option<RightArea> {
     let waiting = table
         .sessions
         .values()
@@ -450,17 +453,17 @@ fn ask(table: &mut Table, session: usize, mode: RightMode, area: Area) -> Option
     table.ask(id(session), ask).map(|granted| granted.area)
 }
 
-fn line(from: u64, len: u64) -> Area {
-    Area::from_wire(&RightArea::Boxes(vec![Region::new(&[from], &[len])])).unwrap()
+fn line(from: u64, len: u64) -> BoxSet {
+    BoxSet::of([Region::new(&[from], &[len])])
 }
 
 #[test]
-fn a_right_is_as_wide_as_nobody_objects() {
+fn a_right_extends_to_the_nearest_conflict() {
     let mut table = Table::default();
     use RightMode::{Read, Write};
     assert_eq!(ask(&mut table, 0, Read, line(0, 1)), Some(RightArea::All));
     assert_eq!(ask(&mut table, 1, Read, line(9, 1)), Some(RightArea::All));
-    // Of the readers, just what the writer asks.
+    // For readers, only the area that the writer requested.
     assert_eq!(ask(&mut table, 2, Write, line(5, 2)), None);
     let events = table.take_events();
     assert_eq!(events.len(), 2);
@@ -469,9 +472,9 @@ fn a_right_is_as_wide_as_nobody_objects() {
             panic!("{events:?}");
         };
         assert_eq!(recall.keep, None);
-        assert_eq!(Area::from_wire(&recall.area).unwrap(), line(5, 2));
+        assert_eq!(recall.area.cells().unwrap(), line(5, 2));
     }
-    table.give(id(0), INO, HEARD, None, &Area::All);
+    table.give(id(0), INO, HEARD, None, &BoxSet::All);
     table.give(id(1), INO, HEARD, None, &line(3, 100));
     let events = table.take_events();
     let [(_, Event::Granted(granted))] = &events[..] else {
@@ -482,24 +485,24 @@ fn a_right_is_as_wide_as_nobody_objects() {
         RightArea::Boxes(vec![Region::new(&[3], &[100])])
     );
     assert_eq!(granted.serial, RightSerial(1));
-    table.give(id(1), INO, HEARD, None, &Area::All);
+    table.give(id(1), INO, HEARD, None, &BoxSet::All);
     let all = ask(&mut table, 2, Write, line(0, 1));
     assert_eq!(all, Some(RightArea::All));
 }
 
 #[test]
-fn boxes_of_another_rank_are_recalled_whole() {
+fn boxes_of_another_rank_are_recalled_completely() {
     let mut table = Table::default();
     use RightMode::Write;
     ask(&mut table, 0, Write, line(0, 1));
     table.give(id(0), INO, HEARD, None, &line(4, 4));
     table.take_events();
     assert_eq!(ask(&mut table, 1, Write, area_of([0])), None);
-    let recalled: Vec<Area> = table
+    let recalled: Vec<BoxSet> = table
         .take_events()
         .into_iter()
         .map(|(_, events)| match events {
-            Event::Recall(recall) => Area::from_wire(&recall.area).unwrap(),
+            Event::Recall(recall) => recall.area.cells().unwrap(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -511,14 +514,14 @@ fn boxes_of_another_rank_are_recalled_whole() {
     assert!(matches!(table.take_events()[..], [(_, Event::Granted(_))]));
 }
 
-fn holds_line(area: &Area, at: u64) -> bool {
+fn holds_line(area: &BoxSet, at: u64) -> bool {
     area.overlaps(&line(at, 1))
 }
 
 #[test]
-fn what_has_many_boxes_is_recalled_before_it_is_lost_track_of() {
+fn a_holding_with_many_boxes_is_recalled_before_it_is_lost_track_of() {
     let mut table = Table::default();
-    ask(&mut table, 0, RightMode::Write, Area::All);
+    ask(&mut table, 0, RightMode::Write, BoxSet::All);
     for at in 0..MANY_BOXES as u64 {
         assert!(table.take_events().is_empty());
         table.give(id(0), INO, HEARD, None, &line(2 * at + 1, 1));
@@ -533,7 +536,7 @@ fn what_has_many_boxes_is_recalled_before_it_is_lost_track_of() {
         table.give(id(0), INO, HEARD, None, &line(2 * at + 1, 1));
     }
     assert_eq!(table.take_events(), [(id(0), Event::Lost)]);
-    // It may have anything until it has begun anew.
+    // It counts as holding everything until it resets its rights.
     assert_eq!(ask(&mut table, 1, RightMode::Read, line(1, 1)), None);
     assert!(table.take_events().is_empty());
     table.forget(id(0));

@@ -1,4 +1,4 @@
-//! Entries sort as values do, and every lookup finds what it must.
+//! Entries sort as values do, and every lookup finds all that it must.
 
 use super::*;
 use proptest::prelude::*;
@@ -122,7 +122,7 @@ fn a_text_that_repeats_itself_has_all_its_windows() {
 }
 
 #[test]
-fn what_goes_on_behind_the_cut_is_beyond_what_ends_there() {
+fn what_continues_after_the_cut_is_beyond_what_ends_there() {
     for length in [CUT - 1, CUT, CUT + 1] {
         let literal = "a".repeat(length);
         let tag = Tag::text(format!("{literal}b"));

@@ -1,7 +1,7 @@
-//! Leaves that were read lately, within a budget of bytes.
+//! A cache of recently read leaves, within a budget of bytes.
 //!
-//! Sixteen parts with a lock each, held for a look or an exchange of one slot; a hand goes round and
-//! takes out what nobody used since it came by last (the clock algorithm).
+//! It has sixteen parts with a lock each, held for the lookup or exchange of one slot; a clock hand evicts the leaves
+//! that were not used since its last round (the clock algorithm).
 
 use super::leaf::Leaf;
 use parking_lot::Mutex;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 const PARTS: usize = 16;
 
-/// Which leaf: the number of its run, and its own in it.
+/// Identifies a leaf: the number of its run, and its number in the run.
 pub(super) type LeafId = (u64, u32);
 
-/// The leaves kept.
+/// The cached leaves.
 #[derive(Debug)]
 pub(super) struct Cache {
     parts: Vec<Mutex<Part>>,
@@ -50,7 +50,7 @@ impl Cache {
         &self.parts[(mixed >> 60) as usize % PARTS]
     }
 
-    /// The leaf, if it is here.
+    /// The leaf, if it is cached.
     pub(super) fn get(&self, id: LeafId) -> Option<Arc<Leaf>> {
         let mut part = self.part(id).lock();
         let place = *part.places.get(&id)?;
@@ -59,7 +59,7 @@ impl Cache {
         Some(Arc::clone(&slot.leaf))
     }
 
-    /// Keeps a leaf, and lets others go as the budget asks.
+    /// Inserts a leaf, and evicts others to stay within the budget.
     pub(super) fn put(&self, id: LeafId, leaf: &Arc<Leaf>) {
         let mut part = self.part(id).lock();
         if part.places.contains_key(&id) {
@@ -71,7 +71,7 @@ impl Cache {
         part.slots.push(Slot {
             id,
             leaf: Arc::clone(leaf),
-            // A leaf read once, by a long scan, goes before those that are read again.
+            // A leaf read once, by a long scan, is evicted before those that are read again.
             used: false,
         });
         while part.bytes > self.budget && !part.slots.is_empty() {
@@ -79,7 +79,7 @@ impl Cache {
         }
     }
 
-    /// Lets go all leaves of runs that are not wanted any more.
+    /// Evicts all leaves of runs that are not wanted any more.
     pub(super) fn keep_runs(&self, wanted: impl Fn(u64) -> bool) {
         for part in &self.parts {
             let mut part = part.lock();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
+    fn used_leaves_stay() {
         let cache = Cache::new(64 << 10);
         let leaf = leaf(1000);
         cache.put((5, 5), &leaf);

@@ -1,22 +1,22 @@
-//! What can go wrong with the index; none of it touches what is true.
+//! Errors of the index; none of them affects the authoritative rows.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the index could not do what it was asked.
+/// Why an operation of the index failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// The system refused a call; the same call may work later.
+    /// A system call failed; the same call may succeed later.
     #[error("cannot {action} {}: {detail}", path.display())]
     Io {
         /// What was tried.
         action: &'static str,
         /// On which file or directory.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error text.
         detail: String,
     },
-    /// A file is not what was written: the index is to be built anew from the tags.
+    /// A file does not contain what was written: the index has to be rebuilt from the tags.
     #[error("{} is damaged at byte {offset}: {detail}; the index of tags is to be rebuilt", path.display())]
     Damaged {
         /// The file.
@@ -26,7 +26,7 @@ pub enum IndexError {
         /// What is wrong, in words.
         detail: String,
     },
-    /// The files are of another format or belong to something else: build the index anew.
+    /// The files are of another format or belong to something else: the index has to be rebuilt.
     #[error("{} is of another kind: {detail}; the index of tags is to be rebuilt", path.display())]
     Foreign {
         /// The file.
@@ -34,7 +34,7 @@ pub enum IndexError {
         /// What is different, in words.
         detail: String,
     },
-    /// An entry is longer than the index takes.
+    /// An entry is longer than the index permits.
     #[error("an entry of {len} bytes; the index of tags takes up to {limit}")]
     TooLong {
         /// Its length in bytes.
@@ -45,8 +45,8 @@ pub enum IndexError {
 }
 
 impl IndexError {
-    /// True when only building the index anew helps ([`super::Index::rebuild`], or
-    /// [`super::Index::reset`] when it did not open).
+    /// True if only rebuilding the index helps ([`super::Index::rebuild`], or [`super::Index::reset`] if it could not
+    /// be opened).
     pub fn needs_rebuild(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Foreign { .. })
     }

@@ -6,19 +6,19 @@ use super::merge::{Cursor, Merge};
 use super::run::{Run, RunCursor};
 use std::sync::Arc;
 
-/// What the index is made of at a moment; newer parts speak before older ones.
+/// The parts of the index at a moment; newer parts override older ones.
 #[derive(Debug)]
 pub(super) struct View {
     /// Where changes go.
     pub(super) active: Arc<Memtable>,
-    /// Tables that change no more and are in no file yet, newest first.
+    /// Tables that do not change any more and are in no file yet, newest first.
     pub(super) sealed: Vec<Arc<Memtable>>,
     /// Files, newest first.
     pub(super) runs: Vec<Arc<Run>>,
 }
 
 impl View {
-    /// A reader of `[from, to)` who sees batches up to `batch`.
+    /// A reader of `[from, to)` that sees batches up to `batch`.
     pub(super) fn iter(
         &self,
         batch: u64,
@@ -47,8 +47,8 @@ impl View {
     }
 }
 
-/// The entries of a range in ascending order, as of the moment [`super::Index::iter`] was called,
-/// whatever changes meanwhile. Holds no lock. Drop it soon: it keeps alive what it reads.
+/// The entries of a range in ascending order, as of the moment [`super::Index::iter`] was called, whatever changes
+/// meanwhile. Holds no lock. Drop it soon: it prevents the deletion of what it reads.
 #[derive(Debug)]
 pub struct Iter {
     merge: Merge,
@@ -57,13 +57,13 @@ pub struct Iter {
 }
 
 impl Iter {
-    /// The next entry; nothing at the end of the range. After an error, which says that the index is to
-    /// be rebuilt or that the disk does not answer, there is nothing more.
+    /// The next entry; `None` at the end of the range. After an error, which means that the index has to be rebuilt
+    /// or that the disk does not respond, there are no further entries.
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<Option<&[u8]>, IndexError> {
         while !self.ended {
-            // An error is the end, too: the sources may stand anywhere.
+            // An error ends the iteration: the sources may be at any position.
             self.ended = true;
             if !self.merge.advance()? {
                 break;
@@ -83,8 +83,8 @@ impl Iter {
         Ok(None)
     }
 
-    /// Goes forward so that [`Self::next`] gives the first entry that is not less than `key`; never
-    /// goes back. Costs about as much as a new iterator at most, and less if `key` is near.
+    /// Advances so that [`Self::next`] returns the first entry that is not less than `key`; never moves back. Costs
+    /// at most about as much as a new iterator, and less if `key` is close.
     pub fn seek(&mut self, key: &[u8]) -> Result<(), IndexError> {
         if self.ended {
             return Ok(());

@@ -1,20 +1,20 @@
-//! A leaf: some hundred entries in order, each without the bytes it shares with the one before.
+//! A leaf: some hundred entries in order, each without the bytes it shares with the previous one.
 //!
-//! Every sixteenth entry is whole, so that a search halves its way to it and reads on from there.
-//! The checksum covers also where the leaf belongs, so that a leaf in the wrong place is damage.
-//! Entries that say that something is gone stand in the same order as the others.
+//! Every sixteenth entry is stored in full, so that a search finds it by bisection and reads on from there. The
+//! checksum also covers the leaf's position, so that a leaf in the wrong place is detected as damage. Entries that
+//! record a removal are in the same order as the others.
 //!
-//! `docs/formats/tag-index.md` draws the bytes.
+//! `docs/formats/tag-index.md` defines the bytes.
 
 use super::bytes::{common, le32, push_varint, take_varint};
 use crc_fast::crc32_iscsi as crc32c;
 
-/// Every so many entries one is whole.
-const WHOLE_EVERY: u32 = 16;
-/// Bytes behind the entries and the places of the whole ones.
+/// One in this many entries is stored in full.
+const FULL_EVERY: u32 = 16;
+/// Bytes after the entries and the positions of the full ones.
 const TAIL: usize = 12;
 
-/// Checksum of a leaf's bytes at its place.
+/// Checksum of a leaf's bytes and its position.
 fn checksum(bytes: &[u8], run: u64, offset: u64) -> u32 {
     let mut place = [0; 16];
     place[..8].copy_from_slice(&run.to_le_bytes());
@@ -26,7 +26,7 @@ fn checksum(bytes: &[u8], run: u64, offset: u64) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct LeafBuilder {
     bytes: Vec<u8>,
-    wholes: Vec<u32>,
+    fulls: Vec<u32>,
     entries: u32,
     last: Vec<u8>,
 }
@@ -34,8 +34,8 @@ pub(super) struct LeafBuilder {
 impl LeafBuilder {
     /// Adds an entry; they must ascend.
     pub(super) fn push(&mut self, key: &[u8], gone: bool) {
-        let shared = if self.entries.is_multiple_of(WHOLE_EVERY) {
-            self.wholes.push(self.bytes.len() as u32);
+        let shared = if self.entries.is_multiple_of(FULL_EVERY) {
+            self.fulls.push(self.bytes.len() as u32);
             0
         } else {
             common(&self.last, key)
@@ -51,7 +51,7 @@ impl LeafBuilder {
 
     /// The bytes the leaf takes if it is finished now.
     pub(super) fn len(&self) -> usize {
-        self.bytes.len() + 4 * self.wholes.len() + TAIL
+        self.bytes.len() + 4 * self.fulls.len() + TAIL
     }
 
     /// How many entries it has.
@@ -68,15 +68,15 @@ impl LeafBuilder {
     pub(super) fn finish(&mut self, run: u64, offset: u64, out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(&self.bytes);
-        for whole in &self.wholes {
-            out.extend_from_slice(&whole.to_le_bytes());
+        for full in &self.fulls {
+            out.extend_from_slice(&full.to_le_bytes());
         }
-        out.extend_from_slice(&(self.wholes.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.fulls.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.entries.to_le_bytes());
         let crc = checksum(&out[from..], run, offset);
         out.extend_from_slice(&crc.to_le_bytes());
         self.bytes.clear();
-        self.wholes.clear();
+        self.fulls.clear();
         self.entries = 0;
     }
 }
@@ -85,12 +85,12 @@ impl LeafBuilder {
 #[derive(Debug)]
 pub(super) struct Leaf {
     bytes: Vec<u8>,
-    /// Where the entries end and the places of the whole ones begin.
+    /// Where the entries end and the positions of the full ones begin.
     end: usize,
-    wholes: usize,
+    fulls: usize,
 }
 
-/// The bytes of a leaf are not what was written; in words.
+/// How the bytes of a leaf differ from what was written, in words.
 pub(super) type Wrong = &'static str;
 
 impl Leaf {
@@ -101,13 +101,13 @@ impl Leaf {
         if word(tail + 8)? != checksum(&bytes[..tail + 8], run, offset) {
             return Err("the checksum of a leaf does not fit its bytes");
         }
-        let wholes = word(tail)? as usize;
-        let end = wholes.checked_mul(4).and_then(|len| tail.checked_sub(len));
-        let end = end.ok_or("a leaf has too many whole entries")?;
-        if wholes != word(tail + 4)?.div_ceil(WHOLE_EVERY) as usize || wholes == 0 {
+        let fulls = word(tail)? as usize;
+        let end = fulls.checked_mul(4).and_then(|len| tail.checked_sub(len));
+        let end = end.ok_or("a leaf has too many full entries")?;
+        if fulls != word(tail + 4)?.div_ceil(FULL_EVERY) as usize || fulls == 0 {
             return Err("a leaf counts its entries wrongly");
         }
-        Ok(Self { bytes, end, wholes })
+        Ok(Self { bytes, end, fulls })
     }
 
     /// The memory it takes, in bytes.
@@ -115,24 +115,24 @@ impl Leaf {
         self.bytes.capacity() + size_of::<Self>()
     }
 
-    /// How many entries it has, but for the last fifteen.
+    /// Number of entries, not counting the last up to fifteen.
     pub(super) fn about(&self) -> usize {
-        (self.wholes - 1) * WHOLE_EVERY as usize
+        (self.fulls - 1) * FULL_EVERY as usize
     }
 
     /// About how many entries are less than `key`: at most sixteen more are.
     pub(super) fn about_below(&self, key: &[u8]) -> Result<usize, Wrong> {
-        let below = self.wholes_below(key)?;
-        Ok(below.saturating_sub(1) * WHOLE_EVERY as usize)
+        let below = self.full_below(key)?;
+        Ok(below.saturating_sub(1) * FULL_EVERY as usize)
     }
 
-    /// How many of the whole entries are less than `key`.
-    fn wholes_below(&self, key: &[u8]) -> Result<usize, Wrong> {
-        let (mut low, mut high) = (0, self.wholes);
+    /// Number of full entries that are less than `key`.
+    fn full_below(&self, key: &[u8]) -> Result<usize, Wrong> {
+        let (mut low, mut high) = (0, self.fulls);
         while low < high {
             let middle = usize::midpoint(low, high);
-            let (_, whole, ..) = self.entry(self.whole_at(middle)?)?;
-            if whole < key {
+            let (_, full, ..) = self.entry(self.full_at(middle)?)?;
+            if full < key {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -141,13 +141,14 @@ impl Leaf {
         Ok(low)
     }
 
-    fn whole_at(&self, number: usize) -> Result<usize, Wrong> {
+    fn full_at(&self, number: usize) -> Result<usize, Wrong> {
         let at = le32(&self.bytes, self.end + 4 * number).map(|at| at as usize);
         at.filter(|&at| at < self.end)
             .ok_or("a leaf's places make no sense")
     }
 
-    /// The entry at `at`: how much it shares, its own bytes, whether it is gone, and where the next is.
+    /// The entry at `at`: how many bytes it shares, its own bytes, whether it records a removal, and where the next
+    /// one is.
     fn entry(&self, mut at: usize) -> Result<(usize, &[u8], bool, usize), Wrong> {
         let wrong = "an entry of a leaf makes no sense";
         let bytes = &self.bytes[..self.end];
@@ -160,10 +161,10 @@ impl Leaf {
     }
 }
 
-/// A place between or at the entries of a leaf.
+/// A position between or at the entries of a leaf.
 #[derive(Debug, Default)]
 pub(super) struct Place {
-    /// Where the entry behind the current one begins.
+    /// Where the entry after the current one begins.
     next: usize,
     /// The current entry.
     key: Vec<u8>,
@@ -177,7 +178,7 @@ impl Place {
         &self.key
     }
 
-    /// Whether the current entry says that something is gone.
+    /// Whether the current entry records a removal.
     #[inline]
     pub(super) fn gone(&self) -> bool {
         self.gone
@@ -208,10 +209,10 @@ impl Place {
 
     /// Steps to the first entry from here on that is not less than `key`; false at the end.
     pub(super) fn seek(&mut self, leaf: &Leaf, key: &[u8]) -> Result<bool, Wrong> {
-        // The last whole entry that is less: what is looked for is behind it.
-        let low = leaf.wholes_below(key)?;
+        // The last full entry that is less: the sought one is after it.
+        let low = leaf.full_below(key)?;
         if low > 0 {
-            let at = leaf.whole_at(low - 1)?;
+            let at = leaf.full_at(low - 1)?;
             if at > self.next {
                 self.next = at;
             }

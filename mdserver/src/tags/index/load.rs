@@ -1,4 +1,4 @@
-//! Building the index anew: entries in any order, sorted a budget at a time, merged once.
+//! Rebuilds the index: entries in any order are sorted a budget at a time and merged once.
 
 use super::iter::View;
 use super::manifest::remove;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Parts merged at a time at the end; each takes a leaf of memory and a descriptor.
 const FAN_IN: usize = 64;
 
-/// Takes the entries of a rebuild, in any order, also more than once.
+/// Accepts the entries of a rebuild, in any order, possibly repeated.
 #[derive(Debug)]
 pub struct Loader<'a> {
     index: &'a Index,
@@ -23,9 +23,9 @@ pub struct Loader<'a> {
 }
 
 impl Index {
-    /// Builds the index anew: empties it, takes what `fill` gives to the [`Loader`], and publishes it
-    /// as complete up to `lsn`. Entries applied meanwhile are newer and stay. Until it returns, the
-    /// index does not have what it is to have: ask it nothing. After an error it is empty.
+    /// Rebuilds the index: empties it, inserts what `fill` pushes to the [`Loader`], and publishes it as complete up
+    /// to `lsn`. Entries applied meanwhile are newer and stay. Until it returns, the index is incomplete and must not
+    /// be read. After an error it is empty.
     pub fn rebuild<E: From<IndexError>>(
         &self,
         lsn: Lsn,
@@ -54,7 +54,7 @@ impl Index {
         Ok(())
     }
 
-    /// Empties the index, in memory and on disk, where it is then complete up to no commit.
+    /// Empties the index, in memory and on disk; it is then complete up to no commit.
     pub fn clear(&self) -> Result<(), IndexError> {
         self.empty(&mut self.upkeep.lock())
     }
@@ -79,7 +79,7 @@ impl Index {
 }
 
 impl Loader<'_> {
-    /// Takes an entry.
+    /// Adds an entry.
     pub fn push(&mut self, entry: &[u8]) -> Result<(), IndexError> {
         checked(entry.len())?;
         if entry.is_empty() {
@@ -100,7 +100,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Sorts what is held and writes it as a part.
+    /// Sorts the buffered entries and writes them as a part.
     fn end_part(&mut self) -> Result<(), IndexError> {
         if self.entries.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Which runs are the index, and up to which commit it is complete.
+//! The manifest: names the runs of the index, and the commit up to which it is complete.
 //!
-//! Replaced as a whole, by a rename, when runs and their names are durable: a crash leaves the state
-//! before or the state after. Runs it does not name are leftovers.
+//! It is replaced completely, by a rename, when the runs and their names are durable: a crash leaves the state before
+//! or the state after. Runs that it does not name are leftovers.
 
 use super::IndexError;
 use super::bytes::{le32, le64, seal, unseal};
@@ -18,12 +18,12 @@ const MAX_BYTES: u64 = 1 << 20;
 const NAME: &str = "current";
 const TEMP: &str = "current.tmp";
 
-/// What the manifest says.
+/// The content of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Manifest {
-    /// What was indexed, and how its entries are made, as the owner names it.
+    /// What was indexed, and how its entries are made, as defined by the owner.
     pub(super) identity: [u8; 16],
-    /// The last commit of which the index knows.
+    /// The last commit that the index contains.
     pub(super) lsn: Lsn,
     /// No run has this number or a greater one.
     pub(super) next: u64,
@@ -70,7 +70,7 @@ impl Manifest {
         known.then_some(manifest)
     }
 
-    /// Reads the manifest of `dir`; none when there is none.
+    /// Reads the manifest of `dir`; `None` if there is none.
     pub(super) fn read(dir: &Path, identity: [u8; 16]) -> Result<Option<Self>, IndexError> {
         let path = dir.join(NAME);
         let mut bytes = Vec::new();
@@ -104,7 +104,7 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// Makes this the manifest of `dir`, durably; so are all names in `dir` then.
+    /// Makes this the manifest of `dir`, durably; all names in `dir` are durable then, too.
     pub(super) fn write(&self, dir: &Path) -> Result<(), IndexError> {
         let (temp, path) = (dir.join(TEMP), dir.join(NAME));
         let written = File::create(&temp).and_then(|mut file| {
@@ -112,7 +112,7 @@ impl Manifest {
             file.sync_all()
         });
         written.map_err(|error| IndexError::io("write", &temp, &error))?;
-        // The names of the runs first: the new manifest must not be there before them.
+        // The names of the runs first: the new manifest must not become durable before them.
         sync_dir(dir)?;
         fs::rename(&temp, &path).map_err(|error| IndexError::io("name", &path, &error))?;
         sync_dir(dir)
@@ -125,8 +125,8 @@ fn sync_dir(dir: &Path) -> Result<(), IndexError> {
     synced.map_err(|error| IndexError::io("sync", dir, &error))
 }
 
-/// Removes files of an index in `dir`: all but the manifest and the runs it names, or without a
-/// manifest all of them.
+/// Removes files of an index in `dir`: all except the manifest and the runs it names, or all of them without a
+/// manifest.
 pub(super) fn clean(dir: &Path, manifest: Option<&Manifest>) -> Result<(), IndexError> {
     let failed = |error: io::Error| IndexError::io("list", dir, &error);
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -147,7 +147,7 @@ pub(super) fn clean(dir: &Path, manifest: Option<&Manifest>) -> Result<(), Index
     Ok(())
 }
 
-/// Removes a file; one that is not there is no error.
+/// Removes a file; a missing one is no error.
 pub(super) fn remove(path: &Path) -> Result<(), IndexError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,9 +1,8 @@
-//! The newest changes, in memory.
+//! The latest changes, in memory.
 //!
-//! Every entry keeps the changes made to it with the number of their batch, so that a reader sees all
-//! batches up to the one that was the last when it began, whatever is added meanwhile. A reader copies
-//! a few entries at a time under the lock and goes on from the last of them; a writer gives the lock
-//! back every few dozen entries.
+//! Every entry records its changes with the numbers of their batches, so that a reader sees all batches up to the
+//! last one at its start, whatever is added meanwhile. A reader copies a few entries at a time under the lock and
+//! continues after the last of them; a writer releases the lock every few dozen entries.
 
 use parking_lot::RwLock;
 use smallvec::SmallVec;
@@ -19,12 +18,12 @@ type Changes = SmallVec<[u64; 2]>;
 
 /// Entries written under one hold of the lock.
 const WRITE_STEP: usize = 64;
-/// Entries looked at under one hold of the lock.
+/// Entries examined under one hold of the lock.
 const READ_STEP: usize = 512;
 /// Entries copied at a reader's first step; each later step copies twice as many, up to half of
 /// [`READ_STEP`].
 const FIRST_STEP: usize = 8;
-/// What an entry takes beside the bytes that do not fit into it, in a tree whose nodes are two thirds full.
+/// Memory of an entry in addition to the bytes that do not fit into it, in a tree whose nodes are two thirds full.
 const OVERHEAD: usize = (size_of::<Key>() + size_of::<Changes>()) * 3 / 2;
 
 /// A table of changes.
@@ -35,8 +34,8 @@ pub(super) struct Memtable {
 }
 
 impl Memtable {
-    /// Notes that entries are there, or gone, since batch `batch`, which must be visible to nobody yet.
-    /// Later changes of a batch to the same entry win.
+    /// Records entries as added or removed by batch `batch`, which must not be visible to any reader yet. Later changes
+    /// of a batch to the same entry win.
     pub(super) fn put(&self, changes: &mut dyn Iterator<Item = (&[u8], bool)>, batch: u64) {
         let mut changes = changes.peekable();
         while changes.peek().is_some() {
@@ -55,7 +54,7 @@ impl Memtable {
         self.memory.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing was ever noted.
+    /// Whether there was never a change.
     pub(super) fn is_empty(&self) -> bool {
         self.memory() == 0
     }
@@ -65,7 +64,7 @@ impl Memtable {
         self.map.read().len()
     }
 
-    /// How many entries from `from` on and before `to` have changes; counts no further than `most`.
+    /// Number of changed entries from `from` up to but not including `to`; counts no further than `most`.
     pub(super) fn count(&self, from: &[u8], to: Option<&[u8]>, most: usize) -> usize {
         if to.is_some_and(|to| to <= from) {
             return 0;
@@ -78,7 +77,7 @@ impl Memtable {
     }
 }
 
-/// Notes one change; answers by how many bytes the table grew.
+/// Adds one change; returns by how many bytes the table grew.
 fn note(map: &mut BTreeMap<Key, Changes>, key: &[u8], change: u64) -> usize {
     let mut grown = 0;
     let changes = map.entry(Key::from_slice(key)).or_insert_with(|| {
@@ -87,9 +86,9 @@ fn note(map: &mut BTreeMap<Key, Changes>, key: &[u8], change: u64) -> usize {
         Changes::new()
     });
     match changes.last_mut() {
-        // The same batch thinks again.
+        // A second change in the same batch replaces the first.
         Some(last) if *last >> 1 == change >> 1 => *last = change,
-        // It is so already.
+        // No change.
         Some(last) if *last & 1 == change & 1 => {}
         _ => {
             if changes.len() >= changes.inline_size() {
@@ -101,24 +100,24 @@ fn note(map: &mut BTreeMap<Key, Changes>, key: &[u8], change: u64) -> usize {
     grown
 }
 
-/// A reader's place in a table, as of one batch.
+/// A reader's position in a table, as of one batch.
 #[derive(Debug)]
 pub(super) struct MemCursor {
     table: Arc<Memtable>,
     /// The last batch it sees.
     batch: u64,
     to: Option<Arc<[u8]>>,
-    /// Entries copied: their bytes one after the other, the ends of each, and whether it is gone.
+    /// Copied entries: their bytes one after the other, the end of each, and whether it is a removal.
     bytes: Vec<u8>,
     ends: Vec<(usize, bool)>,
     at: usize,
     step: usize,
-    /// Where the table goes on behind what was copied; none when nothing is behind.
+    /// Where the table continues after the copied entries; `None` at its end.
     rest: Option<Bound<Vec<u8>>>,
 }
 
 impl MemCursor {
-    /// A reader at the first entry from `from` on and before `to`, who sees batches up to `batch`.
+    /// A reader at the first entry from `from` up to but not including `to`, that sees batches up to `batch`.
     pub(super) fn new(
         table: Arc<Memtable>,
         batch: u64,
@@ -139,7 +138,7 @@ impl MemCursor {
         cursor
     }
 
-    /// Whether it stands at an entry.
+    /// Whether it is at an entry.
     #[inline]
     pub(super) fn valid(&self) -> bool {
         self.at < self.ends.len()
@@ -156,7 +155,7 @@ impl MemCursor {
         self.entry(self.at)
     }
 
-    /// Whether the entry is gone; there must be one.
+    /// Whether the entry is a removal; there must be one.
     #[inline]
     pub(super) fn gone(&self) -> bool {
         self.ends[self.at].1
@@ -189,7 +188,7 @@ impl MemCursor {
         }
     }
 
-    /// Copies the next entries that this reader sees.
+    /// Copies the next entries that are visible to this reader.
     fn fill(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_its_moment() {
+    fn a_reader_sees_the_state_at_its_start() {
         let table = Arc::new(Memtable::default());
         assert!(table.is_empty());
         table.put(&mut [(&b"a"[..], false), (b"b", false)].into_iter(), 1);

@@ -1,10 +1,10 @@
-//! Many ordered sources as one: where two have the same entry, the newer one speaks.
+//! Merges several ordered sources into one: where two have the same entry, the newer one wins.
 
 use super::IndexError;
 use super::memtable::MemCursor;
 use super::run::RunCursor;
 
-/// A place in one source.
+/// A position in one source.
 #[derive(Debug)]
 pub(super) enum Cursor {
     /// In memory.
@@ -64,18 +64,18 @@ impl Cursor {
 #[derive(Debug)]
 pub(super) struct Merge {
     sources: Vec<Cursor>,
-    /// Sources that stand at an entry, as a heap: the least entry first, of the same ones the newest.
-    /// Meaningless until `ready`.
+    /// Sources that are at an entry, as a heap: the least entry first, for equal ones the newest. Invalid until
+    /// `ready`.
     heap: Vec<usize>,
     ready: bool,
-    /// The entry of the first in the heap was given out.
+    /// The entry of the first in the heap was returned.
     given: bool,
-    /// Where in the heap the least entry of the others is; behind its end when there are none.
+    /// Index in the heap of the least entry of the others; past its end if there are none.
     rival: usize,
 }
 
 impl Merge {
-    /// All of `sources`, which stand where reading begins.
+    /// All of `sources`, which are at the start of the read.
     pub(super) fn new(sources: Vec<Cursor>) -> Self {
         Self {
             heap: Vec::with_capacity(sources.len()),
@@ -92,7 +92,7 @@ impl Merge {
         if self.given {
             let lead = self.heap[0];
             self.sources[lead].advance()?;
-            // While one source is alone in front, nobody else has to be asked.
+            // While one source is alone in front, no other has to be compared.
             let first = &self.sources[lead];
             if first.valid() {
                 let rival = self.heap.get(self.rival);
@@ -104,7 +104,7 @@ impl Merge {
         self.choose()
     }
 
-    /// Puts the least entry first, and steps the older sources that have the same one over it.
+    /// Moves the least entry to the front, and advances the older sources that have the same one past it.
     fn choose(&mut self) -> Result<bool, IndexError> {
         if self.ready {
             self.settle(0);
@@ -119,7 +119,7 @@ impl Merge {
         }
         self.given = !self.heap.is_empty();
         for child in [1, 2] {
-            // What stands between the first and one that is the same is the same too.
+            // Everything between the first and an equal one is equal too.
             while child < self.heap.len() && self.key_at(child) == self.key_at(0) {
                 let source = self.heap[child];
                 self.sources[source].advance()?;
@@ -142,8 +142,7 @@ impl Merge {
         (self.key_at(a), self.heap[a]) < (self.key_at(b), self.heap[b])
     }
 
-    /// Gives the source at `at`, which is the first or right below it and has stepped forward or
-    /// ended, its place.
+    /// Moves the source at `at` to its place; it is the first or its child, and has advanced or ended.
     fn settle(&mut self, at: usize) {
         if at < self.heap.len() && !self.sources[self.heap[at]].valid() {
             self.heap.swap_remove(at);
@@ -168,24 +167,24 @@ impl Merge {
         }
     }
 
-    /// The entry given out last; nothing before the first and behind the last.
+    /// The entry returned last; empty before the first and after the last.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         if self.given { self.key_at(0) } else { &[] }
     }
 
-    /// Whether the entry given out last is gone.
+    /// Whether the entry returned last is a removal.
     #[inline]
     pub(super) fn gone(&self) -> bool {
         self.given && self.sources[self.heap[0]].gone()
     }
 
-    /// Goes forward so that the next entry given out is the first one not less than `key`.
+    /// Advances so that the next entry is the first one not less than `key`.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<(), IndexError> {
         if self.given && self.key_at(0) >= key {
             return Ok(());
         }
-        // In this order an error on the way leaves nothing that could be given out wrongly.
+        // In this order, an error on the way leaves nothing that could be returned wrongly.
         (self.ready, self.given) = (false, false);
         for source in &mut self.sources {
             if source.valid() && source.key() < key {

@@ -1,27 +1,26 @@
-//! An ordered set of byte strings for tens of millions of entries: the index of tags on disk.
+//! The index of tags on disk: an ordered set of byte strings for tens of millions of entries.
 //!
-//! **Derived**: what is lost here is made again from the tags; nothing here is ever the only copy.
+//! **Derived**: what is lost here is recreated from the tags; nothing here is ever the only copy.
 //!
-//! Changes go to a table in memory (`memtable`). [`Index::seal`] closes the table, and says which
-//! commit this moment is; [`Index::persist`] writes closed tables to a file that never changes again,
-//! a *run* (`run`, `write`): sorted leaves (`leaf`) of entries without what they share, and a
-//! directory of what separates them, which is all that stays in memory. A small file (`manifest`)
-//! names the runs and the commit, and is replaced by a rename. Runs that grew alike are merged into
-//! one (`upkeep`), so that there are few, and an entry is rewritten a dozen times on its way from
-//! thousands to tens of millions and not at every change of a neighbour.
+//! Changes go to a table in memory (`memtable`). [`Index::seal`] closes the table and names the commit of that
+//! moment. [`Index::persist`] writes closed tables to a file that never changes again, a *run* (`run`, `write`):
+//! sorted leaves (`leaf`) of prefix-compressed entries, and a directory of separators, which is all that stays in
+//! memory. A small file (`manifest`) names the runs and the commit, and is replaced by a rename. Runs of similar size
+//! are merged into one (`upkeep`), so that there are few, and an entry is rewritten a dozen times on the way from
+//! thousands to tens of millions of entries, not at every change next to it.
 //!
-//! What holds:
-//! - A reader ([`Iter`]) sees all batches that were applied before it began and none after, and waits
-//!   for nobody: tables give their lock back within microseconds, everything else does not change.
-//! - [`Index::apply`] is seen as a whole or not at all, and never waits for a file.
-//! - After a crash the index is what the last finished `persist` wrote. Every byte on disk is under a
-//!   checksum: damage is an error, never a wrong answer.
-//! - In memory lie the directory (some 50 bytes for 8 KiB of leaves), leaves within the cache's
-//!   budget, and changes since the last persist; [`Index::wants_persist`] says when these are many.
+//! Invariants:
+//! - A reader ([`Iter`]) sees all batches that were applied before it began and none after, and is never blocked:
+//!   tables release their lock within microseconds, everything else does not change.
+//! - [`Index::apply`] is visible completely or not at all, and never waits for a file.
+//! - After a crash the index is what the last finished `persist` wrote. Every byte on disk is covered by a checksum:
+//!   damage is an error, never a wrong answer.
+//! - In memory are the directory (some 50 bytes for 8 KiB of leaves), leaves within the cache's budget, and changes
+//!   since the last persist; [`Index::wants_persist`] reports when these are many.
 //!
-//! Deliberately elsewhere: what entries mean, when to persist (the owner's upkeep thread), and the
-//! rebuild's reading of the tags. `docs/formats/tag-index.md` draws the bytes,
-//! `docs/decisions/tag-index.md` says why it is so.
+//! Deliberately elsewhere: the meaning of entries, when to persist (the owner's upkeep thread), and the reading of
+//! the tags for a rebuild. `docs/formats/tag-index.md` defines the bytes, `docs/decisions/14-tag-index.md` gives the
+//! reasons.
 
 mod bytes;
 mod cache;
@@ -66,7 +65,7 @@ const COUNTED: usize = 256;
 pub struct IndexOptions {
     /// What is indexed, and how its entries are made: files with another identity are not used.
     pub identity: [u8; 16],
-    /// Bytes of leaves kept in memory.
+    /// Bytes of cached leaves.
     pub cache_bytes: usize,
     /// Bytes of changes in memory above which [`Index::wants_persist`] asks for a persist.
     pub dirty_bytes: usize,
@@ -74,7 +73,7 @@ pub struct IndexOptions {
     pub load_bytes: usize,
     /// Bytes at which a leaf is full.
     pub leaf_bytes: usize,
-    /// Entries that one [`Index::merge`] merges at most.
+    /// Most entries that one [`Index::merge`] merges.
     pub merge_step: usize,
 }
 
@@ -91,23 +90,23 @@ impl Default for IndexOptions {
     }
 }
 
-/// An ordered set of byte strings, the empty one left out. See the module's page.
+/// An ordered set of byte strings, without the empty one. See the module documentation.
 #[derive(Debug)]
 pub struct Index {
     dir: PathBuf,
     options: IndexOptions,
     cache: Arc<Cache>,
-    /// Held for a look or an exchange.
+    /// Held for a lookup or an exchange.
     view: RwLock<Arc<View>>,
-    /// The last batch that readers see.
+    /// The last batch visible to readers.
     visible: AtomicU64,
-    /// One writer at a time; the commit that the sealed tables reach to.
+    /// Serialises writers; the commit up to which tables are sealed.
     writer: Mutex<Lsn>,
-    /// One persist, merge or rebuild at a time.
+    /// Serialises persist, merge and rebuild.
     upkeep: Mutex<Published>,
 }
 
-/// What the manifest says of the index beside its runs, and what is on its way there.
+/// The content of the manifest except its runs, and a merge under way.
 #[derive(Debug)]
 struct Published {
     lsn: Lsn,
@@ -117,9 +116,8 @@ struct Published {
 }
 
 impl Index {
-    /// Opens the index in `dir`, or begins an empty one there, and says up to which commit it is
-    /// complete: [`Lsn`] zero for an empty one. An error that [`IndexError::needs_rebuild`] leaves
-    /// [`Self::reset`].
+    /// Opens the index in `dir`, or begins an empty one there, and returns the commit up to which it is complete:
+    /// [`Lsn`] zero for an empty one. After an error with [`IndexError::needs_rebuild`], use [`Self::reset`].
     pub fn open(dir: &Path, options: IndexOptions) -> Result<(Self, Lsn), IndexError> {
         fs::create_dir_all(dir).map_err(|error| IndexError::io("create", dir, &error))?;
         let cache = Arc::new(Cache::new(options.cache_bytes));
@@ -152,16 +150,16 @@ impl Index {
         Ok((index, lsn))
     }
 
-    /// Begins an empty index in `dir`, in place of whatever index lies there.
+    /// Begins an empty index in `dir`, replacing any index there.
     pub fn reset(dir: &Path, options: IndexOptions) -> Result<Self, IndexError> {
         fs::create_dir_all(dir).map_err(|error| IndexError::io("create", dir, &error))?;
         manifest::clean(dir, None)?;
         Self::open(dir, options).map(|(index, _)| index)
     }
 
-    /// Takes `removes` out and puts `adds` in, both or none of it seen by any reader; an entry in both
-    /// is there afterwards. Adding what is there and removing what is not is no error. Nothing is
-    /// changed when an entry is too long.
+    /// Removes `removes` and adds `adds`; any reader sees both changes or neither. An entry in both exists
+    /// afterwards. Adding an existing entry and removing a missing one is no error. Nothing is changed if an entry is
+    /// too long.
     pub fn apply<A, R>(&self, adds: &[A], removes: &[R]) -> Result<(), IndexError>
     where
         A: AsRef<[u8]>,
@@ -188,15 +186,15 @@ impl Index {
         Ok(())
     }
 
-    /// The entries `from <= entry`, and `entry < to` when there is a `to`, as of now.
+    /// The entries `from <= entry`, and `entry < to` if there is a `to`, as of now.
     pub fn iter(&self, from: &[u8], to: Option<&[u8]>) -> Result<Iter, IndexError> {
         let (view, batch) = self.now();
         view.iter(batch, from, to)
     }
 
-    /// About how many entries lie in a range, for choosing where to begin; as cheap as a new iterator.
-    /// Never zero unless the range is empty or the index is; changes that are not yet persisted are
-    /// counted up to a few hundred; a leaf that cannot be read counts for many.
+    /// Estimates the number of entries in a range, for choosing where to begin; as cheap as a new iterator. Never
+    /// zero unless the range or the index is empty. Changes that are not yet persisted are counted up to a few
+    /// hundred; an unreadable leaf counts as many.
     pub fn estimate(&self, from: &[u8], to: Option<&[u8]>) -> u64 {
         let (view, _) = self.now();
         let tables = std::iter::once(&view.active).chain(&view.sealed);
@@ -208,15 +206,15 @@ impl Index {
         runs.sum::<u64>() + changes as u64
     }
 
-    /// The parts of this moment, and the last batch to be seen in them. The parts come first: tables
-    /// of a later moment could lack what an earlier batch number promises.
+    /// The parts at this moment, and the last batch that is visible in them. The parts are read first: tables of a
+    /// later moment could lack batches that an earlier batch number promises.
     fn now(&self) -> (Arc<View>, u64) {
         let view = Arc::clone(&self.view.read());
         let batch = self.visible.load(Ordering::Acquire);
         (view, batch)
     }
 
-    /// Entries held, at most: what is in several runs, or is gone and not yet merged, counts too.
+    /// Number of entries, at most: entries in several runs, and removed but not yet merged ones, count too.
     pub fn len(&self) -> u64 {
         let (view, _) = self.now();
         let tables = std::iter::once(&view.active).chain(&view.sealed);
@@ -229,7 +227,7 @@ impl Index {
                 .sum::<u64>()
     }
 
-    /// Whether nothing is held.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,8 +1,8 @@
-//! A run: a file of leaves in order that never changes, and a reader's place in it.
+//! A run: an immutable file of leaves in order, and a reader's position in it.
 //!
-//! Open, a run holds its directory in memory: for each leaf the shortest bytes that lie between it and
-//! the leaf before, and where it begins. Leaves come from the cache or from the file, which stays
-//! readable through its descriptor when it was removed meanwhile.
+//! An open run has its directory in memory: for each leaf the shortest separator between it and the previous leaf,
+//! and its offset. Leaves come from the cache or from the file, which stays readable through its descriptor after it
+//! is removed.
 
 use super::IndexError;
 use super::bytes::{le32, le64, take_varint, unseal};
@@ -27,19 +27,19 @@ pub(super) fn name(number: u64) -> String {
     format!("run-{number:020}")
 }
 
-/// Where the leaves of a run begin, and what separates them.
+/// The offsets of the leaves of a run, and their separators.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     /// The separators one after the other; the first is empty.
     pub(super) bytes: Vec<u8>,
     /// The end of each separator.
     pub(super) ends: Vec<usize>,
-    /// Where each leaf begins in the file, and where the last one ends.
+    /// The offset of each leaf in the file, and the end of the last one.
     pub(super) offsets: Vec<u64>,
 }
 
 impl Directory {
-    /// How many leaves there are.
+    /// Number of leaves.
     pub(super) fn leaves(&self) -> usize {
         self.ends.len()
     }
@@ -49,7 +49,7 @@ impl Directory {
         &self.bytes[from..self.ends[leaf]]
     }
 
-    /// The leaf in which `key` is, if it is in one, between `from` and the end.
+    /// The leaf that has `key`, if any leaf has it, between `from` and the end.
     fn find(&self, key: &[u8], from: usize) -> usize {
         let (mut low, mut high) = (from + 1, self.leaves());
         while low < high {
@@ -83,7 +83,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Takes a run that was just written.
+    /// A run that was just written.
     pub(super) fn written(
         (number, path, file): (u64, PathBuf, File),
         (len, entries, gone): (u64, u64, u64),
@@ -155,7 +155,7 @@ impl Run {
         Ok(Self::written((number, path, file), sizes, directory, cache))
     }
 
-    /// Its number, which no other run of the index ever had or gets.
+    /// Its number, which is unique for the lifetime of the index.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -170,23 +170,23 @@ impl Run {
         self.len
     }
 
-    /// Entries in it, those that are gone included.
+    /// Number of entries, including removals.
     pub(super) fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Those of the entries that only say that an older one is gone.
+    /// Number of those entries that are removals.
     pub(super) fn gone(&self) -> u64 {
         self.gone
     }
 
-    /// Bytes of memory it holds beside the cache.
+    /// Bytes of memory it uses, not counting the cache.
     pub(super) fn memory(&self) -> usize {
         self.directory.memory() + size_of::<Self>()
     }
 
-    /// About how many entries lie from `from` on and before `to`: to a dozen where the ends are in the
-    /// same leaf or the next, to a leaf or two where they are far apart.
+    /// Estimates the number of entries from `from` up to but not including `to`: to a dozen if both ends are in the
+    /// same or adjacent leaves, to a leaf or two if they are far apart.
     pub(super) fn estimate(&self, from: &[u8], to: Option<&[u8]>) -> Result<u64, IndexError> {
         let leaves = self.directory.leaves();
         if leaves == 0 || to.is_some_and(|to| to <= from) {
@@ -248,7 +248,7 @@ fn read(file: &File, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, In
     }
 }
 
-/// What the footer says.
+/// The content of the footer.
 struct Footer {
     directory: u64,
     entries: u64,
@@ -278,7 +278,7 @@ impl Footer {
 }
 
 fn parse_directory(bytes: &[u8], footer: &Footer) -> Option<Directory> {
-    // An entry takes three bytes at least, so a count that lies asks for no more than the file has.
+    // An entry has at least three bytes, so a false count allocates no more than the file has.
     if footer.leaves > bytes.len() / 3 {
         return None;
     }
@@ -308,7 +308,7 @@ fn parse_directory(bytes: &[u8], footer: &Footer) -> Option<Directory> {
     (at == bytes.len() && offset == footer.directory).then_some(directory)
 }
 
-/// A reader's place in a run.
+/// A reader's position in a run.
 #[derive(Debug)]
 pub(super) struct RunCursor {
     run: Arc<Run>,
@@ -341,7 +341,7 @@ impl RunCursor {
         Ok(cursor)
     }
 
-    /// Whether it stands at an entry.
+    /// Whether it is at an entry.
     #[inline]
     pub(super) fn valid(&self) -> bool {
         self.leaf.is_some()
@@ -353,7 +353,7 @@ impl RunCursor {
         self.place.key()
     }
 
-    /// Whether the entry is gone; there must be one.
+    /// Whether the entry is a removal; there must be one.
     #[inline]
     pub(super) fn gone(&self) -> bool {
         self.place.gone()
@@ -395,7 +395,7 @@ impl RunCursor {
         };
         match self.place.seek(leaf, key) {
             Ok(true) => Ok(()),
-            // Separators are shorter than entries: `key` may lie behind all of this leaf.
+            // Separators are shorter than entries: `key` may be after all of this leaf.
             Ok(false) => self.enter_next(),
             Err(wrong) => Err(self.run.wrong(*number, wrong)),
         }

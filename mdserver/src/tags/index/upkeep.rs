@@ -1,9 +1,8 @@
-//! From memory to files, and from many files to few: what the owner's upkeep thread calls.
+//! Persists tables to files, and merges many files into few: called by the owner's upkeep thread.
 //!
-//! A run is merged with all newer ones when these together have a quarter of its entries. So every
-//! run has more than four times the entries of all newer ones: five runs for 43 M entries written
-//! 100,000 at a time; and each time an entry is rewritten it is in a run that is at least a quarter
-//! larger than before.
+//! A run is merged with all newer ones if these together have a quarter of its entries. So every run has more than
+//! four times the entries of all newer ones: five runs for 43 M entries written 100,000 at a time; and each time an
+//! entry is rewritten, its new run is at least a quarter larger than the previous one.
 
 use super::iter::View;
 use super::manifest::{Manifest, remove};
@@ -15,23 +14,23 @@ use super::{Index, IndexError, Published, dirty};
 use crate::kv::Lsn;
 use std::sync::Arc;
 
-/// A run is merged with the newer ones when it has less than this many times their entries.
+/// A run is merged with the newer ones if it has less than this many times their entries.
 const RATIO: u64 = 4;
 
-/// Sources on their way into a run.
+/// Sources being merged into a run.
 #[derive(Debug)]
 pub(super) struct Merging {
-    /// The newest of the runs that are merged, and how many of them there are: those behind it.
+    /// The newest of the runs being merged, and how many of them there are: those after it.
     newest: u64,
     count: usize,
-    /// Nothing lies under them: what is gone is left out.
+    /// There is no older run: removals are left out.
     oldest: bool,
     writer: RunWriter,
     sources: Merge,
 }
 
 impl Merging {
-    /// Takes the entry at which the sources stand.
+    /// Copies the entry at which the sources are.
     #[inline]
     fn take(&mut self) -> Result<(), IndexError> {
         let gone = self.sources.gone();
@@ -41,7 +40,7 @@ impl Merging {
         self.writer.push(self.sources.key(), gone)
     }
 
-    /// The run; none when nothing is left.
+    /// The run; `None` if it would be empty.
     fn finish(self) -> Result<Option<Arc<Run>>, IndexError> {
         if self.writer.entries() == 0 {
             return Ok(None);
@@ -51,10 +50,10 @@ impl Merging {
 }
 
 impl Index {
-    /// Says that this moment is that of commit `lsn`: all changes up to it are applied, and none
-    /// behind. Takes microseconds, so it can be called under the lock that orders commits. Nothing is
-    /// written yet: that is for [`Self::persist`], when the journal up to `lsn` is on disk. (An index
-    /// that knows more than the journal after a crash could lack what the journal still has.)
+    /// Declares this the moment of commit `lsn`: all changes up to it are applied, and none after it. Takes
+    /// microseconds, so it can be called under the lock that orders commits. Nothing is written yet:
+    /// [`Self::persist`] does that, when the journal up to `lsn` is on disk. (An index that is ahead of the journal
+    /// after a crash could lack what the journal still has.)
     pub fn seal(&self, lsn: Lsn) {
         let mut sealed = self.writer.lock();
         *sealed = (*sealed).max(lsn);
@@ -72,19 +71,19 @@ impl Index {
         });
     }
 
-    /// True when changes in memory are more than the settings allow: call [`Self::seal`] and
-    /// [`Self::persist`] soon.
+    /// True if there are more changes in memory than the settings allow: call [`Self::seal`] and [`Self::persist`]
+    /// soon.
     pub fn wants_persist(&self) -> bool {
         dirty(&self.now().0) > self.options.dirty_bytes
     }
 
-    /// True when changes in memory are so many that whoever makes more of them should do that at once.
+    /// True if there are so many changes in memory that a caller should persist before it adds more.
     pub fn needs_persist(&self) -> bool {
         dirty(&self.now().0) > 2 * self.options.dirty_bytes
     }
 
-    /// Makes the state of the last [`Self::seal`] durable and answers its commit; readers and writers
-    /// go on meanwhile. After an error nothing has changed, and it can be called again.
+    /// Makes the state of the last [`Self::seal`] durable and returns its commit; readers and writers continue
+    /// meanwhile. After an error nothing has changed, and it can be called again.
     pub fn persist(&self) -> Result<Lsn, IndexError> {
         let mut published = self.upkeep.lock();
         let (lsn, view) = {
@@ -115,8 +114,8 @@ impl Index {
         Ok(lsn)
     }
 
-    /// Goes on with merging runs where that is due, for a moment (some ten milliseconds); false when there
-    /// is nothing more to do. Readers, writers and, between two calls, [`Self::persist`] go on meanwhile.
+    /// Merges runs where that is due, for some ten milliseconds; false if nothing is left to do. Readers, writers
+    /// and, between two calls, [`Self::persist`] continue meanwhile.
     pub fn merge(&self) -> Result<bool, IndexError> {
         let mut published = self.upkeep.lock();
         let begun = match published.merging.take() {
@@ -126,7 +125,7 @@ impl Index {
         let Some(mut merging) = begun else {
             return Ok(false);
         };
-        // An error drops what was begun, and its file with it.
+        // An error drops the partial merge, and its file with it.
         for _ in 0..self.options.merge_step {
             if !merging.sources.advance()? {
                 self.end_merge(&mut published, merging)?;
@@ -139,7 +138,7 @@ impl Index {
     }
 
     fn begin_merge(&self, published: &mut Published) -> Result<Option<Merging>, IndexError> {
-        // Runs change under `upkeep` alone.
+        // Runs change only under `upkeep`.
         let all = self.view.read().runs.clone();
         let sizes: Vec<u64> = all.iter().map(|run| run.entries()).collect();
         let Some(count) = due(&sizes) else {
@@ -162,7 +161,7 @@ impl Index {
     fn end_merge(&self, published: &mut Published, merging: Merging) -> Result<(), IndexError> {
         let (newest, count) = (merging.newest, merging.count);
         let run = merging.finish()?;
-        // What was persisted meanwhile stands before what was merged.
+        // Runs persisted meanwhile come before the merged one.
         let all = self.view.read().runs.clone();
         let from = all.iter().position(|run| run.number() == newest);
         let from = from.unwrap_or(all.len());
@@ -204,8 +203,8 @@ impl Index {
         RunWriter::new(&self.dir, number, self.options.leaf_bytes, cache)
     }
 
-    /// Writes sources, newest first, to a new run; none when nothing is left of them. What is gone is
-    /// left out in the `oldest` run, which nothing lies under.
+    /// Writes sources, newest first, to a new run; `None` if it would be empty. Removals are left out in the `oldest`
+    /// run, which has none below it.
     pub(super) fn write_run(
         &self,
         published: &mut Published,
@@ -225,8 +224,8 @@ impl Index {
         merging.finish()
     }
 
-    /// Removes runs that could not be published, unless the manifest names them nevertheless: its
-    /// rename may have happened before the error.
+    /// Removes runs that could not be published, unless the manifest names them nevertheless: its rename may have
+    /// happened before the error.
     pub(super) fn abandon(&self, runs: &[Arc<Run>]) {
         match Manifest::read(&self.dir, self.options.identity) {
             Ok(manifest) => {
@@ -234,7 +233,9 @@ impl Index {
                 let named = |run: &&Arc<Run>| named.iter().any(|named| named.0 == run.number());
                 runs.iter().filter(|run| !named(run)).for_each(drop_run);
             }
-            Err(error) => tracing::warn!(%error, "runs of the index of tags are left"),
+            Err(error) => {
+                tracing::warn!(%error, "unused runs of the index of tags were not removed")
+            }
         }
     }
 
@@ -258,7 +259,7 @@ impl Index {
 }
 
 fn everything(table: &Arc<Memtable>) -> Cursor {
-    // A sealed table has no batch that is not to be seen.
+    // A sealed table has no invisible batch.
     Cursor::Mem(MemCursor::new(Arc::clone(table), u64::MAX >> 1, b"", None))
 }
 
@@ -275,14 +276,14 @@ fn due(sizes: &[u64]) -> Option<usize> {
     due
 }
 
-/// Removes the files of runs that nobody will open again; who reads them reads on.
+/// Removes the files of runs that will not be opened again; readers continue to read them.
 pub(super) fn drop_runs(runs: &[Arc<Run>]) {
     runs.iter().for_each(drop_run);
 }
 
 fn drop_run(run: &Arc<Run>) {
     if let Err(error) = remove(run.path()) {
-        tracing::warn!(%error, "a file of the index of tags is left; the next start removes it");
+        tracing::warn!(%error, "a file of the index of tags was not removed; the next start removes it");
     }
 }
 
@@ -291,7 +292,7 @@ mod tests {
     use super::due;
 
     #[test]
-    fn runs_that_grew_alike_are_merged() {
+    fn runs_of_similar_size_are_merged() {
         assert_eq!(due(&[]), None);
         assert_eq!(due(&[5]), None);
         assert_eq!(due(&[1, 5]), None);

@@ -1,4 +1,4 @@
-//! Writing a run: entries in order into leaves, then the directory, then the footer.
+//! Writes a run: entries in order into leaves, then the directory, then the footer.
 
 use super::IndexError;
 use super::bytes::{common, push_varint, seal};
@@ -11,10 +11,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes given to the system at a time.
+/// Bytes passed to one write call.
 const WRITE_BYTES: usize = 1 << 20;
-/// Bytes after which a run under way is synced, so that the end of a large one does not hold up the
-/// journal on the same disk.
+/// Bytes after which a run under way is synced, so that the final sync of a large one does not delay the journal on
+/// the same disk.
 const SYNC_BYTES: u64 = 16 << 20;
 
 /// A run being written; without [`Self::finish`] its file is removed again.
@@ -24,14 +24,14 @@ pub(super) struct RunWriter {
     path: PathBuf,
     file: Option<File>,
     leaf: LeafBuilder,
-    /// A leaf is closed when it takes this many bytes.
+    /// A leaf is closed when it has this many bytes.
     leaf_bytes: usize,
     out: Vec<u8>,
-    /// Where `out` begins in the file.
+    /// The file offset of `out`.
     written: u64,
-    /// Up to where the file is synced.
+    /// The file offset up to which it is synced.
     synced: u64,
-    /// Where the open leaf begins in the file.
+    /// The file offset of the open leaf.
     leaf_at: u64,
     directory: Directory,
     entries: u64,
@@ -84,7 +84,7 @@ impl RunWriter {
     /// Adds an entry; they must ascend.
     pub(super) fn push(&mut self, key: &[u8], gone: bool) -> Result<(), IndexError> {
         if self.leaf.entries() == 0 {
-            // The shortest bytes behind the leaf before and not behind this entry.
+            // The shortest bytes after the previous leaf and not after this entry.
             let separator = match self.directory.leaves() {
                 0 => &[],
                 _ => &key[..(common(self.leaf.last(), key) + 1).min(key.len())],
@@ -106,7 +106,7 @@ impl RunWriter {
         self.entries
     }
 
-    /// Makes the run whole and durable; the caller makes its name durable.
+    /// Completes the run and makes it durable; the caller makes its name durable.
     pub(super) fn finish(mut self) -> Result<Run, IndexError> {
         self.end_leaf()?;
         let directory_at = self.leaf_at;
@@ -189,7 +189,7 @@ impl RunWriter {
 
 impl Drop for RunWriter {
     fn drop(&mut self) {
-        // After `finish` the file is the run's.
+        // After `finish` the file belongs to the run.
         if self.file.is_some()
             && let Err(error) = std::fs::remove_file(&self.path)
         {

@@ -1,8 +1,7 @@
-//! Which parts of the index have all candidates of a query.
+//! Determines which parts of the index contain all candidates of a query.
 //!
-//! What an [`Access`] gives is a superset of the hits, whatever the index has beyond what it must.
-//! `not` gives nothing to look up, and neither does what is built in: beside something that does, in
-//! an `and`, that does not matter.
+//! An [`Access`] yields a superset of the hits, whatever further entries the index has. `not` yields no lookup, and
+//! neither do built-in properties; in an `and` with a member that does, that does not matter.
 
 use slabfs_model::Value;
 
@@ -10,42 +9,42 @@ use super::Query;
 use super::term::{Comparison, Key, KeyPattern, Literal, Node, Pattern, Term, Test};
 use crate::tags::entry::{self, End, Range};
 
-/// What to look up.
+/// The lookups of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Everything: the index does not help.
     Scan,
     /// A part of the index.
     Range(Range),
-    /// What is in all of these; two or more, none of them `And` or `Scan`.
+    /// The intersection of these; two or more, none of them `And` or `Scan`.
     And(Vec<Access>),
-    /// What is in any of these; none of them `Or` or `Scan`. Without any: nothing.
+    /// The union of these; none of them `Or` or `Scan`. Empty: no candidates.
     Or(Vec<Access>),
 }
 
 impl Query {
-    /// What has all candidates of this query.
+    /// Lookups that yield all candidates of this query.
     pub fn access(&self) -> Access {
         self.access_with(&mut |_| None)
     }
 
-    /// What has all candidates of this query, where `keys` says which keys fit a pattern; nothing if
-    /// it does not know, or if they are too many to look up one by one.
+    /// As [`Query::access`], where `keys` returns the keys that match a pattern, or `None` if they are unknown or too
+    /// many to look up one by one.
     pub fn access_with(&self, keys: &mut Keys<'_>) -> Access {
         self.root.access(false, keys)
     }
 }
 
 impl Query {
-    /// Whether what the index has for [`Query::access`], read whole, are all hits, if it is not behind and but for
-    /// ranges that are [`unsure`](Range::unsure): comparisons of tags with what is in the index as it is, with
-    /// `and` and `or` between them.
+    /// Whether all results of [`Query::access`] are hits, if the index has no obsolete entries, except in ranges that
+    /// are [`unsure`](Range::unsure). True for comparisons of tags with values that the index stores completely,
+    /// combined by `and` and `or`.
     pub fn is_precise(&self) -> bool {
         self.root.is_precise()
     }
 }
 
-/// Says which keys fit a pattern.
+/// Returns the keys that match a pattern.
 pub type Keys<'a> = dyn FnMut(&KeyPattern) -> Option<Vec<String>> + 'a;
 
 impl Node {
@@ -100,7 +99,7 @@ impl Test {
             Self::Is(_, literal) => number(literal),
             Self::In(low, high) => low.iter().chain(high).all(number),
             Self::Like(Pattern::Prefix(text) | Pattern::Suffix(text)) => text.len() < entry::CUT,
-            // The end of a text looks like zero bytes behind it.
+            // The end of a text looks like trailing zero bytes.
             Self::Like(Pattern::Infix(text)) => {
                 text.len() <= entry::WINDOW && !text.is_empty() && !text.contains('\0')
             }

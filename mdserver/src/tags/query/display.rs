@@ -35,7 +35,7 @@ fn list(nodes: &[Node], between: &str, f: &mut Formatter<'_>) -> fmt::Result {
             f.write_str(between)?;
         }
         match node {
-            // Binds closer than `or` by itself.
+            // Binds more tightly than `or` by itself.
             Node::And(_) => node.fmt(f)?,
             _ => member(node, f)?,
         }
@@ -108,7 +108,7 @@ impl Display for Literal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
-            // Also where bare it would be a number, or an owner's.
+            // Also where a bare word would be a number, or an owner's number.
             Self::Text(text) if slabfs_model::Num::read(text).is_some() => quoted(text, f),
             Self::Text(text) => word(text, f),
             Self::Bytes(bytes) => {
@@ -121,7 +121,7 @@ impl Display for Literal {
     }
 }
 
-/// The text bare if that is read as the same, else in quotes.
+/// The text bare if it parses to the same, else in quotes.
 fn word(text: &str, f: &mut Formatter<'_>) -> fmt::Result {
     let mut lexer = Lexer::new(text);
     let plain = match lexer.next() {

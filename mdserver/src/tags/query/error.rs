@@ -1,12 +1,12 @@
-//! What is wrong with a query, and where.
+//! The error of a query: what is wrong, and where.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Characters of the query that are shown around the place.
+/// Characters of the query that are shown around the position.
 const SHOWN: usize = 36;
 
-/// A mistake in a query; shown with the place marked below it.
+/// A mistake in a query; displayed with the position marked below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryError {
     /// The bytes of the query that are wrong; empty at its end.
@@ -24,9 +24,9 @@ pub struct QueryError {
 impl std::error::Error for QueryError {}
 
 impl QueryError {
-    /// The mistake at `span` of `text`; the ends of the span are those of characters.
+    /// The mistake at `span` of `text`; the bounds of the span are character boundaries.
     pub(super) fn new(text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
-        // One line, whatever of the query is in it.
+        // The message is one line, whatever part of the query it contains.
         let message: String = message.into();
         let message = message.replace(char::is_control, " ");
         let (left, rest) = text.split_at_checked(span.start).unwrap_or((text, ""));
@@ -44,7 +44,7 @@ impl QueryError {
         if marked.chars().nth(SHOWN).is_some() || right.chars().nth(SHOWN).is_some() {
             excerpt.push('…');
         }
-        // One character a column, so that the mark stands below the place.
+        // One character per column, so that the mark is below the position.
         let excerpt = excerpt.chars().map(|char| match char.is_control() {
             true => ' ',
             false => char,

@@ -1,4 +1,4 @@
-//! Reads a word as a value of what it is compared with. Errors are what to say to the user.
+//! Parses a word as a value of the type it is compared with. Errors are messages to the user.
 
 use slabfs_model::{DType, Num};
 
@@ -30,7 +30,7 @@ fn read(key: &Key, word: &Word) -> Result<Literal, String> {
     }
 }
 
-/// Whether anything is called so, or begins so.
+/// Checks that such a name or path can exist, or begin so.
 pub(super) fn can_be(key: &Key, text: &str) -> Result<(), String> {
     match key {
         Key::Builtin(Builtin::Path) if !text.starts_with('/') => {
@@ -90,7 +90,7 @@ fn builtin_value(builtin: Builtin, word: &Word) -> Result<Literal, String> {
     }
 }
 
-/// The name of a kind as [`KINDS`] has it; people call some of them otherwise.
+/// The name of a kind as in [`KINDS`]; some have aliases.
 fn kind_named(text: &str) -> Option<&'static str> {
     let text = match text {
         "dir" | "directory" => "container",
@@ -104,7 +104,7 @@ fn kind_named(text: &str) -> Option<&'static str> {
         .find(|name| *name == text)
 }
 
-/// Whether a word that is to be compared is a range of what has an order.
+/// Whether a word that is compared is a range of an ordered type.
 pub(super) fn is_range(key: &Key, word: &Word) -> bool {
     let Some((low, high)) = word.range() else {
         return false;
@@ -126,7 +126,10 @@ fn size(text: &str) -> Option<Num> {
     };
     let number = Num::read(&text[..text.len() - unit.len_utf8()])?;
     let unit = 1i64 << (10 * (power + 1));
-    match number.as_i64().and_then(|whole| whole.checked_mul(unit)) {
+    match number
+        .as_i64()
+        .and_then(|integer| integer.checked_mul(unit))
+    {
         Some(bytes) => Some(Num::int(bytes)),
         None => Num::float(number.as_f64() * unit as f64)
             .ok()
@@ -134,7 +137,7 @@ fn size(text: &str) -> Option<Num> {
     }
 }
 
-/// The ends of the range that `key` lies in.
+/// The bounds of the range of `key`.
 pub(super) fn range(key: &Key, word: &Word) -> Result<(Option<Literal>, Option<Literal>), String> {
     let (low, high) = word
         .range()
@@ -173,7 +176,7 @@ pub(super) fn takes_patterns(key: &Key) -> Result<(), String> {
     }
 }
 
-/// The pattern that a word with a star is.
+/// The pattern that a word with a star denotes.
 pub(super) fn pattern(word: &Word) -> Result<Pattern, String> {
     let star = |part: Option<&Part>| matches!(part, Some(Part::Star(_)));
     let (first, last) = (star(word.parts.first()), star(word.parts.last()));

@@ -13,7 +13,7 @@ impl Query {
         self.root.matches(subject)
     }
 
-    /// Whether the query speaks of something built in.
+    /// Whether the query names a built-in property.
     pub fn names(&self, builtin: Builtin) -> bool {
         self.root.names(builtin)
     }
@@ -97,7 +97,7 @@ impl Test {
                 low.as_ref().is_none_or(above) && high.as_ref().is_none_or(below)
             }
             Self::Like(pattern) => text_of(value).is_some_and(|text| pattern.fits(text)),
-            // An owner without a name has none that fits.
+            // An owner without a name fits no pattern.
             Self::Unlike(pattern) => match text_of(value) {
                 Some(text) => !pattern.fits(text),
                 None => builtin == Builtin::Owner,
@@ -127,7 +127,7 @@ fn text_of<'a>(value: &'a BuiltinValue<'_>) -> Option<&'a str> {
     }
 }
 
-/// How the value compares with the literal, if they are of one type.
+/// How the value compares with the literal, if both are of one type.
 fn compare_builtin(
     value: &BuiltinValue<'_>,
     literal: &Literal,
@@ -148,14 +148,14 @@ fn compare_builtin(
     }
 }
 
-/// The number; from 2^63 on the nearest that a float can be.
+/// The number; from 2^63 on, the closest float.
 fn number_of(number: u64) -> Num {
     let float = || Num::float(number as f64).unwrap_or(Num::int(i64::MAX));
     i64::try_from(number).map_or_else(|_| float(), Num::int)
 }
 
 impl Literal {
-    /// How a value compares with this literal, if they are of one type.
+    /// How a value compares with this literal, if both are of one type.
     fn compare(&self, value: &Value<'_>) -> Option<Ordering> {
         match (value, self) {
             (Value::Number(value), Self::Number(literal)) => Some(value.cmp(literal)),

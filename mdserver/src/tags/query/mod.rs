@@ -1,20 +1,19 @@
 //! The language of searches: `project = climate and step >= 10 and not has broken`.
 //!
-//! A [`Query`] is parsed from text, asked whether it [matches](Query::matches) a [`Subject`] (an
-//! object or a container), and says which parts of the index have all candidates
-//! ([`Query::access`]). Everything here is pure. `docs/search.md` is the language for its users; what
-//! was decided there:
+//! A [`Query`] is parsed from text, evaluated on a [`Subject`] (an object or a container; [`Query::matches`]), and
+//! determines which parts of the index contain all candidates ([`Query::access`]). Everything here is pure.
+//! `docs/search.md` describes the language for its users. Decisions:
 //!
-//! - A comparison, `!=` too, is about what has the tag: `k != v` is `has k and not k = v`.
-//! - A list fulfils what any of its members fulfils; `k != v` is that none is `v`.
-//! - A bare number is a number and never text; quoted it is text and never a number. A tag that nobody
-//!   gave a type is both. Numbers and texts are never compared with each other.
-//! - Patterns are about text.
+//! - A comparison, including `!=`, requires the tag: `k != v` is `has k and not k = v`.
+//! - A list matches if any of its members does; `k != v` means that none is `v`.
+//! - A bare number is a number and never text; quoted it is text and never a number. An untyped tag is both. Numbers
+//!   and texts are never compared with each other.
+//! - Patterns apply to text.
 //!
-//! `token` cuts the text, `parse` makes the tree, `literal` reads values for what they are compared
-//! with, `when` dates; `term` is the tree, `matches` and `access` are what it is for, `display` writes
-//! it down again. Text from outside is limited ([`MAX_TEXT`], [`MAX_TERMS`], [`MAX_NESTING`]), so that
-//! no query can exhaust the stack: whatever recurses does so at most a few times a level of nesting.
+//! `token` tokenises the text, `parse` builds the tree, `literal` parses values by what they are compared with,
+//! `when` parses dates; `term` is the tree, `matches` and `access` evaluate it, `display` formats it. Untrusted text
+//! is limited ([`MAX_TEXT`], [`MAX_TERMS`], [`MAX_NESTING`]), so that no query can exhaust the stack: recursion is at
+//! most a few calls per level of nesting.
 
 mod access;
 mod display;
@@ -59,7 +58,7 @@ impl Query {
         parse::parse(text, &|_| true).map(|root| Self { root })
     }
 
-    /// Reads a query, in which `owner` may only be compared with a name that `is_user` says somebody has.
+    /// Parses a query, in which `owner` may only be compared with a name for which `is_user` returns true.
     ///
     /// # Errors
     /// As [`Query::parse`], or there is no such user.

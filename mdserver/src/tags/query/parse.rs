@@ -11,7 +11,7 @@ use super::{MAX_NESTING, MAX_TERMS, MAX_TEXT};
 
 type Span = Range<usize>;
 
-/// Reads a query; `is_user` says whether somebody has a name.
+/// Parses a query; `is_user` returns whether a user of this name exists.
 pub(super) fn parse(text: &str, is_user: &dyn Fn(&str) -> bool) -> Result<Node, QueryError> {
     if text.len() > MAX_TEXT {
         let message = format!(
@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str, is_user: &dyn Fn(&str) -> bool) -> Result<Node, 
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The token that comes next, and where.
+    /// The next token, and its position.
     token: Token,
     span: Span,
     terms: usize,
@@ -60,7 +60,7 @@ impl Parser<'_> {
         QueryError::new(self.lexer.text, span, message)
     }
 
-    /// Takes the token and looks at the next.
+    /// Takes the token and reads the next one.
     fn take(&mut self) -> Result<(Token, Span), QueryError> {
         let (token, span) = self.lexer.next()?;
         Ok((
@@ -174,11 +174,11 @@ impl Parser<'_> {
         Ok(Node::Term(Term { key, test }))
     }
 
-    /// `(a, b, c)` behind `in`: any of these.
+    /// `(a, b, c)` after `in`: any of these.
     fn list(&mut self, key: &Key) -> Result<Node, QueryError> {
         let (_, open) = self.take()?;
         let mut nodes = Vec::new();
-        // Whether a value stands before what comes next, so that a comma has to come.
+        // Whether the last item was a value, so that a comma has to follow.
         let mut valued = false;
         loop {
             match &self.token {
@@ -218,7 +218,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A word that is none of the language.
+    /// A word that is no keyword of the language.
     fn word(&mut self, wanted: &str) -> Result<(Word, Span), QueryError> {
         match &self.token {
             Token::Word(word) => match word.keyword() {
@@ -252,7 +252,7 @@ impl Parser<'_> {
         {
             return Ok(Key::Builtin(builtin));
         }
-        // As attributes are named; in quotes it is the key itself.
+        // The prefix of attribute names is removed; in quotes it is part of the key.
         let key = match word.bare() {
             Some(name) => slabfs_model::bare_key(name).to_owned(),
             None => word.text(),
@@ -309,13 +309,13 @@ impl Parser<'_> {
         }
     }
 
-    /// The result, its error put at its place.
+    /// Attaches the position to the error of a result.
     fn said<T, E: ToString>(&self, span: Span, result: Result<T, E>) -> Result<T, QueryError> {
         result.map_err(|error| self.error_at(span, error.to_string()))
     }
 }
 
-/// One node of these, those of the same kind taken apart.
+/// One node with these members; members of the same kind are flattened.
 fn joined(mut nodes: Vec<Node>, and: bool) -> Node {
     if nodes.len() == 1
         && let Some(node) = nodes.pop()

@@ -1,4 +1,4 @@
-//! What a query is asked about: an object or a container, its tags and what is built in.
+//! The subject of a query: an object or a container, its tags and its built-in properties.
 
 use slabfs_model::Tag;
 use std::borrow::Cow;
@@ -11,17 +11,17 @@ pub trait Subject {
     /// Its tag with this key.
     fn tag(&self, key: &str) -> Option<Cow<'_, Tag>>;
 
-    /// Calls `f` with the keys of its tags until that says yes, and says whether it did.
+    /// Calls `f` with the keys of its tags until that returns true; returns whether it did.
     fn each_key(&self, f: &mut dyn FnMut(&str) -> bool) -> bool;
 
-    /// What it has of what is built in. Text that is not UTF-8 comes with replacement characters.
+    /// The value of a built-in property. Text that is not UTF-8 is returned with replacement characters.
     fn builtin(&self, builtin: Builtin) -> Option<BuiltinValue<'_>>;
 
-    /// The time of the search, the same for all it is asked about: for `mtime > -2d`.
+    /// The time of the search, the same for all subjects: for `mtime > -2d`.
     fn now(&self) -> Time;
 }
 
-/// What every object or container has without a tag.
+/// The built-in properties of objects and containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Builtin {
     /// Its name in its container; with hard links any of them.
@@ -38,9 +38,9 @@ pub enum Builtin {
     Size,
     /// When data last changed.
     Mtime,
-    /// Who owns it.
+    /// The owner.
     Owner,
-    /// What it is: [`kind_name`].
+    /// Its kind: [`kind_name`].
     Kind,
 }
 
@@ -74,7 +74,7 @@ const NAMES: [(&str, Builtin); 8] = [
 ];
 
 impl Builtin {
-    /// The one of this name; the error says what is wrong with a name of dims.
+    /// The property of this name; the error explains an invalid name of dims.
     pub(super) fn named(name: &str) -> Result<Option<Self>, &'static str> {
         let found = NAMES.iter().find(|(known, _)| *known == name);
         if let Some((_, builtin)) = found {
@@ -105,7 +105,7 @@ impl fmt::Display for Builtin {
     }
 }
 
-/// The kinds as `kind = …` names them.
+/// The names of the kinds in `kind = …`.
 pub(super) const KINDS: [(&str, Kind); 7] = [
     ("object", Kind::Object),
     ("container", Kind::Directory),

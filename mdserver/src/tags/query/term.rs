@@ -23,23 +23,23 @@ pub(super) struct Term {
     pub(super) test: Test,
 }
 
-/// What is compared.
+/// The left side of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Key {
     /// The tag of this key.
     Tag(String),
-    /// Any tag whose key fits.
+    /// Any tag whose key matches.
     Tags(KeyPattern),
-    /// What is built in.
+    /// A built-in property.
     Builtin(Builtin),
 }
 
-/// A pattern of keys of tags; a query's `temp* = 3` is about each that fits.
+/// A pattern of tag keys; a query's `temp* = 3` applies to each key that matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPattern(pub(super) Pattern);
 
 impl KeyPattern {
-    /// What all keys that fit begin with; often nothing.
+    /// The common prefix of all keys that match; often empty.
     pub fn prefix(&self) -> &str {
         match &self.0 {
             Pattern::Prefix(prefix) => prefix,
@@ -47,7 +47,7 @@ impl KeyPattern {
         }
     }
 
-    /// Whether a key fits.
+    /// Whether a key matches.
     pub fn fits(&self, key: &str) -> bool {
         self.0.fits(key)
     }
@@ -77,18 +77,18 @@ impl Pattern {
     }
 }
 
-/// What is asked about it.
+/// The condition of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Test {
-    /// It is there.
+    /// It exists.
     Has,
-    /// It compares so.
+    /// It compares so with the literal.
     Is(Comparison, Literal),
-    /// It lies between, both ends included; at least one is there, and both are of one type.
+    /// It is between the bounds, both inclusive; at least one is given, and both are of one type.
     In(Option<Literal>, Option<Literal>),
-    /// It fits.
+    /// It matches the pattern.
     Like(Pattern),
-    /// It is there and does not fit.
+    /// It exists and does not match the pattern.
     Unlike(Pattern),
 }
 
@@ -115,7 +115,7 @@ impl Comparison {
     }
 }
 
-/// What it is compared with.
+/// The right side of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Number(Num),

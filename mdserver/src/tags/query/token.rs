@@ -1,8 +1,8 @@
-//! Cuts the text of a query into words, comparisons and parentheses.
+//! Tokeniser: splits the text of a query into words, comparisons and parentheses.
 //!
-//! A word is what stands together: bare characters, quoted parts, stars. A backslash takes the next
-//! character as it is, bare or quoted. A word knows which of its characters are bare, as only those
-//! can be stars, keywords, numbers and the two points of a range.
+//! A word consists of adjacent bare characters, quoted parts and stars. A backslash quotes the next character. A word
+//! records which of its characters are bare, as only those can be stars, keywords, numbers and the two points of a
+//! range.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(super) enum Part {
     Bare(String),
     /// Characters in quotes or after a backslash.
     Quoted(String),
-    /// A bare star, with its place.
+    /// A bare star, with its position.
     Star(usize),
 }
 
@@ -43,7 +43,7 @@ impl Word {
         }
     }
 
-    /// The word of the language that it is.
+    /// The keyword that it is, if any.
     pub(super) fn keyword(&self) -> Option<&'static str> {
         let bare = self.bare()?;
         let words = ["and", "or", "not", "has", "in"];
@@ -56,7 +56,7 @@ impl Word {
         self.keyword() == Some(keyword)
     }
 
-    /// All its characters; of a star a star.
+    /// All its characters; a star yields `*`.
     pub(super) fn text(&self) -> String {
         let text = |part: &Part| match part {
             Part::Bare(text) | Part::Quoted(text) => text.clone(),
@@ -69,7 +69,7 @@ impl Word {
         self.parts.iter().any(|part| matches!(part, Part::Star(_)))
     }
 
-    /// The words between bare commas; without any, itself.
+    /// The words between bare commas; without a comma, the word itself.
     pub(super) fn between_commas(&self) -> Vec<Word> {
         let mut words = vec![Word::default()];
         for part in &self.parts {
@@ -125,7 +125,7 @@ impl Word {
     }
 }
 
-/// Cuts a text, a token at a time.
+/// Splits a text, one token at a time.
 pub(super) struct Lexer<'a> {
     pub(super) text: &'a str,
     at: usize,
@@ -207,7 +207,7 @@ impl<'a> Lexer<'a> {
                 }
                 '*' => {
                     self.take();
-                    // Two stars are one.
+                    // Two adjacent stars are one.
                     if !matches!(word.parts.last(), Some(Part::Star(_))) {
                         word.parts.push(Part::Star(at));
                     }
@@ -221,7 +221,7 @@ impl<'a> Lexer<'a> {
         Ok(word)
     }
 
-    /// A part in quotes; they are part of the word even if nothing is in them.
+    /// A quoted part; it is part of the word even if it is empty.
     fn quoted(&mut self, quote: char, word: &mut Word) -> Result<(), QueryError> {
         let start = self.at;
         self.take();

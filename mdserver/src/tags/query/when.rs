@@ -1,8 +1,7 @@
-//! Points in time as people write them: `2026-11`, `2026-11-22`, `2026-11-22T10:30:05.25+01:00`, `-2d`.
+//! Parses points in time: `2026-11`, `2026-11-22`, `2026-11-22T10:30:05.25+01:00`, `-2d`.
 //!
-//! What is not said is a span: `2026-11-22` is that whole day. Times without a zone are UTC. The days
-//! of a date are counted as in H. Hinnant, `days_from_civil`
-//! (<https://howardhinnant.github.io/date_algorithms.html>).
+//! An incomplete time is a span: `2026-11-22` is that entire day. Times without a zone are UTC. The days of a date
+//! are computed as in H. Hinnant, `days_from_civil` (<https://howardhinnant.github.io/date_algorithms.html>).
 
 use std::cmp::Ordering;
 
@@ -10,7 +9,7 @@ use crate::api::Time;
 
 const SECOND: i128 = 1_000_000_000;
 
-/// A span of time, or a while before now. Two are equal if they are written equally.
+/// A span of time, or a duration before now. Two are equal if they are written equally.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) text: String,
@@ -21,7 +20,7 @@ pub(super) struct When {
 enum At {
     /// From the first to the last nanosecond since 1970.
     Span(i128, i128),
-    /// So many nanoseconds before the search.
+    /// This many nanoseconds before the search.
     Ago(i128),
 }
 
@@ -42,7 +41,7 @@ impl When {
         matches!(self.at, At::Ago(_))
     }
 
-    /// How a time compares: less is before all of the span, greater after all of it.
+    /// How a time compares: it is less if before the entire span, greater if after it.
     pub(super) fn order_of(&self, time: Time, now: Time) -> Ordering {
         let time = nanoseconds(time);
         let (first, last) = match self.at {
@@ -78,7 +77,7 @@ fn read_ago(text: &str) -> Option<i128> {
     Some(i128::from(number) * seconds * SECOND)
 }
 
-/// So many digits, and nothing else.
+/// Exactly this many digits.
 fn number(digits: &str, least: usize, most: usize) -> Option<i64> {
     let length = (least..=most).contains(&digits.len());
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -104,8 +103,8 @@ fn read_span(text: &str) -> Option<(i128, i128)> {
     let start = |day: i64| i128::from(days(year, month, day)) * 86_400 * SECOND;
     let length = month_length(year, month);
     let Some(day) = day else {
-        let whole = start(1)..start(length + 1);
-        return time.is_none().then_some((whole.start, whole.end - 1));
+        let span = start(1)..start(length + 1);
+        return time.is_none().then_some((span.start, span.end - 1));
     };
     let day = bounded(day, 1, length)?;
     let Some(time) = time else {
@@ -117,7 +116,7 @@ fn read_span(text: &str) -> Option<(i128, i128)> {
     Some((from, from + length - 1))
 }
 
-/// The time without its zone, and how far the zone is ahead.
+/// The time without its zone, and the offset of the zone.
 fn read_zone(time: &str) -> Option<(&str, i128)> {
     if let Some(time) = time.strip_suffix(['Z', 'z']) {
         return Some((time, 0));
@@ -135,7 +134,7 @@ fn read_zone(time: &str) -> Option<(&str, i128)> {
     Some((time, i128::from(sign * ahead) * SECOND))
 }
 
-/// Where in the day it begins, and how long it is.
+/// The start within the day, and the length of the span.
 fn read_time(time: &str) -> Option<(i128, i128)> {
     let mut parts = time.split(':');
     let hour = bounded(parts.next()?, 0, 23)?;
@@ -148,12 +147,12 @@ fn read_time(time: &str) -> Option<(i128, i128)> {
     let Some(seconds) = seconds else {
         return Some((minutes * 60 * SECOND, 60 * SECOND));
     };
-    let (whole, part) = match seconds.split_once('.') {
-        Some((whole, part)) => (whole, Some(part)),
+    let (full, part) = match seconds.split_once('.') {
+        Some((full, part)) => (full, Some(part)),
         None => (seconds, None),
     };
-    let whole = i128::from(bounded(whole, 0, 59)?);
-    let from = (minutes * 60 + whole) * SECOND;
+    let full = i128::from(bounded(full, 0, 59)?);
+    let from = (minutes * 60 + full) * SECOND;
     let Some(part) = part else {
         return Some((from, SECOND));
     };
@@ -189,7 +188,7 @@ mod tests {
         Time { sec, nsec }
     }
 
-    /// First and last second as `date -u -d … +%s` says them.
+    /// First and last second as printed by `date -u -d … +%s`.
     #[test]
     fn dates() {
         for (text, first, last) in [
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_time() {
+    fn invalid_times_are_refused() {
         for text in [
             "",
             "-",

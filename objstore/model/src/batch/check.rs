@@ -1,34 +1,34 @@
-//! A batch looked through: offsets resolved, limits kept, extents known.
+//! Plans: batches that have been checked, with offsets resolved, limits enforced and extents computed.
 //!
-//! Offsets that count from the element before are made to count from the parent, so that each element stands for
-//! itself: it lies at its own offset from where this repetition of the parent lies, or, `fixed`, from the start.
-//! Each node knows what all below it touches: `floating`, from where one of its repetitions lies, and `fixed`,
-//! from the start. All sums are made in 128 bits and fit 64 when [`Plan::new`] returns, so that nothing that walks
-//! a plan can overflow.
+//! Offsets relative to the previous element are converted to offsets from the parent, so that each element is
+//! independent of its siblings: it lies at its own offset from the current repetition of the parent, or, `fixed`,
+//! from the start. Each node knows the extent of everything below it: `floating`, relative to one of its repetitions,
+//! and `fixed`, from the start. All sums are made in 128 bits and fit 64 when [`Plan::new`] returns, so that no walk
+//! of a plan can overflow.
 
 use super::{Batch, BatchError, MAX_DEPTH, MAX_NODES, Pattern, Place, Side};
 
-/// A half-open span, from the start or from where something lies.
+/// A half-open span, from the start or relative to a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: i64,
     pub(super) to: i64,
 }
 
-/// One side of a node.
+/// The position of one side of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lie {
-    /// From where this repetition of the parent lies; from the start if `fixed`.
+    /// Relative to the current repetition of the parent; from the start if `fixed`.
     pub(super) offset: i64,
     pub(super) fixed: bool,
     pub(super) stride: i64,
-    /// What is touched below, from where one repetition of this node lies; none if all of it is fixed.
+    /// The extent of everything below, relative to one repetition of this node; `None` if all of it is fixed.
     pub(super) floating: Option<Span>,
-    /// What is touched below at places that do not move.
+    /// The extent below at fixed places.
     pub(super) below_fixed: Option<Span>,
 }
 
-/// What a node repeats.
+/// The repeated content of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// Bytes; not 0.
@@ -37,38 +37,38 @@ pub(super) enum What {
     Vector(Nodes),
 }
 
-/// The nodes of a vector: from a number up to another.
+/// The nodes of a vector, as a range of indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nodes {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// All of them float in the object, and neither begin nor end before those in front of them: which of them touch
-    /// a range is found by bisection.
+    /// All of them float in the object, and neither begin nor end before their predecessors: those that touch a range
+    /// are found by bisection.
     pub(super) in_order: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Its number as it was written down.
+    /// Its number in the batch as written.
     pub(super) number: u32,
     pub(super) file: Lie,
     pub(super) memory: Lie,
     /// Not 0.
     pub(super) count: u64,
     pub(super) what: What,
-    /// Bytes that one repetition moves; not 0.
+    /// The bytes of one repetition; not 0.
     pub(super) bytes: u64,
-    /// Where the first repetition lies among the packed bytes, from where this repetition of the parent does.
+    /// The offset of the first repetition among the packed bytes, relative to the current repetition of the parent.
     pub(super) packed: u64,
 }
 
-/// A batch that was looked through and can be walked. Elements that move nothing are left out.
+/// A checked batch, ready to be walked. Elements without bytes are omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub(super) nodes: Vec<Node>,
     /// The top vector: the last nodes.
     pub(super) top: Nodes,
-    /// The buffer is the packed bytes; the memory side of the nodes means nothing.
+    /// The buffer is the packed bytes; the memory side of the nodes is unused.
     pub(super) is_packed: bool,
     bytes: u64,
     pieces: u64,
@@ -76,7 +76,7 @@ pub struct Plan {
     memory: Option<Span>,
 }
 
-/// In 128 bits.
+/// A span in 128 bits.
 #[derive(Clone, Copy)]
 struct Wide {
     from: i128,
@@ -101,7 +101,7 @@ impl Wide {
         }
     }
 
-    /// All of `count` repetitions.
+    /// The span of all `count` repetitions.
     fn repeat(self, count: u64, stride: i64) -> Option<Wide> {
         let last = i128::from(count - 1).checked_mul(i128::from(stride))?;
         Some(Wide {
@@ -118,7 +118,7 @@ impl Wide {
     }
 }
 
-/// Where an element lies after those before it in its vector.
+/// The position of an element after its predecessors in the vector.
 #[derive(Clone, Copy, Default)]
 struct At {
     offset: i64,
@@ -126,7 +126,7 @@ struct At {
 }
 
 impl At {
-    /// `top`: of the top vector, whose start is where absolute offsets count from: nothing moves there.
+    /// `top`: in the top vector, whose start is the origin of absolute offsets, so that nothing there is `fixed`.
     fn next(self, place: &Place, unit: u64, top: bool) -> Option<At> {
         let own = times(place.offset, unit)?;
         Some(match place.absolute {
@@ -146,7 +146,7 @@ fn times(value: i64, unit: u64) -> Option<i64> {
     i64::try_from(i128::from(value) * i128::from(unit)).ok()
 }
 
-/// Spans of all below a vector: from where it lies, and at places that do not move.
+/// The spans of everything below a vector: relative to it, and at fixed places.
 #[derive(Clone, Copy, Default)]
 struct Spans {
     floating: Option<Wide>,
@@ -164,7 +164,7 @@ impl Spans {
         }
     }
 
-    /// Adds a node that lies `at`, with what is below it.
+    /// Adds a node that lies `at`, with the spans below it.
     fn add(&mut self, below: Spans, at: At, stride: i64, count: u64) -> Option<()> {
         if let Some(span) = below.floating {
             let own = span.repeat(count, stride)?.shift(at.offset.into());
@@ -183,9 +183,9 @@ impl Spans {
 /// One side of a vector.
 #[derive(Clone, Copy, Default)]
 struct Touched {
-    /// What is moved.
+    /// The bytes that are moved.
     data: Spans,
-    /// The same, and where vectors lie, from which that is counted: a walk goes there, too.
+    /// The same, extended by the positions of vectors, which a walk computes too.
     places: Spans,
 }
 
@@ -198,7 +198,7 @@ impl Touched {
     }
 }
 
-/// From where a relative offset counts.
+/// The origin of a relative offset.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relative {
     /// As in a [`Batch`].
@@ -215,7 +215,7 @@ struct Checker {
     nodes: Vec<Node>,
 }
 
-/// A vector that was looked through.
+/// A vector that has been checked.
 struct Vector {
     nodes: Vec<Node>,
     file: Touched,
@@ -259,8 +259,8 @@ impl Checker {
         Ok(vector)
     }
 
-    /// Keeps the nodes of a vector.
-    fn keep(&mut self, nodes: Vec<Node>) -> Nodes {
+    /// Stores the nodes of a vector.
+    fn store(&mut self, nodes: Vec<Node>) -> Nodes {
         let from = self.nodes.len() as u32;
         let in_order = in_order(&nodes);
         self.nodes.extend(nodes);
@@ -292,7 +292,7 @@ impl Checker {
             }
             Pattern::Vector(batches) => {
                 let inner = self.vector(batches, depth + 1)?;
-                let what = What::Vector(self.keep(inner.nodes));
+                let what = What::Vector(self.store(inner.nodes));
                 (what, [inner.file, inner.memory], inner.bytes, inner.pieces)
             }
         };
@@ -348,7 +348,7 @@ impl Checker {
 }
 
 impl Lie {
-    /// The memory side where the buffer is the packed bytes.
+    /// The memory side of a plan whose buffer is the packed bytes.
     const NOWHERE: Lie = Lie {
         offset: 0,
         fixed: false,
@@ -357,7 +357,7 @@ impl Lie {
         below_fixed: None,
     };
 
-    /// What all of `count` repetitions touch, from where the parent lies, if all of that moves with the parent.
+    /// The extent of all `count` repetitions, relative to the parent, if all of it moves with the parent.
     pub(super) fn all(&self, count: u64) -> Option<Span> {
         let span = self.floating?;
         if self.fixed || self.below_fixed.is_some() {
@@ -365,7 +365,7 @@ impl Lie {
         }
         let last = i128::from(self.stride) * i128::from(count - 1);
         let offset = i128::from(self.offset);
-        // They fit: the plan was looked through.
+        // They fit: the plan has been checked.
         Some(Span {
             from: (offset + i128::from(span.from) + last.min(0)) as i64,
             to: (offset + i128::from(span.to) + last.max(0)) as i64,
@@ -389,7 +389,7 @@ fn in_order(nodes: &[Node]) -> bool {
     })
 }
 
-/// Pieces that lie one behind the other on both sides are one piece.
+/// Joins pieces that are contiguous on both sides.
 fn joined(mut node: Node, is_packed: bool) -> Node {
     if let What::Data(bytes) = node.what
         && (node.count == 1
@@ -409,8 +409,7 @@ fn joined(mut node: Node, is_packed: bool) -> Node {
 }
 
 impl Plan {
-    /// Looks a batch through. A `unit` is 1 for offsets and sizes in bytes, the size of an element for those in
-    /// elements.
+    /// Checks a batch. `unit` is 1 for offsets and sizes in bytes, or the size of an element for those in elements.
     ///
     /// # Errors
     /// Too many elements or levels, sums that exceed 63 bits, offsets below 0 at any repetition.
@@ -418,8 +417,8 @@ impl Plan {
         Plan::checked(batches, unit, Relative::ToElementBefore, false)
     }
 
-    /// The same for a buffer that is the packed bytes of the object side: what the batches say of memory means
-    /// nothing.
+    /// As [`Plan::new`], for a buffer that is the packed bytes of the object side: the memory side of the batches is
+    /// ignored.
     ///
     /// # Errors
     /// As [`Plan::new`], of the object side.
@@ -427,7 +426,7 @@ impl Plan {
         Plan::checked(batches, unit, Relative::ToElementBefore, true)
     }
 
-    /// The same, in bytes, where each relative offset counts from the parent.
+    /// As [`Plan::packed`], in bytes, with each relative offset counted from the parent.
     pub(super) fn packed_from_parents(batches: &[Batch]) -> Result<Plan, BatchError> {
         Plan::checked(batches, 1, Relative::ToParent, true)
     }
@@ -446,7 +445,7 @@ impl Plan {
             nodes: Vec::new(),
         };
         let vector = checker.vector(batches, 1)?;
-        let top = checker.keep(vector.nodes);
+        let top = checker.store(vector.nodes);
         let all = |touched: Touched| Wide::join(touched.data.floating, touched.data.fixed);
         let fit = |span: Option<Wide>| span.and_then(Wide::fit);
         let in_packed = || {
@@ -481,7 +480,7 @@ impl Plan {
         }
     }
 
-    /// The number of the element of data that reaches lowest.
+    /// The number of the data element that reaches lowest.
     fn lowest(&self, side: Side) -> u32 {
         let mut vector = self.top;
         loop {
@@ -489,8 +488,8 @@ impl Plan {
             let low = |node: &Node| {
                 let lie = node.side(side);
                 let last = i128::from(node.count - 1) * i128::from(lie.stride);
-                // What moves nothing is above all. Plain numbers: valgrind takes the comparison of options that are
-                // none for one of memory that nobody wrote.
+                // A node that moves nothing counts as highest. Plain numbers instead of `Option`s: valgrind reports
+                // the comparison of `None`s as a use of uninitialised memory.
                 let own = match lie.floating {
                     Some(span) => i128::from(span.from) + last.min(0) + i128::from(lie.offset),
                     None => i128::MAX,
@@ -521,22 +520,22 @@ impl Plan {
         self.is_packed
     }
 
-    /// Bytes that it moves.
+    /// The bytes that it moves.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Pieces that it has, those that lie one behind the other on both sides as one; at most 2^64-1.
+    /// The number of its pieces, counting contiguous ones (on both sides) as one; at most 2^64-1.
     pub fn pieces(&self) -> u64 {
         self.pieces
     }
 
-    /// From the first to behind the last byte of the object; none if nothing is moved.
+    /// The span of the object from the first byte to the end of the last; `None` if nothing is moved.
     pub fn file_span(&self) -> Option<(u64, u64)> {
         self.file.map(|span| (span.from as u64, span.to as u64))
     }
 
-    /// From the first to behind the last byte of the buffer: how large that must be.
+    /// The span of the buffer from the first byte to the end of the last: the buffer's required size.
     pub fn memory_span(&self) -> Option<(u64, u64)> {
         self.memory.map(|span| (span.from as u64, span.to as u64))
     }

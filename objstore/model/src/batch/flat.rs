@@ -1,9 +1,9 @@
-//! The object side of a plan as it goes over a wire: its nodes one after the other, parents before children, each
-//! with the number of its children. Nothing is nested, so that whoever decodes it needs no stack.
+//! The wire form of a plan's object side: its nodes in sequence, parents before children, each with the number of its
+//! children. Nothing is nested, so that the decoder needs no stack.
 //!
-//! It keeps: what comes out of [`Flat::plan`] was looked through like any batch, and limits hold before anything is
-//! built. Offsets are in bytes; a relative one counts from where this repetition of the parent lies, also behind
-//! other elements, and an absolute one from the start of the object. The buffer of such a plan is the packed bytes.
+//! Invariants: the result of [`Flat::plan`] is checked like any batch, and limits are enforced before anything is
+//! built. Offsets are in bytes; a relative one counts from the current repetition of the parent, also after other
+//! elements, and an absolute one from the start of the object. The buffer of such a plan is the packed bytes.
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,24 +14,24 @@ use super::{Batch, BatchError, MAX_DEPTH, MAX_NODES, Pattern, Place};
 /// One node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlatNode {
-    /// Where its first repetition lies, in bytes.
+    /// The start of its first repetition, in bytes.
     pub offset: i64,
-    /// Whether that counts from the start of the object.
+    /// Whether the offset counts from the start of the object.
     pub absolute: bool,
-    /// From one repetition to the next, in bytes.
+    /// The distance from one repetition to the next, in bytes.
     pub stride: i64,
     /// Repetitions.
     pub count: u64,
-    /// What is repeated.
+    /// The repeated content.
     pub what: FlatWhat,
 }
 
-/// What a [`FlatNode`] repeats.
+/// The repeated content of a [`FlatNode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FlatWhat {
-    /// So many bytes.
+    /// This many bytes.
     Data(u64),
-    /// So many nodes, which follow, each with what is below it.
+    /// This many nodes, which follow, each with its descendants.
     Vector(u32),
 }
 
@@ -39,11 +39,11 @@ pub enum FlatWhat {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct Flat {
-    /// At most [`MAX_NODES`] when it was decoded.
+    /// At most [`MAX_NODES`] if it was decoded.
     pub nodes: Vec<FlatNode>,
 }
 
-/// Nodes are counted while they come, before memory is taken for them.
+/// Nodes are counted while they are decoded, before memory is allocated for them.
 impl<'de> Deserialize<'de> for Flat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flat, D::Error> {
         struct Bounded;
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Flat {
 }
 
 impl Plan {
-    /// The object side, to be sent.
+    /// The object side, in its wire form.
     pub fn flat(&self) -> Flat {
         let mut flat = Vec::with_capacity(self.nodes.len());
         let mut open: Vec<Nodes> = vec![self.top];
@@ -100,13 +100,13 @@ impl Plan {
 }
 
 impl Flat {
-    /// Looks it through: the plan of the object side, whose buffer is the packed bytes.
+    /// Checks it and returns the plan of the object side, whose buffer is the packed bytes.
     ///
     /// # Errors
-    /// As [`Plan::new`]; numbers of children that do not fit the nodes there are.
+    /// As [`Plan::new`]; also numbers of children that do not match the nodes.
     pub fn plan(&self) -> Result<Plan, BatchError> {
         self.check_shape()?;
-        // From the last node back: the children of a node are made before it.
+        // From the last node back: the children of a node are built before it.
         let mut made: Vec<Batch> = Vec::new();
         for node in self.nodes.iter().rev() {
             let pattern = match node.what {
@@ -129,12 +129,12 @@ impl Flat {
         Plan::packed_from_parents(&made)
     }
 
-    /// Checks numbers of nodes, of children and of levels: what is built after this is not deeper than a batch may be.
+    /// Checks the numbers of nodes, children and levels: what is built afterwards is no deeper than a batch may be.
     fn check_shape(&self) -> Result<(), BatchError> {
         if self.nodes.len() > MAX_NODES {
             return Err(BatchError::TooLarge);
         }
-        // Children that are still to come, a level.
+        // The children still to come, for each level.
         let mut open: Vec<u32> = Vec::new();
         for node in &self.nodes {
             if let Some(left) = open.last_mut() {

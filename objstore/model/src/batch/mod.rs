@@ -1,28 +1,26 @@
 //! Nested batches: one request for a nested strided pattern, however many pieces it has.
 //!
-//! The structure is Galley's (N. Nieuwejaar and D. Kotz, "The Galley parallel file system", 1996: `struct
-//! gfs_batch`), in 64 bits: a [`Batch`] names an offset in the object and one in memory, how often the
-//! pattern is repeated, by which strides, and the pattern: bytes, or a vector of batches. Vectors, trees, vectors
+//! The structure is Galley's (N. Nieuwejaar and D. Kotz, "The Galley parallel file system", 1996:
+//! `struct gfs_batch`), in 64 bits: a [`Batch`] has an offset in the object and one in memory, the number of
+//! repetitions of the pattern, their strides, and the pattern: bytes, or a vector of batches. Vectors, trees, vectors
 //! of trees and trees of vectors all are `[Batch]`.
 //!
-//! **What an offset means.** An absolute offset counts from the start of the object (of the buffer), also below
-//! a pattern that is repeated: each repetition then means the same place. A relative one counts from the previous
-//! element's offset, and that of the first element of a vector from where this repetition of its parent lies.
-//! The offset of an element is where its first repetition begins.
+//! **Offsets.** An absolute offset counts from the start of the object (of the buffer), also below a pattern that is
+//! repeated: each repetition then means the same place. A relative one counts from the previous element's offset, and
+//! that of the first element of a vector from the start of the current repetition of its parent. The offset of an
+//! element is the start of its first repetition.
 //!
-//! **What happens in which order.** Pieces are taken as a program with nested loops would: elements in turn, of
-//! each its repetitions in turn. Of two pieces of a write that name the same bytes of the object the later
-//! one counts.
+//! **Order.** Pieces are processed as nested loops would: the elements in order, and for each element its repetitions
+//! in order. If two pieces of a write select the same bytes of the object, the later one wins.
 //!
-//! **The packed bytes** of a batch are those of all its pieces, one behind the other in that order. Each node knows how
-//! many it has, so a walk can be restricted to a range of them as it can to a range of the object.
+//! **The packed bytes** of a batch are the bytes of all its pieces, concatenated in that order. Each node knows how
+//! many it has, so a walk can be restricted to a range of them, or to a range of the object.
 //!
-//! The life of a batch: written down as `[Batch]`, looked through once by [`Plan::new`] (`check`: overflow,
-//! offsets below 0, limits), then walked by ranges of the object without being listed (`walk`); what a read
-//! must not do, name bytes of memory twice, is in `overlap`; how the object side goes over a wire is in `flat`.
-//! What of it lies in a part of a chunk, in the order in which bytes are sent, is in `parts` and `rows`; the loops that
-//! copy are in `pack`. A plan has as many nodes as the batch has, whatever
-//! the number of pieces.
+//! The stages: a batch is written down as `[Batch]`, checked once by [`Plan::new`] (`check`: overflow, offsets below
+//! 0, limits), and then walked by ranges of the object without being listed (`walk`). `overlap` refuses reads that
+//! select bytes of memory twice; `flat` is the wire form of the object side; `parts` and `rows` give the pieces in a
+//! part of a chunk in the order in which bytes are sent; `pack` has the loops that copy. A plan has as many nodes as
+//! the batch, whatever the number of pieces.
 
 mod check;
 mod flat;
@@ -46,41 +44,41 @@ pub use parts::{Cursor, Part, Parts};
 pub use rows::{Misfit, Row, Rows};
 pub use walk::{Run, Runs};
 
-/// Nodes of a batch, elements of all its vectors together.
+/// The most nodes of a batch: elements of all its vectors together.
 pub const MAX_NODES: usize = 1 << 16;
-/// Vectors below each other.
+/// The most levels of nested vectors.
 pub const MAX_DEPTH: usize = 64;
 
 /// One element of a batched request: a pattern and its repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Where it lies in the object.
+    /// Its position in the object.
     pub file: Place,
-    /// Where it lies in the buffer.
+    /// Its position in the buffer.
     pub memory: Place,
-    /// How often the pattern is repeated; 0 is nothing.
+    /// The number of repetitions; 0 selects nothing.
     pub count: u64,
-    /// What is repeated.
+    /// The repeated pattern.
     pub pattern: Pattern,
 }
 
 /// Offset and stride of a [`Batch`], in units of the request: bytes or elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Where the first repetition begins.
+    /// The start of the first repetition.
     pub offset: i64,
-    /// Whether that counts from the start, and not from the element before or the parent.
+    /// Whether the offset counts from the start, instead of from the previous element or the parent.
     pub absolute: bool,
-    /// From one repetition to the next; may be 0 or negative.
+    /// The distance from one repetition to the next; may be 0 or negative.
     pub stride: i64,
 }
 
-/// What a [`Batch`] repeats.
+/// The pattern of a [`Batch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// So much in one piece, in units of the request.
+    /// A contiguous piece of this size, in units of the request.
     Data(u64),
-    /// Batches, one after the other.
+    /// Batches, in order.
     Vector(Vec<Batch>),
 }
 
@@ -94,7 +92,7 @@ impl Place {
         }
     }
 
-    /// An offset from the element before, or from the parent.
+    /// An offset from the previous element, or from the parent.
     pub const fn after(offset: i64) -> Place {
         Place {
             offset,
@@ -126,7 +124,7 @@ impl Batch {
     }
 }
 
-/// Which of the two sides of a batch an error is about.
+/// The side of a batch that an error refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// The object.
@@ -144,20 +142,20 @@ impl std::fmt::Display for Side {
     }
 }
 
-/// Why a batch cannot be done. Elements are named by their number, all in the order in which they are written
-/// down, from 0.
+/// The errors of a batch. Elements are named by their number, counted in the order in which they are written down,
+/// from 0.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum BatchError {
     /// Too many elements.
     #[error("a batch has at most {MAX_NODES} elements, and this has more; make several of it")]
     TooLarge,
-    /// As it came over a wire: numbers of children do not fit the elements there are.
+    /// From the wire: the numbers of children do not match the number of elements.
     #[error("elements of the batch are missing")]
     Broken,
     /// Vectors nested too deep.
     #[error("vectors of a batch are nested at most {MAX_DEPTH} deep, and these are deeper")]
     TooDeep,
-    /// Somewhere 64 bits do not suffice.
+    /// A sum exceeds 64 bits.
     #[error(
         "element {0} of the batch reaches beyond 2^63-1 bytes; look at its offsets, strides and count"
     )]
@@ -167,34 +165,34 @@ pub enum BatchError {
     Negative {
         /// Its number.
         element: u32,
-        /// Which offset.
+        /// The offset's side.
         side: Side,
-        /// How far below 0.
+        /// The distance below 0.
         by: u64,
     },
-    /// Bytes of memory that are named twice by a read.
+    /// Bytes of memory that a read selects twice.
     #[error("{} of the batch read into the same bytes of the buffer", pieces_of(*one, *other))]
     Overlap {
-        /// A number.
+        /// An element's number.
         one: u32,
-        /// May be the same number: its repetitions overlap.
+        /// The other's; the same number if its own repetitions overlap.
         other: u32,
     },
-    /// Whether they overlap would take too long to tell.
+    /// The overlap check would take too long.
     #[error(
-        "whether {} of the batch read into the same bytes of the buffer cannot be told in reasonable time; let strides \
-         in memory be multiples of each other, or make several batches of it",
+        "whether {} of the batch read into the same bytes of the buffer cannot be determined in reasonable time; let \
+         strides in memory be multiples of each other, or make several batches of it",
         pieces_of(*one, *other)
     )]
     Unclear {
-        /// A number.
+        /// An element's number.
         one: u32,
-        /// Another.
+        /// The other's.
         other: u32,
     },
 }
 
-/// Two elements, or one whose repetitions it is about.
+/// Names two elements, or one whose repetitions overlap.
 fn pieces_of(one: u32, other: u32) -> String {
     match one == other {
         true => format!("pieces of element {one}"),
@@ -203,7 +201,7 @@ fn pieces_of(one: u32, other: u32) -> String {
 }
 
 impl BatchError {
-    /// The numbers of the elements that it names.
+    /// The numbers of the elements that the error names.
     pub fn elements(&self) -> Vec<u32> {
         match *self {
             BatchError::TooLarge | BatchError::Broken | BatchError::TooDeep => Vec::new(),
@@ -218,8 +216,8 @@ impl BatchError {
     }
 }
 
-/// The path of the element of a number: its index in the top vector, then in the vector below, and so on; nothing
-/// where there is no such element.
+/// The path of the element with a number: its index in the top vector, then in the vector below, and so on; `None` if
+/// there is no such element.
 pub fn path_of(batches: &[Batch], number: u32) -> Option<Vec<u32>> {
     fn within(batches: &[Batch], left: &mut u32, path: &mut Vec<u32>) -> bool {
         for (index, batch) in (0..).zip(batches) {

@@ -1,47 +1,47 @@
-//! Whether a batch names bytes of the buffer twice, told without listing its pieces where that can be.
+//! Checks whether a batch selects bytes of the buffer twice, without listing its pieces where possible.
 //!
-//! Each element of data becomes a *lattice*: an offset, bytes, and for each repetition it stands under a step
-//! and a count, smallest step first. (A place that is absolute below a repetition is named by each repetition:
-//! that is an overlap at once.) Then, in this order:
+//! Each element of data becomes a *lattice*: an offset, bytes, and a step and a count for each repetition above it,
+//! smallest step first. (A place that is absolute below a repetition is selected by each repetition: that is an
+//! overlap at once.) Then, in this order:
 //!
-//! 1. A lattice whose every step is at least as wide as all that is below it does not overlap itself: it is *nested*.
-//!    Strided boxes are, in whatever order their loops stand.
+//! 1. A lattice whose every step is at least as wide as everything below it does not overlap itself: it is *nested*.
+//!    Strided boxes are, whatever the order of their loops.
 //! 2. Lattices whose spans do not meet do not overlap; a sweep finds those that meet.
 //! 3. Two that meet: if their bytes differ modulo the greatest common divisor of all their steps (columns of one
-//!    table), they do not; else, if both are nested and have the same steps, their first steps are laid over each other
-//!    and what is below is compared, exactly.
-//! 4. What is left is listed and sorted, up to [`MAX_LISTED`] pieces of the two; more is refused as unclear.
+//!    table), they do not overlap; else, if both are nested and have the same steps, the differences of their
+//!    outermost repetitions are tried and the levels below are compared, exactly.
+//! 4. The remaining pairs are listed and sorted, up to [`MAX_LISTED`] pieces of the two; more is refused as unclear.
 
 use super::check::{Nodes, Plan, What};
 use super::{BatchError, MAX_DEPTH, Side};
 
-/// Pieces that are listed, at most, to see whether two elements overlap.
+/// The most pieces that are listed to check whether two elements overlap.
 pub const MAX_LISTED: u64 = 1 << 20;
-/// Pairs of elements that are compared, and pieces that are listed, at most, for a whole batch.
+/// The most pairs of elements compared and pieces listed, together, for an entire batch.
 const MOST_WORK: u64 = 1 << 24;
 
-/// A step and how often, at least twice.
+/// A step and its count, at least 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dim {
     step: u64,
     count: u64,
 }
 
-/// All places of an element of data in the buffer.
+/// All positions of an element of data in the buffer.
 #[derive(Debug, Clone)]
 struct Lattice {
     number: u32,
     /// The lowest byte.
     from: u64,
     bytes: u64,
-    /// By step, smallest first; no step is 0.
+    /// Sorted by step, smallest first; no step is 0.
     dims: Vec<Dim>,
-    /// Whether every step is as wide as what is below it.
+    /// Whether every step is at least as wide as everything below it.
     nested: bool,
 }
 
 impl Lattice {
-    /// Width of the first `dims` dims.
+    /// The width of the first `dims` dims.
     fn width(&self, dims: usize) -> u64 {
         let below = self.dims[..dims].iter();
         self.bytes + below.map(|dim| dim.step * (dim.count - 1)).sum::<u64>()
@@ -72,10 +72,10 @@ impl Lattice {
 }
 
 impl Plan {
-    /// Refuses what a read must not do: name bytes of the buffer twice.
+    /// Refuses a batch that selects bytes of the buffer twice, which a read must not.
     ///
     /// # Errors
-    /// [`BatchError::Overlap`]; [`BatchError::Unclear`] where that would take too long to tell.
+    /// [`BatchError::Overlap`]; [`BatchError::Unclear`] if the check would take too long.
     pub fn check_targets(&self) -> Result<(), BatchError> {
         if self.is_packed {
             return Ok(());
@@ -161,7 +161,7 @@ fn lattice(number: u32, start: i64, bytes: u64, dims: &[(i64, u64)]) -> Lattice 
     for dim in steps {
         let width = lattice.width(lattice.dims.len());
         lattice.nested &= dim.step >= width;
-        // One that goes on where the one below ends is part of that.
+        // A dim that continues where the one below ends is merged with it.
         match lattice.dims.last_mut() {
             None if dim.step == lattice.bytes => lattice.bytes *= dim.count,
             Some(below) if dim.step == below.step * below.count => below.count *= dim.count,
@@ -171,7 +171,7 @@ fn lattice(number: u32, start: i64, bytes: u64, dims: &[(i64, u64)]) -> Lattice 
     lattice
 }
 
-/// Refuses two that have bytes in common.
+/// Refuses two lattices that have bytes in common.
 fn apart(one: &Lattice, other: &Lattice, work: &mut u64) -> Result<(), BatchError> {
     if apart_by_divisor(one, other) {
         return Ok(());
@@ -195,7 +195,7 @@ fn apart(one: &Lattice, other: &Lattice, work: &mut u64) -> Result<(), BatchErro
     by_list(&[one, other], work)
 }
 
-/// Whether the bytes of both differ modulo what divides all steps.
+/// Whether the bytes of both differ modulo the greatest common divisor of all steps.
 fn apart_by_divisor(one: &Lattice, other: &Lattice) -> bool {
     let steps = one.dims.iter().chain(&other.dims);
     let divisor = steps.fold(0, |divisor, dim| gcd(divisor, dim.step));
@@ -213,8 +213,9 @@ fn gcd(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// Whether two nested lattices of the same steps meet, the other `shift` behind the one, by their first `dims` dims.
-/// Exact: few differences of repetitions bring what is below close enough. None if the work is used up.
+/// Whether two nested lattices of the same steps meet in their first `dims` dims, with the other `shift` after the
+/// one. Exact: only a few differences of repetitions bring the levels below close enough. `None` if the work is used
+/// up.
 fn meet(one: &Lattice, other: &Lattice, dims: usize, shift: i128, work: &mut u64) -> Option<bool> {
     *work = work.checked_sub(1)?;
     let Some(dim) = dims.checked_sub(1) else {

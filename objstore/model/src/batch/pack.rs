@@ -1,23 +1,22 @@
-//! Packing equal pieces at equal steps, taking them apart, and carrying them from steps to other steps: the loops in
-//! which a batch spends its time.
+//! The copy loops of batches: pack equal pieces at equal steps, unpack them, and copy them from steps to other steps.
 //!
-//! Small sizes have loops of their own, in which a piece is a load and a store; pieces without gaps are one copy.
-//! A stride may be negative or 0.
+//! Small sizes have their own loops, in which a piece is a load and a store; pieces without gaps are one copy. A
+//! stride may be negative or 0.
 
-/// Where equal pieces lie.
+/// The positions of equal pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
-    /// Where the first begins.
+    /// The start of the first piece.
     pub at: usize,
-    /// From each to the next; of one piece it means nothing.
+    /// The distance from one piece to the next; unused for a single piece.
     pub stride: isize,
 }
 
-/// Copies `count` pieces of `bytes` from `from`, where they lie by `source`, into `to`, where they lie by `target`, in
-/// turn.
+/// Copies `count` pieces of `bytes` from `from`, at the positions `source`, into `to`, at the positions `target`, in
+/// order.
 ///
 /// # Panics
-/// Where a piece lies outside `from` or `to`, or `bytes` is 0.
+/// If a piece lies outside `from` or `to`, or `bytes` is 0.
 pub fn carry(from: &[u8], source: Steps, to: &mut [u8], target: Steps, bytes: usize, count: usize) {
     if count == 1 || target.stride == bytes as isize {
         let to = &mut to[target.at..target.at + bytes * count];
@@ -46,11 +45,11 @@ pub fn carry(from: &[u8], source: Steps, to: &mut [u8], target: Steps, bytes: us
     }
 }
 
-/// Copies `out.len() / bytes` pieces of `bytes` from `from` into `out`, one behind the other; the first begins at `at`,
-/// each `stride` behind the one before.
+/// Copies `out.len() / bytes` pieces of `bytes` from `from` into `out`, contiguously; the first begins at `at`, each
+/// of the others `stride` after the previous one.
 ///
 /// # Panics
-/// Where a piece lies outside `from`, or `bytes` is 0.
+/// If a piece lies outside `from`, or `bytes` is 0.
 pub fn pack(from: &[u8], at: usize, stride: isize, bytes: usize, out: &mut [u8]) {
     if stride == bytes as isize {
         out.copy_from_slice(&from[at..at + out.len()]);
@@ -74,11 +73,11 @@ pub fn pack(from: &[u8], at: usize, stride: isize, bytes: usize, out: &mut [u8])
     }
 }
 
-/// Copies the pieces of `packed`, `bytes` each and one behind the other, into `to`: the first to `at`, each `stride`
-/// behind the one before.
+/// Copies the contiguous pieces of `packed`, `bytes` each, into `to`: the first to `at`, each of the others `stride`
+/// after the previous one.
 ///
 /// # Panics
-/// Where a piece lies outside `to`, or `bytes` is 0.
+/// If a piece lies outside `to`, or `bytes` is 0.
 pub fn unpack(packed: &[u8], to: &mut [u8], at: usize, stride: isize, bytes: usize) {
     if stride == bytes as isize {
         to[at..at + packed.len()].copy_from_slice(packed);

@@ -1,33 +1,33 @@
-//! What of a batch lies in a part of a chunk, in an order that client and server both go by.
+//! The parts of a batch within a part of a chunk, in an order that client and server share.
 //!
 //! [`Parts`] is a pure function of a plan, a range of its packed bytes, the [`Rows`] of the slab and an order: the
-//! sender packs bytes in this order and the receiver takes them apart in it, so that no list of pieces is sent or made.
-//! Row by row each row is one walk of the plan; piece by piece each piece looks its rows up, for few pieces in many
-//! rows. A [`Cursor`] takes parts in bites of bounded size.
+//! sender packs bytes in this order and the receiver unpacks them in it, so that no list of pieces is sent or built.
+//! Row by row, each row is one walk of the plan; piece by piece, the rows of each piece are looked up, for few pieces
+//! in many rows. A [`Cursor`] takes parts in pieces of bounded size.
 
 use std::ops::Range;
 
 use super::walk::{Run, Runs};
 use super::{Plan, Row, Rows};
 
-/// Pieces that lie in one row: of the batch, and where in the chunk.
+/// Pieces within one row: in the batch, and their position in the chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The pieces.
     pub run: Run,
-    /// Where the first lies in the chunk, in bytes; the others follow as in the object.
+    /// The offset of the first piece in the chunk, in bytes; the others follow as in the object.
     pub chunk: u64,
 }
 
 impl Part {
-    /// From the first to behind the last byte of the chunk.
+    /// The span of the chunk from the first byte to the end of the last.
     pub fn chunk_span(&self) -> Range<u64> {
         let (from, to) = self.run.file_span();
         let start = self.chunk.wrapping_sub(self.run.file);
         start.wrapping_add(from)..start.wrapping_add(to)
     }
 
-    /// Bytes of all its pieces.
+    /// The bytes of all its pieces.
     pub fn bytes(&self) -> u64 {
         self.run.bytes * self.run.count
     }
@@ -52,13 +52,13 @@ enum Order {
     },
     Pieces {
         run: Option<Run>,
-        /// Of the piece that is looked up.
+        /// The row to look up next for the piece.
         row: Option<u64>,
     },
 }
 
 impl<'a> Parts<'a> {
-    /// What of the `packed` bytes of `plan` lies in `rows`, row by row or piece by piece.
+    /// The parts of the `packed` bytes of `plan` within `rows`, row by row or piece by piece.
     pub fn new(plan: &'a Plan, packed: Range<u64>, rows: &'a Rows, by_pieces: bool) -> Parts<'a> {
         let span = rows.file_span();
         let order = match by_pieces {
@@ -96,9 +96,9 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Whether piece by piece is the shorter way: there are fewer pieces than rows.
+    /// Whether piece by piece is the cheaper order: there are fewer pieces than rows.
     pub fn few_pieces(plan: &Plan, packed: &Range<u64>, rows: &Rows) -> bool {
-        /// Up to so many rows it does not matter.
+        /// Up to this many rows it does not matter.
         const FEW: u64 = 16;
         if rows.count() <= FEW {
             return false;
@@ -117,25 +117,25 @@ impl<'a> Parts<'a> {
         false
     }
 
-    /// What the walk has cost so far: rows, elements and pieces looked at.
+    /// The cost of the walk so far: rows, elements and pieces examined.
     pub fn steps(&self) -> u64 {
         self.steps + self.runs.steps()
     }
 
-    /// After so many steps more nothing comes, until another pause is set; see [`Runs::pause_at`].
+    /// Pauses after this many more steps; see [`Runs::pause_at`].
     pub fn pause_after(&mut self, steps: u64) {
         self.pause = self.steps.saturating_add(steps);
         self.runs.pause_at(self.runs.steps().saturating_add(steps));
     }
 
-    /// Whether nothing came since it is time for a pause; else it was the end.
+    /// Whether the walk ended at a pause; else it is complete.
     pub fn is_paused(&self) -> bool {
         self.steps >= self.pause || self.runs.is_paused()
     }
 }
 
-/// The piece of this number of a run, of which only the bytes from `skip` on, so many.
-fn bite(run: &Run, number: u64, skip: u64, bytes: u64) -> Run {
+/// Of the piece of this number of a run, the `bytes` from `skip` on.
+fn slice(run: &Run, number: u64, skip: u64, bytes: u64) -> Run {
     let number_signed = number as i64;
     let step = |at: u64, stride: i64| at.wrapping_add_signed(stride.wrapping_mul(number_signed));
     Run {
@@ -152,7 +152,7 @@ fn bite(run: &Run, number: u64, skip: u64, bytes: u64) -> Run {
 fn behind(run: &Run, pieces: u64) -> Option<Run> {
     (pieces < run.count).then(|| Run {
         count: run.count - pieces,
-        ..bite(run, pieces, 0, run.bytes)
+        ..slice(run, pieces, 0, run.bytes)
     })
 }
 
@@ -214,23 +214,23 @@ impl Iterator for Parts<'_> {
                 *row = Some(number + 1);
                 return Some(Part {
                     chunk: found.chunk + (start - found.file),
-                    run: bite(&run, 0, start - run.file, end - start),
+                    run: slice(&run, 0, start - run.file, end - start),
                 });
             },
         }
     }
 }
 
-/// Takes parts in bites.
+/// Takes parts in pieces of bounded size.
 #[derive(Debug)]
 pub struct Cursor<'a> {
     parts: Parts<'a>,
-    /// What was cut off, the next at the end.
+    /// The parts that were cut off, the next one last.
     left: Vec<Part>,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the first of these parts.
+    /// A cursor at the first of these parts.
     pub fn new(parts: Parts<'a>) -> Cursor<'a> {
         Cursor {
             parts,
@@ -238,8 +238,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next pieces: not more than `most` bytes (not 0) that reach over at most `span` of the object (not less than
-    /// `most`), and only one piece where more than `gap` bytes lie between them.
+    /// The next pieces: at most `most` bytes (not 0) within a span of at most `span` of the object (not less than
+    /// `most`), and only one piece if more than `gap` bytes lie between them.
     pub fn take(&mut self, most: u64, span: u64, gap: u64) -> Option<Part> {
         let part = match self.left.pop() {
             Some(part) => part,
@@ -259,7 +259,7 @@ impl<'a> Cursor<'a> {
                 self.left.push(moved(part, behind));
             }
             self.left.push(moved(part, rest));
-            return Some(moved(part, bite(&run, 0, 0, most)));
+            return Some(moved(part, slice(&run, 0, 0, most)));
         }
         let stride = run.file_stride.unsigned_abs();
         let count = match run.count {
@@ -278,18 +278,18 @@ impl<'a> Cursor<'a> {
         Some(moved(part, Run { count, ..run }))
     }
 
-    /// What the walk has cost so far; see [`Parts::steps`].
+    /// The cost of the walk so far; see [`Parts::steps`].
     pub fn steps(&self) -> u64 {
         self.parts.steps()
     }
 
-    /// Gives back what was taken last.
+    /// Puts back the part that was taken last.
     pub fn put_back(&mut self, part: Part) {
         self.left.push(part);
     }
 }
 
-/// Another run of the row of a part.
+/// Another run in the row of a part.
 fn moved(part: Part, run: Run) -> Part {
     Part {
         chunk: part

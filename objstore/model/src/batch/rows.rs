@@ -1,18 +1,18 @@
-//! The rows of a slab of an object that is also a slab of a chunk: what lies together in both.
+//! The rows of a slab of an object that is also a slab of a chunk: cells that are contiguous in both.
 //!
-//! Any row is found by its number, and the rows that touch a range of the object by bisection: they are never listed.
-//! All sums are checked when the rows are made; what came over a wire may be given.
+//! Any row is computed from its number, and the rows that touch a range of the object are found by bisection: they
+//! are never listed. All sums are checked when the rows are built, so the input may come from the wire.
 
 use crate::{Axis, Coords, Hyperslab};
 
-/// Cells that lie together in the object and in the chunk.
+/// Cells that are contiguous both in the object and in the chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The first, in bytes of the object's canonical order.
+    /// The offset of the first, in bytes of the object's canonical order.
     pub file: u64,
-    /// The first, in bytes of the chunk.
+    /// The offset of the first, in bytes of the chunk.
     pub chunk: u64,
-    /// How many; not 0.
+    /// The number of bytes; not 0.
     pub len: u64,
 }
 
@@ -23,9 +23,9 @@ struct Line {
     chunk: Axis,
     file_pitch: u64,
     chunk_pitch: u64,
-    /// Steps: cells, or segments of cells on the innermost axis.
+    /// The number of steps: cells, or segments of cells on the innermost axis.
     steps: u64,
-    /// Cells of a step.
+    /// The cells of a step.
     segment: u64,
 }
 
@@ -37,14 +37,14 @@ pub struct Rows {
     len: u64,
 }
 
-/// Slabs that are not of one form, or lie outside, or reach beyond 2^63-1 bytes.
+/// The slabs have different shapes, lie outside, or reach beyond 2^63-1 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the slabs of the object and of the chunk do not fit each other")]
 pub struct Misfit;
 
 impl Rows {
-    /// The rows of `want`, in an object of these `cells` (dims, last axis in bytes), which is `slab` of a chunk of this
-    /// `shape`.
+    /// The rows of `want`, in an object of these `cells` (dims, last axis in bytes), which is `slab` of a chunk of
+    /// this `shape`.
     ///
     /// # Errors
     /// See [`Misfit`].
@@ -73,7 +73,7 @@ impl Rows {
         let file_pitches = pitches(cells, want)?;
         let chunk_pitches = pitches(shape, slab)?;
         let mut inner = packed.len() - 1;
-        // As long as an axis is taken whole on both sides, its cells go on where the index before ends.
+        // As long as an axis is covered in full on both sides, its cells continue where the previous index ends.
         while inner > 0 && packed[inner] == cells[inner] && packed[inner] == shape[inner] {
             inner -= 1;
         }
@@ -106,12 +106,12 @@ impl Rows {
         Ok(rows)
     }
 
-    /// How many there are.
+    /// The number of rows.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The row of a number below [`Rows::count`].
+    /// The row with a number below [`Rows::count`].
     pub fn get(&self, number: u64) -> Row {
         let mut rest = number;
         let (mut file, mut chunk) = (0, 0);
@@ -134,7 +134,7 @@ impl Rows {
         }
     }
 
-    /// The number of the first row that ends behind a byte of the object.
+    /// The number of the first row that ends after a byte of the object.
     pub fn first_behind(&self, file: u64) -> u64 {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -147,7 +147,7 @@ impl Rows {
         low
     }
 
-    /// From the first to behind the last byte of the object; nothing if there is no row.
+    /// The span of the object from the first byte to the end of the last; empty if there is no row.
     pub fn file_span(&self) -> std::ops::Range<u64> {
         match self.count {
             0 => 0..0,
@@ -156,7 +156,7 @@ impl Rows {
     }
 }
 
-/// Bytes from one index to the next, an axis; all that the slab reaches fits 63 bits.
+/// The bytes from one index to the next, for each axis; everything the slab reaches fits 63 bits.
 fn pitches(cells: &[u64], slab: &Hyperslab) -> Result<Coords, Misfit> {
     let mut pitches = Coords::from_elem(1, cells.len());
     for axis in (0..cells.len().saturating_sub(1)).rev() {

@@ -1,10 +1,10 @@
-//! What a range of the packed bytes reaches of the object, without walking its pieces.
+//! The span of the object that a range of the packed bytes selects, computed without walking its pieces.
 //!
-//! A range cuts at most one repetition at each of its ends; what lies between is whole, and of whole repetitions the
-//! first and the last say what they touch. So the way down is that of two ends, and costs a look at the elements that
-//! the range has something of, however many pieces they are.
+//! A range cuts at most one repetition at each of its ends; those between are complete, and of complete repetitions
+//! the first and the last determine the span. So the descent follows the two ends, and examines only the elements
+//! that the range touches, however many pieces they have.
 //!
-//! The span of a few pieces that lie far apart has much in it that nobody asks for: for those there are the stretches.
+//! The span of a few pieces that are far apart contains much that is not selected: for those use the stretches.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use super::check::{Node, Nodes, Plan, Span, What};
 use super::walk::{nth, touching_packed, within_packed};
 
 impl Plan {
-    /// From the first to behind the last byte of the object that a range of the packed bytes names; nothing if it
-    /// names nothing.
+    /// The span of the object, from the first byte to the end of the last, that a range of the packed bytes selects;
+    /// `None` if it selects nothing.
     pub fn file_span_of(&self, packed: Range<u64>) -> Option<(u64, u64)> {
         if packed.start == 0 && packed.end >= self.bytes() {
             return self.file_span();
@@ -30,8 +30,8 @@ impl Plan {
         reach.span.map(|span| (span.from as u64, span.to as u64))
     }
 
-    /// The stretches of the object, in bytes, in which all lies that a range of the packed bytes names: in order, and
-    /// more than `gap` apart. Just one, the span, where the range has more than `most` pieces.
+    /// The stretches of the object, in bytes, that contain everything a range of the packed bytes selects: in order,
+    /// and more than `gap` apart. Only the span if the range has more than `most` pieces.
     pub fn file_stretches_of(&self, packed: Range<u64>, most: usize, gap: u64) -> Vec<(u64, u64)> {
         let Some(span) = self.file_span_of(packed.clone()) else {
             return Vec::new();
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// What was found so far.
+/// The span found so far.
 struct Reach<'a> {
     plan: &'a Plan,
     packed: Range<u64>,
@@ -69,7 +69,7 @@ struct Reach<'a> {
 }
 
 impl Reach<'_> {
-    /// Of a vector, at one repetition of its parent, which begins at `file` and `packed`.
+    /// Descends into a vector, at one repetition of its parent, which begins at `file` and `packed`.
     fn vector(&mut self, nodes: Nodes, file: i64, packed: u64) {
         let all = self.plan.of(nodes);
         let ends = |node: &Node| packed + node.packed + node.bytes * node.count;
@@ -80,7 +80,7 @@ impl Reach<'_> {
         }
     }
 
-    /// Of an element whose first repetition begins at `packed`.
+    /// Adds an element whose first repetition begins at `packed`.
     fn node(&mut self, node: &Node, base: i64, packed: u64) {
         let start = match node.file.fixed {
             true => node.file.offset,
@@ -102,7 +102,7 @@ impl Reach<'_> {
                 self.add(span.from, span.to);
             }
         }
-        // Those that are cut: at most one at each end, and they may be the same.
+        // The repetitions that are cut: at most one at each end, which may be the same.
         let (before, behind) = match first < end {
             true => (from..first, end..to),
             false => (from..to, to..to),

@@ -1,4 +1,4 @@
-//! Batches against an interpreter that goes through every byte.
+//! Tests of batches against an interpreter that visits every byte.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 mod parts;
 
-/// What a batch moves, straight from the definition: where each byte lies in the object and in the buffer. None if an
-/// offset is below 0.
+/// The bytes that a batch moves, straight from the definition: the position of each in the object and in the buffer.
+/// `None` if an offset is below 0.
 fn interpret(batches: &[Batch], unit: i128) -> Option<Vec<(i128, i128)>> {
     fn vector(batches: &[Batch], unit: i128, base: [i128; 2], bytes: &mut Vec<(i128, i128)>) {
         let mut before = base;
@@ -37,13 +37,13 @@ fn interpret(batches: &[Batch], unit: i128) -> Option<Vec<(i128, i128)>> {
     (!low).then_some(bytes)
 }
 
-/// The bytes of runs, in their order.
+/// The bytes of runs, in order.
 fn bytes_of(runs: Runs<'_>) -> Vec<(i128, i128)> {
     let bytes = packed_bytes_of(runs);
     bytes.into_iter().map(|(_, file, at)| (file, at)).collect()
 }
 
-/// The same, each with its place among the packed bytes.
+/// As [`bytes_of`], each with its position among the packed bytes.
 fn packed_bytes_of(runs: Runs<'_>) -> Vec<(i128, i128, i128)> {
     let mut bytes = Vec::new();
     for run in runs {
@@ -88,7 +88,7 @@ fn tree() -> impl Strategy<Value = Batch> {
     })
 }
 
-/// Vectors of trees, begun high enough that most have no offset below 0.
+/// Vectors of trees, with offsets high enough that most are not below 0.
 fn batches() -> impl Strategy<Value = Vec<Batch>> {
     prop::collection::vec(tree(), 0..4).prop_map(|mut batches| {
         if let Some(first) = batches.first_mut() {
@@ -99,7 +99,7 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     })
 }
 
-/// 20,000 cases, or more if `PROPTEST_CASES` says so.
+/// 20,000 cases, or the number in `PROPTEST_CASES` if that is more.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
     let asked = match std::env::var_os("PROPTEST_CASES") {
@@ -115,9 +115,9 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
-    /// All of it, and what lies in a range, come in the order of the definition; sums and spans are right.
+    /// All runs, and those in a range, come in the order of the definition; sums and spans are right.
     #[test]
-    fn random_trees_are_what_the_definition_says(
+    fn random_trees_match_the_definition(
         batches in batches(),
         unit in 1u64..4,
         from in 0u64..200,
@@ -148,8 +148,8 @@ proptest! {
         prop_assert_eq!(bytes_of(plan.runs(from, from + len)), naive);
     }
 
-    /// A range of the packed bytes restricts a walk as one of the object does; a walk that goes on elsewhere is as a
-    /// fresh one; and the same comes out of what was sent over a wire.
+    /// A range of the packed bytes restricts a walk as one of the object does; a walk that is moved to another range
+    /// equals a fresh one; and the wire form gives the same.
     #[test]
     fn a_walk_keeps_to_the_packed_bytes(
         batches in batches(),
@@ -202,11 +202,11 @@ proptest! {
         let own = Plan::packed(&batches, unit).unwrap();
         prop_assert_eq!(packed_bytes_of(own.runs_within(file, packed)), in_packed);
         prop_assert_eq!(own.check_targets(), Ok(()));
-        let whole = (own.bytes() > 0).then_some((0, own.bytes()));
-        prop_assert_eq!(own.memory_span(), whole);
+        let full = (own.bytes() > 0).then_some((0, own.bytes()));
+        prop_assert_eq!(own.memory_span(), full);
     }
 
-    /// Long vectors, in one order or not, are found in by bisection and lose nothing.
+    /// Long vectors, in order or not, are searched by bisection without losing an element.
     #[test]
     fn a_long_vector_is_looked_up(
         mut offsets in prop::collection::vec((0i64..400, 0u64..9), 5..80),
@@ -236,9 +236,9 @@ proptest! {
         prop_assert_eq!(packed_bytes_of(walk), wanted);
     }
 
-    /// Whatever came over a wire becomes a plan or an error.
+    /// Any input from the wire becomes a plan or an error.
     #[test]
-    fn wild_nodes_are_refused_or_kept(nodes in prop::collection::vec(wild_node(), 0..20)) {
+    fn wild_nodes_are_refused_or_valid(nodes in prop::collection::vec(wild_node(), 0..20)) {
         let flat = Flat { nodes };
         if let Ok(plan) = flat.plan() {
             let again = plan.flat().plan().unwrap();
@@ -248,24 +248,24 @@ proptest! {
         }
     }
 
-    /// Few enough pieces that all can be told.
+    /// Few enough pieces that the check is exact.
     #[test]
-    fn overlaps_are_told_exactly(batches in batches(), unit in 1u64..4) {
+    fn overlaps_are_found_exactly(batches in batches(), unit in 1u64..4) {
         let Some(naive) = interpret(&batches, unit.into()) else {
             return Ok(());
         };
         let mut seen = HashSet::new();
         let overlaps = !naive.iter().all(|byte| seen.insert(byte.1));
-        let told = Plan::new(&batches, unit).unwrap().check_targets();
+        let checked = Plan::new(&batches, unit).unwrap().check_targets();
         match overlaps {
-            true => prop_assert!(matches!(told, Err(BatchError::Overlap { .. })), "{told:?}"),
-            false => prop_assert_eq!(told, Ok(())),
+            true => prop_assert!(matches!(checked, Err(BatchError::Overlap { .. })), "{checked:?}"),
+            false => prop_assert_eq!(checked, Ok(())),
         }
     }
 
-    /// Whatever is asked, an answer comes, and walks stay within what they said.
+    /// Any request gets an answer, and walks stay within the announced spans.
     #[test]
-    fn wild_numbers_are_refused_or_kept(batches in wild(), unit in 1u64..9) {
+    fn wild_numbers_are_refused_or_valid(batches in wild(), unit in 1u64..9) {
         let Ok(plan) = Plan::new(&batches, unit) else {
             return Ok(());
         };
@@ -285,7 +285,7 @@ proptest! {
                 prop_assert!(at >= memory.0.into() && at + i128::from(run.bytes) <= memory.1.into());
             }
         }
-        // The last byte is found, whatever lies before it.
+        // The last byte is found, whatever precedes it.
         let last: u64 = plan.runs(to - 1, to).take(1).map(|run| run.bytes).sum();
         prop_assert_eq!(last, 1);
     }
@@ -343,7 +343,7 @@ fn bytes(batches: &[Batch]) -> Vec<(i128, i128)> {
     bytes_of(Plan::new(batches, 1).unwrap().all_runs())
 }
 
-/// The patterns that Galley's paper names.
+/// The patterns of Galley's paper.
 #[test]
 fn a_standard_and_a_simple_strided_request() {
     let one = Batch::data(Place::at(5), Place::at(0), 3);
@@ -375,7 +375,7 @@ fn a_nested_strided_request_is_a_tree_of_two_levels() {
     assert_eq!(bytes(&[outer]), [(3, 0), (13, 1), (103, 2), (113, 3)]);
 }
 
-/// Relative to the parent for the first, to the element before for the others; absolute stays where it is.
+/// Relative to the parent for the first, to the previous element for the others; absolute ones do not move.
 #[test]
 fn offsets_count_from_the_element_before() {
     let vector = vec![
@@ -403,9 +403,9 @@ fn offsets_count_from_the_element_before() {
     assert_eq!(bytes(&[outer]), expected);
 }
 
-/// Ten nodes that mean a milliard pieces are walked to any place in no time, and their targets are told apart.
+/// Ten nodes with 10^9 pieces are walked to any place at once, and their targets are found to be disjoint.
 #[test]
-fn a_milliard_pieces_are_not_listed() {
+fn a_billion_pieces_are_not_listed() {
     let mut batch = Batch::repeated(
         Place::after(0).every(16),
         Place::after(0).every(8),
@@ -447,9 +447,9 @@ fn a_milliard_pieces_are_not_listed() {
     assert_eq!(places, [(15_999_999_972, 4), (15_999_999_984, 1)]);
 }
 
-/// A transposed matrix, and the columns of a table, overlap nowhere; also where they are large.
+/// A transposed matrix, and the columns of a table, do not overlap, also when they are large.
 #[test]
-fn targets_that_interleave_are_told_apart() {
+fn interleaved_targets_do_not_overlap() {
     let transposed = Batch::repeated(
         Place::at(0).every(8000),
         Place::at(0).every(8),
@@ -558,7 +558,7 @@ proptest! {
     }
 }
 
-/// Numbers count as a batch is written down; a path is how one gets there.
+/// Elements are numbered in the order in which a batch is written down; a path leads to one.
 #[test]
 fn a_path_leads_to_the_element_of_a_number() {
     let after = Place::after(0);

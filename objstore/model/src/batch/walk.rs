@@ -1,52 +1,52 @@
-//! Walking a plan: the pieces within a range of the object and of the packed bytes, in the order of the batch, without
+//! Walks a plan: the pieces within a range of the object and of the packed bytes, in the order of the batch, without
 //! listing the others.
 //!
-//! What comes out are [`Run`]s: equal pieces at equal steps, so that who copies them has a plain loop. The *packed*
-//! bytes are those of all pieces one behind the other, in the order of the batch: every node knows its bytes, so where a
-//! repetition lies among them is a multiplication. A subtree, and repetitions, that do not touch the ranges are passed
-//! over by arithmetic. The walk keeps one [`Level`] for each vector it is in; it allocates when it is made, and then no
-//! more: who walks many ranges goes on with the same walk ([`Runs::seek`]).
+//! The results are [`Run`]s: equal pieces at equal steps, which a plain loop can copy. The *packed* bytes are the
+//! bytes of all pieces, concatenated in the order of the batch: every node knows its bytes, so the offset of a
+//! repetition among them is a multiplication. Subtrees and repetitions that do not touch the ranges are skipped by
+//! arithmetic. The walk has one [`Level`] for each vector it is in. It allocates only when it is created: a caller
+//! with many ranges reuses the same walk ([`Runs::seek`]).
 
 use std::ops::Range;
 
 use super::MAX_DEPTH;
 use super::check::{Lie, Node, Nodes, Plan, What};
 
-/// Vectors up to this length are looked at element by element; in longer ones those that touch a range are found by
-/// bisection where that can be.
+/// The elements of vectors up to this length are examined one by one; in longer ones those that touch a range are
+/// found by bisection where possible.
 const SHORT: u32 = 4;
 
-/// `count` pieces of `bytes`, each `file_stride` and `memory_stride` after the one before; in the packed bytes they
-/// lie one behind the other.
+/// `count` pieces of `bytes`, each `file_stride` and `memory_stride` after the previous one; among the packed bytes
+/// they are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Where the first lies in the object, in bytes.
+    /// The offset of the first piece in the object, in bytes.
     pub file: u64,
-    /// Where the first lies in the buffer, in bytes.
+    /// The offset of the first piece in the buffer, in bytes.
     pub memory: u64,
-    /// Where the first lies among the packed bytes.
+    /// The offset of the first piece among the packed bytes.
     pub packed: u64,
-    /// Of a piece; not 0.
+    /// The bytes of a piece; not 0.
     pub bytes: u64,
-    /// Not 0.
+    /// The number of pieces; not 0.
     pub count: u64,
-    /// Of 1 piece it means nothing.
+    /// Unused for a single piece.
     pub file_stride: i64,
-    /// Of 1 piece it means nothing.
+    /// Unused for a single piece.
     pub memory_stride: i64,
 }
 
-/// A vector that is being walked: at one repetition of its parent.
+/// A vector that is being walked, at one repetition of its parent.
 #[derive(Debug, Clone, Copy)]
 struct Level {
-    /// Where this repetition of the parent lies.
+    /// The position of this repetition of the parent.
     file: i64,
     memory: i64,
     packed: u64,
-    /// Nodes that have not begun.
+    /// The nodes that have not been started.
     next: u32,
     end: u32,
-    /// Repetitions that have not begun of the node before `next`.
+    /// The repetitions that have not been started of the node before `next`.
     from: u64,
     to: u64,
 }
@@ -92,7 +92,7 @@ impl Plan {
 }
 
 impl Run {
-    /// From the first to behind the last byte of the object.
+    /// The span of the object from the first byte to the end of the last.
     pub fn file_span(&self) -> (u64, u64) {
         let last = match self.count {
             1 => self.file,
@@ -103,7 +103,7 @@ impl Run {
 }
 
 impl Level {
-    /// Where the first repetition of a node lies.
+    /// The position of the first repetition of a node.
     fn start(&self, node: &Node) -> (i64, i64) {
         let at = |lie: &Lie, base: i64| match lie.fixed {
             true => lie.offset,
@@ -113,7 +113,7 @@ impl Level {
     }
 }
 
-/// Which of `count` repetitions, the first at `start`, touch a range: from a number up to another.
+/// The repetitions, of `count` with the first at `start`, that touch a range: half-open.
 fn touching(start: i64, lie: &Lie, count: u64, from: i64, to: i64) -> (u64, u64) {
     if from >= to {
         return (0, 0);
@@ -123,7 +123,7 @@ fn touching(start: i64, lie: &Lie, count: u64, from: i64, to: i64) -> (u64, u64)
         return (0, count);
     }
     match lie.floating {
-        // The last that begins before the end, the first that ends behind the start.
+        // From the first that ends after the start to the last that begins before the end.
         Some(span) => steps(
             count,
             lie.stride,
@@ -134,7 +134,7 @@ fn touching(start: i64, lie: &Lie, count: u64, from: i64, to: i64) -> (u64, u64)
     }
 }
 
-/// Which of `count` repetitions of `bytes`, one behind the other from `start` on, touch a range of the packed bytes.
+/// The repetitions, of `count` contiguous ones of `bytes` from `start` on, that touch a range of the packed bytes.
 pub(super) fn touching_packed(
     start: u64,
     bytes: u64,
@@ -153,7 +153,7 @@ pub(super) fn touching_packed(
     (first, last)
 }
 
-/// Which of `count` repetitions of data lie in a range as a whole.
+/// The repetitions of data that lie entirely within a range.
 fn within(start: i64, stride: i64, bytes: u64, count: u64, from: i64, to: i64) -> (u64, u64) {
     let start = i128::from(start);
     let (least, most) = (
@@ -163,7 +163,7 @@ fn within(start: i64, stride: i64, bytes: u64, count: u64, from: i64, to: i64) -
     steps(count, stride, least, most)
 }
 
-/// Which of `count` repetitions, one behind the other, lie in a range of the packed bytes as a whole.
+/// The repetitions, of `count` contiguous ones, that lie entirely within a range of the packed bytes.
 pub(super) fn within_packed(start: u64, bytes: u64, count: u64, range: &Range<u64>) -> (u64, u64) {
     let first = range.start.saturating_sub(start).div_ceil(bytes);
     let last = (range.end.saturating_sub(start) / bytes).min(count);
@@ -175,7 +175,7 @@ fn steps(count: u64, stride: i64, least: i128, most: i128) -> (u64, u64) {
     if least > most {
         return (0, 0);
     }
-    // Most walks stay in numbers that divide fast.
+    // Most walks stay within numbers that divide fast.
     const FAST: i128 = 1 << 62;
     if stride > 0 && least > -FAST && least < FAST && most > -FAST && most < FAST {
         let first = match least {
@@ -205,13 +205,13 @@ fn ceil(value: i128, by: i128) -> i128 {
     -(-value).div_euclid(by)
 }
 
-/// Where a repetition lies. It fits: the plan was looked through.
+/// The position of a repetition. It fits: the plan has been checked.
 pub(super) fn nth(start: i64, stride: i64, number: u64) -> i64 {
     start.wrapping_add(stride.wrapping_mul(number as i64))
 }
 
 impl Runs<'_> {
-    /// Walks another range of the object from now on, from its start; the range of the packed bytes stays.
+    /// Restarts the walk for another range of the object; the range of the packed bytes stays.
     pub fn seek(&mut self, file: Range<u64>) {
         let bound = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
         (self.from, self.to) = (bound(file.start), bound(file.end));
@@ -219,23 +219,23 @@ impl Runs<'_> {
         self.push(self.plan.top, 0, 0, 0);
     }
 
-    /// Elements looked at so far, and repetitions of vectors gone into: what the walk costs.
+    /// The cost of the walk so far: elements examined, and repetitions of vectors entered.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// From so many steps on nothing comes, until a later pause is set: for who must look at a clock though nothing is
-    /// found for long.
+    /// Pauses the walk after this many steps: it returns nothing until a later pause is set. For a caller that must
+    /// check a clock even though nothing is found for long.
     pub fn pause_at(&mut self, steps: u64) {
         self.pause = steps;
     }
 
-    /// Whether nothing came since it is time for a pause; else it was the end.
+    /// Whether the walk ended at a pause; else it is complete.
     pub fn is_paused(&self) -> bool {
         self.steps >= self.pause
     }
 
-    /// Goes into a vector.
+    /// Enters a vector.
     fn push(&mut self, nodes: Nodes, file: i64, memory: i64, packed: u64) {
         let (mut next, mut end) = (nodes.from, nodes.to);
         if end - next > SHORT {
@@ -245,7 +245,7 @@ impl Runs<'_> {
             });
             let mut to = all.partition_point(|node| packed + node.packed < self.packed.end);
             if nodes.in_order {
-                // In one order, both ends of what they touch.
+                // In order: both ends of their extents ascend.
                 let base = i128::from(file);
                 let span = |node: &Node| {
                     let span = node.file.all(node.count);
@@ -270,8 +270,8 @@ impl Runs<'_> {
         });
     }
 
-    /// Runs of a node of data whose repetitions `from..to` touch the ranges; what is left of it goes back into
-    /// the level. None where the two ranges touch it at different places.
+    /// A run of the current data node whose repetitions `from..to` touch the ranges; the rest stays in the level.
+    /// `None` if the two ranges touch it at different places.
     fn data(&mut self, bytes: u64) -> Option<Run> {
         let level = self.levels.last_mut()?;
         let node = &self.plan.nodes[level.next as usize - 1];
@@ -302,7 +302,7 @@ impl Runs<'_> {
         if inside.0 <= at && at < inside.1 {
             run.count = inside.1.min(level.to) - at;
         } else {
-            // One that an end of a range cuts.
+            // A piece that an end of a range cuts.
             let before = |end: u64| end.saturating_sub(run.packed).min(bytes) as i64;
             let start = (self.from - from).max(before(self.packed.start)).max(0);
             let end = (self.to - from).min(before(self.packed.end));

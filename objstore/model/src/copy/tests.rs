@@ -1,4 +1,4 @@
-//! Copies against arrays visited cell by cell.
+//! Tests of copies against arrays visited cell by cell.
 
 use super::*;
 use crate::{Axis, Coords, naive};
@@ -93,7 +93,7 @@ fn runs(shape: &[u64], axes: &[Axis]) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn whole_trailing_axes_are_one_run() {
+fn full_trailing_axes_are_one_run() {
     let span = Axis::span;
     assert_eq!(
         runs(&[4, 5, 6], &[span(0, 4), span(0, 5), span(0, 6)]),
@@ -136,11 +136,11 @@ fn rows_at_one_distance_are_visited_as_one() {
 }
 
 #[test]
-fn a_narrow_row_does_not_melt_with_the_next() {
+fn a_narrow_row_is_not_merged_with_the_next() {
     let shape: Coords = [2, 5].into_iter().collect();
     let mut dst = [0u8; 10];
-    let whole = Hyperslab::whole(&shape);
-    fill_slab(&mut dst, &shape, &whole, &Fill::from_bytes(&[1, 2, 3]));
+    let full = Hyperslab::all(&shape);
+    fill_slab(&mut dst, &shape, &full, &Fill::from_bytes(&[1, 2, 3]));
     assert_eq!(dst, [1, 2, 3, 1, 2, 1, 2, 3, 1, 2]);
 }
 
@@ -154,5 +154,5 @@ fn a_slab_outside_is_refused() {
 #[test]
 #[should_panic(expected = "bytes of the packed buffer")]
 fn a_short_buffer_is_refused() {
-    scatter(&[0; 3], &Hyperslab::whole(&[4]), &mut [0; 4], &[4]);
+    scatter(&[0; 3], &Hyperslab::all(&[4]), &mut [0; 4], &[4]);
 }

@@ -1,4 +1,4 @@
-//! The visit of a hyperslab's cells in a dense array, in rows of equal runs.
+//! Visits a hyperslab's cells in a dense array, in rows of equal runs.
 
 use crate::{Axis, Hyperslab, MAX_RANK};
 
@@ -12,7 +12,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Where its runs start.
+    /// The starts of its runs.
     pub(super) fn starts(self) -> impl Iterator<Item = usize> {
         (0..self.count).map(move |run| self.base + run * self.step)
     }
@@ -23,10 +23,10 @@ impl Row {
     }
 }
 
-/// Which axes may melt into one run.
+/// Which axes may be merged into one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Merge {
-    /// All that are taken whole, from the last on.
+    /// All that are covered in full, from the last on.
     All,
     /// Only cells of the last axis.
     Rows,
@@ -40,8 +40,8 @@ struct Loop {
     at: usize,
 }
 
-/// Puts a loop around those from `depth` on, or lets the outermost of them run longer where its steps
-/// go on at the same distance.
+/// Adds a loop around those from `depth` on, or extends the outermost of them if its steps continue at the same
+/// distance.
 fn push(loops: &mut [Loop], depth: &mut usize, count: u64, pitch: usize) {
     if count == 1 {
         return;
@@ -82,8 +82,8 @@ pub(super) fn walk(shape: &[u64], slab: &Hyperslab, merge: Merge, mut f: impl Fn
             block,
         } = axis.normal();
         base += start as usize * pitch;
-        let whole_so_far = run == pitch && depth == loops.len();
-        let mergeable = whole_so_far && (merge == Merge::All || at + 1 == shape.len());
+        let full_so_far = run == pitch && depth == loops.len();
+        let mergeable = full_so_far && (merge == Merge::All || at + 1 == shape.len());
         if mergeable {
             run *= block as usize;
         } else {
@@ -115,14 +115,14 @@ pub(super) fn walk(shape: &[u64], slab: &Hyperslab, merge: Merge, mut f: impl Fn
                 return;
             }
             level -= 1;
-            let turn = &mut outer[level];
-            turn.at += 1;
-            if turn.at < turn.count {
-                base += turn.pitch;
+            let level_loop = &mut outer[level];
+            level_loop.at += 1;
+            if level_loop.at < level_loop.count {
+                base += level_loop.pitch;
                 break;
             }
-            base -= (turn.count - 1) * turn.pitch;
-            turn.at = 0;
+            base -= (level_loop.count - 1) * level_loop.pitch;
+            level_loop.at = 0;
         }
     }
 }

@@ -54,7 +54,7 @@ fn integer(text: &str, dtype: &DType) -> Result<Vec<u8>, FillError> {
     };
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(not_a_value(text, dtype, "a whole number"));
+        return Err(not_a_value(text, dtype, "an integer"));
     }
     let value: i128 = text.parse().map_err(|_| out_of_range())?;
     let bits = 8 * dtype.size() as u32;
@@ -88,7 +88,7 @@ fn unsigned(bytes: &[u8], order: ByteOrder) -> u64 {
     }
 }
 
-/// A float as Rust reads it, which knows `inf`, `infinity` and `nan` too.
+/// A float in Rust's syntax, including `inf`, `infinity` and `nan`.
 fn read_float(text: &str) -> Option<f64> {
     text.parse().ok()
 }
@@ -152,7 +152,7 @@ fn half_from(value: f64) -> u16 {
     if value.is_nan() {
         return sign | 0x7e00;
     }
-    // 65520 lies in the middle of the largest half (65504) and what would be the next.
+    // 65520 is halfway between the largest half (65504) and the next value.
     if size >= 65520.0 {
         return sign | 0x7c00;
     }

@@ -1,4 +1,4 @@
-//! Fill values: text to bytes and back, and painting.
+//! Tests of fill values: text to bytes and back, and painting.
 
 use super::*;
 use proptest::prelude::*;
@@ -63,8 +63,8 @@ fn zero_is_zero_in_any_type() {
 fn errors_say_what_to_write() {
     for (text, name, words) in [
         ("x", "f4", "a number"),
-        ("1.5", "i4", "a whole number"),
-        ("--1", "i4", "a whole number"),
+        ("1.5", "i4", "an integer"),
+        ("--1", "i4", "an integer"),
         ("2", "b1", "true or false"),
         ("1+j2", "c8", "1+2j"),
         ("7", "V4", "0x00000000"),
@@ -90,13 +90,13 @@ fn errors_say_what_to_write() {
 }
 
 #[test]
-fn what_text_cannot_say_is_shown_in_hex() {
+fn values_without_text_are_shown_in_hex() {
     assert_eq!(Fill::from_bytes(b"a\nb").show(&dtype("S3")), "0x610a62");
     assert_eq!(Fill::from_bytes(&[0xff]).show(&dtype("S1")), "0xff");
     assert_eq!(Fill::from_bytes(b"0").show(&dtype("S1")), "0x30");
     assert_eq!(Fill::from_bytes(&[7]).show(&dtype("b1")), "0x07");
     assert_eq!(Fill::from_bytes(&[1, 2]).show(&dtype("V2")), "0x0102");
-    // A NaN with a payload is another value than the plain one.
+    // A NaN with a payload differs from the plain one.
     assert_eq!(
         Fill::from_bytes(&[1, 0, 0xc0, 0x7f]).show(&dtype("f4")),
         "0x0100c07f"

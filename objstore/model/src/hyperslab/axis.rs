@@ -5,16 +5,16 @@ use std::ops::Range;
 
 /// One axis: `count` blocks of `block` cells, `stride` cells from the start of one to the next.
 ///
-/// With one block the stride means nothing. Nothing is selected where `count` or `block` is 0.
+/// With one block the stride is ignored. Nothing is selected if `count` or `block` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Axis {
     /// The first cell of the first block.
     pub start: u64,
-    /// From the start of a block to the start of the next.
+    /// The distance from the start of a block to the start of the next.
     pub stride: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub count: u64,
-    /// Cells a block.
+    /// The cells of a block.
     pub block: u64,
 }
 
@@ -40,7 +40,7 @@ impl Axis {
         .normal()
     }
 
-    /// The same cells, written the one way that compares equal: blocks that touch are one block.
+    /// The same cells in normal form: equal axes compare equal, and blocks that touch are one block.
     pub fn normal(self) -> Axis {
         if self.is_empty() {
             Axis::span(self.start, 0)
@@ -53,7 +53,7 @@ impl Axis {
         }
     }
 
-    /// How many cells are selected, at most `u64::MAX`.
+    /// The number of selected cells, at most `u64::MAX`.
     pub fn len(&self) -> u64 {
         self.count.saturating_mul(self.block)
     }
@@ -63,13 +63,13 @@ impl Axis {
         self.count == 0 || self.block == 0
     }
 
-    /// Start and length, where the cells are all neighbours.
+    /// Start and length, if the cells are contiguous.
     pub fn as_span(&self) -> Option<(u64, u64)> {
         let normal = self.normal();
         (normal.count == 1).then_some((normal.start, normal.block))
     }
 
-    /// One past the last cell, at most `u64::MAX`; the start where nothing is selected.
+    /// One past the last cell, at most `u64::MAX`; the start if nothing is selected.
     pub fn end(&self) -> u64 {
         self.checked_end().unwrap_or(u64::MAX)
     }
@@ -96,13 +96,13 @@ impl Axis {
         }
     }
 
-    /// The packed indices of the cells that lie in `lo..hi`; empty where none does.
+    /// The packed indices of the cells in `lo..hi`; empty if there are none.
     pub fn index_range(&self, lo: u64, hi: u64) -> Range<u64> {
         let from = self.below(lo);
         from..self.below(hi).max(from)
     }
 
-    /// How many selected cells lie before `cell`.
+    /// The number of selected cells before `cell`.
     fn below(&self, cell: u64) -> u64 {
         let Some(distance) = cell.checked_sub(self.start) else {
             return 0;

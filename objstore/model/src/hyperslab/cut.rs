@@ -1,21 +1,21 @@
-//! A hyperslab cut by a box of packed indices.
+//! Cuts a hyperslab by a box of packed indices.
 //!
-//! Where the box ends inside a block, the block's part is a piece of its own: at most three an axis
-//! (the end of a first block, whole blocks, the beginning of a last one).
+//! Where the box ends inside a block, the block's part is a separate piece: at most three an axis (the end of a first
+//! block, complete blocks, the beginning of a last one).
 
 use super::product::{self, Pieces};
 use super::{Axis, Hyperslab};
 use crate::{Coords, Region};
 use smallvec::SmallVec;
 
-/// What [`Hyperslab::parts`] gives: boxes of packed indices, each with the cells it stands for.
+/// The result of [`Hyperslab::parts`]: boxes of packed indices, each with its cells.
 pub type Cut = SmallVec<[(Region, Hyperslab); 1]>;
 
 impl Hyperslab {
     /// The cells whose packed indices lie in `packed`, as products of regular axes.
     ///
-    /// Each part is a box of packed indices and its cells; together the boxes are what of `packed` is
-    /// inside [`Hyperslab::packed_shape`]. One part where no block is cut.
+    /// Each part is a box of packed indices and its cells; together the boxes are the intersection of `packed` and
+    /// [`Hyperslab::packed_shape`]. One part if no block is cut.
     pub fn parts(&self, packed: &Region) -> Cut {
         debug_assert_eq!(self.rank(), packed.rank(), "ranks");
         let axes: SmallVec<[Pieces<(u64, Axis)>; 4]> = (self.axes.iter().enumerate())
@@ -68,12 +68,12 @@ pub(super) fn cut_axis(axis: &Axis, from: u64, to: u64) -> Pieces<(u64, Axis)> {
         first += 1;
     }
     if first < last {
-        let whole = Axis {
+        let full = Axis {
             start: block_start(first),
             count: last - first,
             ..axis
         };
-        pieces.push((first * axis.block, whole.normal()));
+        pieces.push((first * axis.block, full.normal()));
     }
     if tail > 0 {
         pieces.push((last * axis.block, Axis::span(block_start(last), tail)));

@@ -1,21 +1,20 @@
-//! Two hyperslabs matched: the cells both select, in the packed coordinates of each.
+//! Intersects two hyperslabs: the cells both select, in the packed coordinates of each.
 //!
-//! Box and box give one pair. A box and a lattice give at most three an axis, since a box cuts the
-//! lattice's packed indices in one range ([`super::cut`]). Two lattices repeat together after the
-//! least common multiple of their strides, and each pair of blocks that meets within one such period
-//! makes one pair for all periods; where the period is longer than the lattices, the blocks of the
-//! one with fewer are matched one by one instead.
+//! Two boxes give one pair. A box and a lattice give at most three pairs an axis, since a box cuts the lattice's
+//! packed indices in one range ([`super::cut`]). Two lattices repeat together after the least common multiple of
+//! their strides, and each pair of blocks that meets within one such period makes one pair for all periods; if the
+//! period is longer than the lattices, the blocks of the one with fewer are matched one by one instead.
 
 use super::cut::cut_axis;
 use super::product::{self, Pieces};
 use super::{Axis, Hyperslab};
 use smallvec::SmallVec;
 
-/// Packed indices of the same cells, in the one and in the other.
+/// The packed indices of the same cells, in one and in the other.
 type Pair = (Axis, Axis);
 
-/// Appends the cells that both select: each pair has one packed shape, the first in `want`'s packed
-/// coordinates, the second in `have`'s. The pairs are disjoint and together they are all of it.
+/// Appends the cells that both select. Both sides of a pair have the same packed shape, the first in `want`'s packed
+/// coordinates, the second in `have`'s. The pairs are disjoint and complete.
 pub fn intersect(want: &Hyperslab, have: &Hyperslab, out: &mut Vec<(Hyperslab, Hyperslab)>) {
     debug_assert_eq!(want.rank(), have.rank(), "ranks");
     if want.is_box() && have.is_box() {
@@ -45,7 +44,7 @@ pub fn intersect(want: &Hyperslab, have: &Hyperslab, out: &mut Vec<(Hyperslab, H
     });
 }
 
-/// The common case, without the detour over pieces.
+/// The common case, without pieces.
 fn match_boxes(want: &Hyperslab, have: &Hyperslab) -> Option<(Hyperslab, Hyperslab)> {
     let mut in_want = Hyperslab {
         axes: SmallVec::new(),
@@ -91,7 +90,7 @@ fn match_axis(want: &Axis, have: &Axis) -> Pieces<Pair> {
     pairs
 }
 
-/// The cells `from..to` with a lattice; gives packed indices of the span and of the lattice.
+/// Matches the cells `from..to` with a lattice; calls `give` with packed indices of the span and of the lattice.
 fn span_with(from: u64, to: u64, lattice: &Axis, mut give: impl FnMut(Axis, Axis)) {
     let indices = lattice.index_range(from, to);
     for (first, cells) in cut_axis(lattice, indices.start, indices.end) {
@@ -127,7 +126,7 @@ fn match_lattices(want: &Axis, have: &Axis, pairs: &mut Pieces<Pair>) {
     }
 }
 
-/// After this many blocks of each, two lattices meet again as they did.
+/// After these many blocks of each, two lattices repeat their relative position.
 struct Period {
     want_blocks: u64,
     have_blocks: u64,
@@ -147,8 +146,8 @@ impl Period {
         u128::from(self.want_blocks.min(want.count)) * u128::from(each)
     }
 
-    /// Matches each block of `want` in the first period with the blocks it would meet if `have` went
-    /// on for ever in both directions, then keeps the periods in which both blocks exist.
+    /// Matches each block of `want` in the first period with the blocks it would meet if `have` were unlimited in
+    /// both directions, then selects the periods in which both blocks exist.
     fn match_all(&self, want: &Axis, have: &Axis, pairs: &mut Pieces<Pair>) {
         // i128: block numbers of the extended lattice may be negative, and products exceed 64 bits.
         let wide = |value: u64| i128::from(value);
@@ -156,7 +155,7 @@ impl Period {
         for first in 0..self.want_blocks.min(want.count) {
             let from = wide(want.start) + wide(first) * wide(want.stride);
             let to = from + wide(want.block);
-            // The first block of `have` that ends behind `from`.
+            // The first block of `have` that ends after `from`.
             let mut other = (from - have_start - wide(have.block)).div_euclid(have_stride) + 1;
             loop {
                 let other_from = have_start + other * have_stride;
@@ -183,8 +182,8 @@ impl Period {
         }
     }
 
-    /// The periods in which block `first` of the one and block `other` of the other both exist:
-    /// how many to skip, and how many there are.
+    /// The periods in which block `first` of one and block `other` of the other both exist: how many to skip, and how
+    /// many there are.
     fn periods(&self, first: u64, other: i128, wants: u64, haves: u64) -> Option<(i128, i128)> {
         let have_blocks = i128::from(self.have_blocks);
         let want_last = i128::from((wants - 1 - first) / self.want_blocks);

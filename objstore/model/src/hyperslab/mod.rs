@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// A selection of cells: the product of its axes. The stride is at least the block, where it counts.
+/// A selection of cells: the product of its axes. The stride is at least the block if there are several blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Hyperslab {
-    /// One an axis, slowest first.
+    /// One for each axis, slowest first.
     pub axes: SmallVec<[Axis; 4]>,
 }
 
@@ -38,13 +38,13 @@ impl Hyperslab {
     }
 
     /// All cells of an array of these dims.
-    pub fn whole(dims: &[u64]) -> Hyperslab {
+    pub fn all(dims: &[u64]) -> Hyperslab {
         Hyperslab {
             axes: dims.iter().map(|&len| Axis::span(0, len)).collect(),
         }
     }
 
-    /// The box, where the cells form one.
+    /// The box, if the cells form one.
     pub fn as_region(&self) -> Option<Region> {
         let mut region = Region {
             offset: Coords::new(),
@@ -63,7 +63,7 @@ impl Hyperslab {
         self.axes.iter().all(|axis| axis.as_span().is_some())
     }
 
-    /// The same cells, each axis written the one way that compares equal.
+    /// The same cells in normal form: equal selections compare equal.
     pub fn normal(&self) -> Hyperslab {
         Hyperslab {
             axes: self.axes.iter().map(|axis| axis.normal()).collect(),
@@ -80,7 +80,7 @@ impl Hyperslab {
         self.axes.iter().map(Axis::len).collect()
     }
 
-    /// How many cells are selected; `u64::MAX` where that is more than a u64 can say.
+    /// The number of selected cells, at most `u64::MAX`.
     pub fn volume(&self) -> u64 {
         if self.is_empty() {
             return 0;
@@ -95,7 +95,7 @@ impl Hyperslab {
         self.axes.iter().any(Axis::is_empty)
     }
 
-    /// The smallest box around the cells; nothing where none is selected.
+    /// The smallest box around the cells; `None` if none is selected.
     pub fn bounds(&self) -> Option<Region> {
         if self.is_empty() {
             return None;
@@ -115,9 +115,9 @@ impl Hyperslab {
         self.axes[axis].index_range(lo, hi)
     }
 
-    /// Whether it is a hyperslab, has the rank of `limits` and ends within them on each axis.
+    /// Checks that it is a hyperslab, has the rank of `limits` and ends within them on each axis.
     ///
-    /// Whatever comes off a wire or a disk passes here before it is used.
+    /// Hyperslabs from the wire or a disk are validated here before use.
     pub fn validate(&self, limits: &[u64]) -> Result<(), GeometryError> {
         if limits.len() > MAX_RANK {
             return Err(GeometryError::RankTooHigh { rank: limits.len() });
@@ -155,9 +155,9 @@ impl Hyperslab {
         Ok(())
     }
 
-    /// From elements of `elem` bytes to cells: the last axis times `elem`; a scalar becomes one axis.
+    /// Converts elements of `elem` bytes to cells: the last axis times `elem`; a scalar becomes one axis.
     ///
-    /// Fails where the last axis would not fit a u64, which a selection of a valid space cannot do.
+    /// Fails if the last axis would not fit a u64, which cannot happen for a selection of a valid space.
     pub fn to_cells(&self, elem: u64) -> Result<Hyperslab, GeometryError> {
         let mut cells = self.normal();
         let rank = cells.rank();

@@ -3,10 +3,10 @@
 use crate::MAX_RANK;
 use smallvec::SmallVec;
 
-/// The pieces of one axis; mostly one.
+/// The pieces of one axis; usually one.
 pub(super) type Pieces<T> = SmallVec<[T; 3]>;
 
-/// Calls `f` with one piece of each axis, for each combination; not at all where an axis has none.
+/// Calls `f` with one piece of each axis, for each combination; never if an axis has no piece.
 pub(super) fn for_each<T>(axes: &[Pieces<T>], mut f: impl FnMut(&mut dyn Iterator<Item = &T>)) {
     assert!(axes.len() <= MAX_RANK, "more than {MAX_RANK} axes");
     if axes.iter().any(|pieces| pieces.is_empty()) {

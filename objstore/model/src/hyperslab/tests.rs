@@ -1,4 +1,4 @@
-//! Hyperslabs against lists of their cells.
+//! Tests of hyperslabs against lists of their cells.
 
 use super::*;
 use crate::naive;
@@ -17,9 +17,9 @@ fn axes(axes: &[(u64, u64, u64, u64)]) -> Hyperslab {
     }
 }
 
-/// Packed coordinates to cells.
+/// A map from packed coordinates to cells.
 fn packed_map(slab: &Hyperslab) -> BTreeMap<Coords, Coords> {
-    let packed = naive::points(&Region::whole(&slab.packed_shape()));
+    let packed = naive::points(&Region::all(&slab.packed_shape()));
     let cells = naive::cells(slab);
     assert_eq!(packed.len(), cells.len());
     packed.into_iter().zip(cells).collect()
@@ -29,7 +29,7 @@ fn dims_slab_and_box() -> impl Strategy<Value = (Hyperslab, Region)> {
     naive::dims()
         .prop_flat_map(|dims| naive::slab(&dims))
         .prop_flat_map(|slab| {
-            // One longer than the packed shape: what lies outside is cut off.
+            // One longer than the packed shape: the part outside is cut off.
             let room: Coords = slab.packed_shape().iter().map(|len| len + 1).collect();
             (Just(slab), naive::region(&room))
         })
@@ -180,7 +180,7 @@ proptest! {
                 + u128::from(count.max(1) - 1) * u128::from(if count > 1 { stride } else { 0 })
                 + u128::from(block);
             prop_assert!(count == 0 || block == 0 || last <= u128::from(limit));
-            // What was accepted can be used.
+            // An accepted slab can be used.
             let mut pairs = Vec::new();
             let edge = Hyperslab::from_region(&Region::new(&[limit / 2], &[limit - limit / 2]));
             intersect(&slab, &edge, &mut pairs);

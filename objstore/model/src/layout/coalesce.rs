@@ -1,19 +1,17 @@
-//! From the dirty byte runs of a flush to few boxes.
+//! Converts the dirty byte runs of a flush into few boxes.
 //!
-//! A process that writes a block of an array row by row leaves one run a row; stored run by run that
-//! would be as many chunks. Here the runs become boxes, and boxes that lie side by side become one:
-//! ten rows of nine are one box of 10×9.
+//! A process that writes a block of an array row by row leaves one run a row; stored run by run that would be as many
+//! chunks. Here the runs become boxes, and adjacent boxes become one: ten rows of nine are one box of 10×9.
 //!
 //! 1. Runs that touch are joined, and each run is cut into boxes ([`boxes_of_run`]).
-//! 2. From the fastest axis but one to the slowest: boxes that touch on this axis and agree on all
-//!    others are joined. The boxes are in canonical order, so those with one index on the axis (a
-//!    *line*) are neighbours in the list, sorted alike, and two lines are joined as sorted lists are
-//!    merged: the whole pass is one run through the list.
-//! 3. What is larger than allowed is cut along the slowest axis, by rows of it while one fits, else
-//!    within each row along the next axis.
+//! 2. From the second fastest axis to the slowest: boxes that touch on this axis and agree on all others are joined.
+//!    The boxes are in canonical order, so those with one index on the axis (a *line*) are neighbours in the list,
+//!    sorted alike, and two lines are joined as sorted lists are merged: one scan of the list for each axis.
+//! 3. Boxes above the size limit are cut along the slowest axis, by rows of it while one fits, else within each row
+//!    along the next axis.
 //!
-//! Greedy: it finds few boxes, not always the fewest. O(n · rank) for sorted runs; others are sorted
-//! first, O(n log n).
+//! Greedy: it finds few boxes, not always the fewest. O(n · rank) for sorted runs; others are sorted first, O(n log
+//! n).
 
 use super::flat::{self, Boxes};
 use crate::{Coords, Region};
@@ -23,12 +21,12 @@ use crate::{Coords, Region};
 pub struct Run {
     /// The first byte.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// Appends the boxes that are together the bytes `offset..offset + len` of an object, in canonical
-/// order; at most 2·rank − 1. Bytes beyond the end of the object are left out.
+/// Appends the boxes that make up the bytes `offset..offset + len` of an object, in canonical order; at most 2·rank −
+/// 1. Bytes beyond the end of the object are dropped.
 pub fn boxes_of_run(cells: &[u64], offset: u64, len: u64, out: &mut Vec<Region>) {
     if let Some(region) = in_one_line(cells, offset, len) {
         return out.push(region);
@@ -38,7 +36,7 @@ pub fn boxes_of_run(cells: &[u64], offset: u64, len: u64, out: &mut Vec<Region>)
     out.extend(boxes.iter().map(flat::region));
 }
 
-/// The box of a run that lies in one line along the last axis: what programs ask for that read a box by its rows.
+/// The box of a run within one line along the last axis: the requests of a program that reads a box row by row.
 fn in_one_line(cells: &[u64], offset: u64, len: u64) -> Option<Region> {
     let (&line, outer) = cells.split_last()?;
     if len == 0 || line == 0 || offset % line > line.checked_sub(len)? {
@@ -57,11 +55,10 @@ fn in_one_line(cells: &[u64], offset: u64, len: u64) -> Option<Region> {
     (at == 0).then_some(region)
 }
 
-/// Few disjoint boxes that are together these runs, in canonical order of their first cells.
+/// Few disjoint boxes that make up these runs, in canonical order of their first cells.
 ///
-/// `cells` are the dims with the last axis in bytes; no box has more than `max_bytes` bytes (at least
-/// 1). Runs should be sorted and disjoint; others are put in order, and bytes beyond the end of the
-/// object are left out.
+/// `cells` are the dims with the last axis in bytes; no box has more than `max_bytes` bytes (at least 1). Runs should
+/// be sorted and disjoint; others are sorted first, and bytes beyond the end of the object are dropped.
 pub fn coalesce(cells: &[u64], runs: &[Run], max_bytes: u64) -> Vec<Region> {
     let shape = Shape::of(cells);
     let mut boxes = Boxes::with_capacity(cells.len(), runs.len());
@@ -129,8 +126,8 @@ fn push_runs(shape: &Shape<'_>, runs: &[Run], boxes: &mut Boxes) {
     push_run(shape, joined, boxes);
 }
 
-/// Cuts one run into boxes: the end of a first row, whole rows, the beginning of a last row, and the
-/// first and the last again so within their rows.
+/// Cuts one run into boxes: the end of a first row, complete rows, the beginning of a last row; the first and the
+/// last are cut in the same way within their rows.
 fn push_run(shape: &Shape<'_>, run: Run, boxes: &mut Boxes) {
     let end = run.offset.saturating_add(run.len).min(shape.bytes);
     let rank = shape.cells.len();
@@ -145,7 +142,7 @@ fn push_run(shape: &Shape<'_>, run: Run, boxes: &mut Boxes) {
     push_range(shape, 0, run.offset, end, &mut flat, boxes);
 }
 
-/// The bytes `from..to`, counted from the row that the axes before `axis` in `flat` name.
+/// The bytes `from..to`, counted from the row that `flat` has on the axes before `axis`.
 fn push_range(
     shape: &Shape<'_>,
     axis: usize,
@@ -187,15 +184,15 @@ fn push_range(
 
 /// Joins boxes that touch on `axis` and agree on all others.
 ///
-/// The boxes are in canonical order of their first cells, disjoint, and each that is longer than 1 on
-/// an axis before `axis` is whole on `axis` and all behind it (so it was cut from runs, and so it stays
-/// through the passes of faster axes). Hence all boxes of a line end at one index, or it is one box.
+/// The boxes are disjoint and in canonical order of their first cells. A box that is longer than 1 on an axis before
+/// `axis` covers the full extent of `axis` and all later axes: it was cut so from runs, and joins on faster axes
+/// preserve that. Therefore all boxes of a line end at one index, or the line is one box.
 fn join_along(axis: usize, boxes: &mut Boxes) {
     let (rank, len) = (boxes.rank(), boxes.len());
     let same_line = |boxes: &Boxes, one: usize, other: usize| {
         boxes.get(one)[..=axis] == boxes.get(other)[..=axis]
     };
-    // The boxes that the next line may continue, sorted by what lies behind `axis`.
+    // The boxes that the next line may continue, sorted by their coordinates after `axis`.
     let (mut open, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
     let mut dead = vec![false; len];
     let mut at = 0;
@@ -242,8 +239,7 @@ fn join_along(axis: usize, boxes: &mut Boxes) {
     boxes.retain(|index| !dead[index]);
 }
 
-/// Appends `region`, cut into pieces of at most `max` bytes along the first axis from `axis` on that
-/// allows it.
+/// Appends `region`, cut into pieces of at most `max` bytes along the first axis from `axis` on that allows it.
 fn push_cut(region: Region, axis: usize, max: u64, out: &mut Vec<Region>) {
     if axis == region.rank() || region.volume() <= max {
         out.push(region);
@@ -253,7 +249,7 @@ fn push_cut(region: Region, axis: usize, max: u64, out: &mut Vec<Region>) {
     let mut row = region.clone();
     row.shape[axis] = 1;
     let rows = (max / row.volume()).max(1);
-    // Pieces of nearly one size, but for the fastest axis: there whole ones keep their alignment.
+    // Pieces of nearly one size, except on the fastest axis: there full pieces preserve their alignment.
     let rows = if axis + 1 < region.rank() {
         len.div_ceil(len.div_ceil(rows))
     } else {

@@ -1,7 +1,7 @@
-//! Boxes as bare numbers: the lows of all axes, then the ends (exclusive) of all axes.
+//! Flat boxes: the lows of all axes, then the ends (exclusive) of all axes.
 //!
-//! The R-tree and the planning keep millions of boxes of a rank that is known at run time. Laid flat
-//! they cost two numbers an axis, and nothing else, where a [`Region`] brings its own header.
+//! The R-tree and the planning hold millions of boxes of a rank that is known at run time. Flat, they cost two
+//! numbers an axis and nothing else, whereas a [`Region`] has a header of its own.
 
 use crate::Region;
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 /// One box; four axes fit without a heap allocation.
 pub(super) type Flat = SmallVec<[u64; 8]>;
 
-/// The flat form of a region; its ends saturate as those of the region do.
+/// The flat form of a region; its ends saturate like those of the region.
 pub(super) fn flat(region: &Region) -> Flat {
     let mut out = Flat::from_slice(&region.offset);
     out.extend((0..region.rank()).map(|axis| region.end(axis)));
@@ -41,7 +41,7 @@ pub(super) fn contains(outer: &[u64], inner: &[u64]) -> bool {
     (0..rank).all(|axis| outer[axis] <= inner[axis] && inner[rank + axis] <= outer[rank + axis])
 }
 
-/// How many cells a box holds, at most `u128::MAX`.
+/// The number of cells of a box, at most `u128::MAX`.
 pub(super) fn volume(flat: &[u64]) -> u128 {
     let rank = flat.len() / 2;
     (0..rank).fold(1u128, |product, axis| {
@@ -49,7 +49,7 @@ pub(super) fn volume(flat: &[u64]) -> u128 {
     })
 }
 
-/// Cuts `from` down to what it shares with `with`; false where that is nothing.
+/// Cuts `from` to its intersection with `with`; false if that is empty.
 pub(super) fn clip(from: &mut [u64], with: &[u64]) -> bool {
     let rank = from.len() / 2;
     for axis in 0..rank {
@@ -62,7 +62,7 @@ pub(super) fn clip(from: &mut [u64], with: &[u64]) -> bool {
     true
 }
 
-/// Many boxes of one rank, one after the other.
+/// Many boxes of one rank, stored consecutively.
 #[derive(Debug, Clone)]
 pub(super) struct Boxes {
     rank: usize,
@@ -118,25 +118,25 @@ impl Boxes {
         self.len = 0;
     }
 
-    /// Keeps the boxes whose index `keep` accepts, in their order.
+    /// Retains the boxes whose index `keep` accepts, in order.
     pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let (width, mut kept) = (2 * self.rank, 0);
+        let (width, mut retained) = (2 * self.rank, 0);
         for index in (0..self.len).filter(|&index| keep(index)) {
             self.values
-                .copy_within(index * width..(index + 1) * width, kept * width);
-            kept += 1;
+                .copy_within(index * width..(index + 1) * width, retained * width);
+            retained += 1;
         }
-        self.len = kept;
-        self.values.truncate(kept * width);
+        self.len = retained;
+        self.values.truncate(retained * width);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u64]> {
         (0..self.len).map(|index| self.get(index))
     }
 
-    /// Appends what is left of `from` without `cut`: disjoint boxes, at most two an axis.
+    /// Appends `from` without `cut`: disjoint boxes, at most two an axis.
     ///
-    /// The slowest axes are cut first, so that what is left keeps whole rows.
+    /// The slowest axes are cut first, so that the rest consists of complete rows.
     pub(super) fn push_difference(&mut self, from: &[u64], cut: &[u64]) {
         if !overlaps(from, cut) {
             self.push(from);

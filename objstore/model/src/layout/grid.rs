@@ -1,13 +1,12 @@
-//! The `grid` and `canonical` layouts: chunks of one shape, their place and server computed.
+//! The `grid` and `canonical` layouts: chunks of one shape, whose position and server are computed.
 //!
-//! Chunk `at` holds the cells from `at * chunk` on. `canonical` is the grid of one chunk: along the
-//! slowest axis it is as long as any object can be, so it never moves when the object grows there.
+//! Chunk `at` holds the cells from `at * chunk` on. `canonical` is the grid of one chunk: along the slowest axis it
+//! is as long as any object can be, so it never moves when the object grows there.
 //!
-//! A plan cuts the axes of the selection at the chunk boundaries and combines the cuts; it never looks
-//! at single cells, and a selection with wide steps skips the chunks between.
+//! A plan cuts the axes of the selection at the chunk boundaries and combines the cuts; it never examines single
+//! cells, and a selection with wide steps skips the chunks between.
 //!
-//! Deliberately elsewhere: whether a chunk exists. Only its data server knows, and one that does not
-//! exist reads as fill.
+//! Deliberately elsewhere: whether a chunk exists. Only its data server knows, and a missing chunk reads as fill.
 
 use crate::{
     Axis, Coords, GeometryError, Hyperslab, Layout, MAX_BYTES, ObjectId, Region, ServerId, Space,
@@ -24,21 +23,21 @@ pub struct Grid {
     pub chunk: Coords,
 }
 
-/// A part of one chunk of a grid that a selection needs; both sides have one packed shape.
+/// A part of one chunk of a grid that a selection needs; both sides have the same packed shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GridPart {
-    /// Which chunk: its number along each axis.
+    /// The chunk: its index along each axis.
     pub at: Coords,
-    /// Where the cells go: packed coordinates of the selection.
+    /// The destination of the cells: packed coordinates of the selection.
     pub want: Hyperslab,
-    /// Where they come from: cells within the chunk.
+    /// The source of the cells: coordinates within the chunk.
     pub chunk: Hyperslab,
 }
 
-/// What one step along an axis, counted from the fastest but one, adds to the number of the server.
+/// The increment of the server number for one step along each axis but the fastest, from the second fastest on.
 ///
-/// The fastest axis adds 1. These are the primes behind 2^16: none is a multiple of a number of
-/// servers, so along every axis neighbours go to different servers.
+/// The fastest axis adds 1. These are the primes after 2^16: none is a multiple of a number of servers, so along
+/// every axis neighbours go to different servers.
 const STEPS: [u64; crate::MAX_RANK - 1] = [
     65_537, 65_539, 65_543, 65_551, 65_557, 65_563, 65_579, 65_581, 65_587, 65_599, 65_609, 65_617,
     65_629, 65_633, 65_647, 65_651, 65_657, 65_677, 65_687, 65_699, 65_701, 65_707, 65_713, 65_717,
@@ -46,7 +45,7 @@ const STEPS: [u64; crate::MAX_RANK - 1] = [
 ];
 
 impl Grid {
-    /// The grid of an object with this layout; nothing for `aligned`, which has none.
+    /// The grid of an object with this layout; `None` for `aligned`, which has none.
     ///
     /// Fails where the space is not valid, where the chunk's shape has another rank than the object,
     /// or where a chunk would exceed 2^63-1 bytes.
@@ -68,7 +67,7 @@ impl Grid {
                 for len in &mut cells {
                     *len = (*len).max(1);
                 }
-                // A dim of 0 elsewhere can hide a product beyond 64 bits; nothing is stored then.
+                // A dim of 0 on another axis can hide a product beyond 64 bits; nothing is stored then.
                 let row = cells[1..]
                     .iter()
                     .fold(1u64, |row, &len| row.saturating_mul(len));
@@ -82,7 +81,7 @@ impl Grid {
         }
     }
 
-    /// The cells of a chunk, also those beyond the end of the object.
+    /// The cells of a chunk, including those beyond the end of the object.
     pub fn chunk_region(&self, at: &[u64]) -> Region {
         let offset = at
             .iter()
@@ -94,10 +93,10 @@ impl Grid {
         }
     }
 
-    /// Which parts of which chunks hold `want`; appended chunk by chunk in row-major order.
+    /// Appends the parts of chunks that hold `want`, chunk by chunk in row-major order.
     ///
-    /// One part a chunk, or a few where a chunk boundary cuts blocks of a lattice. Nothing for a
-    /// selection of another rank.
+    /// One part a chunk, or a few where a chunk boundary cuts blocks of a lattice. None for a selection of another
+    /// rank.
     pub fn plan(&self, want: &Hyperslab, out: &mut Vec<GridPart>) {
         if want.rank() != self.chunk.len() || want.is_empty() {
             return;
@@ -138,11 +137,11 @@ impl Grid {
         });
     }
 
-    /// The server of a chunk, among those the object is striped over: round robin along each axis, the
-    /// first one by the object's number.
+    /// The server of a chunk, among those the object is striped over: round robin along each axis, the first one by
+    /// the object's number.
     ///
-    /// It depends on nothing that changes when the object grows. An object without servers has no
-    /// chunks to ask for; it gets `ServerId(0)`.
+    /// It does not depend on anything that changes when the object grows. With an empty stripe the result is
+    /// `ServerId(0)`: such an object has no chunks.
     pub fn server(&self, object: ObjectId, at: &[u64], stripe: &[ServerId]) -> ServerId {
         let count = stripe.len() as u64;
         if count == 0 {
@@ -151,14 +150,14 @@ impl Grid {
         let steps = std::iter::once(&1).chain(&STEPS);
         let first = first_of(object, stripe.len()) as u64;
         let sum = at.iter().rev().zip(steps).fold(first, |sum, (&at, &step)| {
-            // Numbers of servers fit 32 bits, so the product fits 64.
+            // Server numbers fit 32 bits, so the product fits 64.
             (sum + (at % count) * (step % count)) % count
         });
         stripe[sum as usize]
     }
 }
 
-/// Which server of a stripe of `count` the first chunk of an object goes to; 0 for an empty stripe.
+/// The index in a stripe of `count` servers of the first chunk of an object; 0 for an empty stripe.
 #[must_use]
 pub fn first_of(object: ObjectId, count: usize) -> usize {
     (xxh3_64(&object.0.to_le_bytes()) % (count as u64).max(1)) as usize

@@ -1,18 +1,18 @@
-//! From reads at equal steps to one selection: what a reader of a box, or of every n-th piece, asks for row
-//! by row can be fetched at once.
+//! Recognises reads at equal steps as one selection: the rows of a box, or every n-th piece, which a reader requests
+//! one by one, can then be fetched at once.
 //!
-//! A *ladder* is pieces of one length at equal distances, counted in canonical bytes. Where the pieces are
-//! one hyperslab of the object (rows of a box, blocks of a lattice, and both again on slower axes) its packed
-//! order is that of the pieces: piece n of length l begins at packed byte n · l.
+//! A *ladder* is a sequence of pieces of one length at equal distances, counted in canonical bytes. If the pieces
+//! form one hyperslab of the object (rows of a box, blocks of a lattice, and both again on slower axes), its packed
+//! order is the order of the pieces: piece n of length l begins at packed byte n · l.
 
 use super::coalesce::boxes_of_run;
 use crate::{Axis, Hyperslab};
 
-/// The first pieces of a ladder as one hyperslab, and how many these are: at least two, at most `count`.
+/// The first pieces of a ladder as one hyperslab, and their number: at least two, at most `count`.
 ///
-/// The first piece is `len` bytes at `offset` of an object with these cells, the next begins `step` bytes
-/// behind it. Nothing where the first two are no hyperslab: a piece that goes over the end of a row, say, or
-/// a step that is none on any axis. O(rank).
+/// The first piece is `len` bytes at `offset` of an object with these cells, the next begins `step` bytes later.
+/// `None` if the first two do not form a hyperslab: for example a piece that crosses the end of a row, or a step that
+/// fits no axis. O(rank).
 pub fn ladder(
     cells: &[u64],
     offset: u64,
@@ -30,7 +30,7 @@ pub fn ladder(
     }
     let mut slab = Hyperslab::from_region(first);
     let (mut pieces, mut step) = (1, step);
-    // The bytes of a step on the axis; from the fastest to the slowest.
+    // The bytes of one index of the axis; from the fastest to the slowest.
     let mut unit = 1u64;
     for axis in (0..cells.len()).rev() {
         let (start, block) = (first.offset[axis], first.shape[axis]);
@@ -51,7 +51,7 @@ pub fn ladder(
             if here < fit {
                 break;
             }
-            // What comes next is a step on a slower axis, if it is a step at all.
+            // The remainder must be a step on a slower axis.
             step = step.checked_mul(here)?;
         }
         unit = unit.checked_mul(cells[axis])?;
@@ -103,9 +103,9 @@ mod tests {
         assert_eq!(found(&[100, 64], 4, 4, 16, 1000), Some(400));
         assert_eq!(found(&[100, 64], 4, 4, 16, 10), Some(8));
         assert_eq!(found(&[100, 64], 20, 4, 16, 1000), Some(3));
-        // Rows of whole planes: a box of three axes.
+        // Rows of complete planes: a box of three axes.
         assert_eq!(found(&[10, 8, 64], 3, 5, 64, 1000), Some(80));
-        // Over the end of a row, and a step that is none.
+        // Across the end of a row, and a step that fits no axis.
         assert_eq!(found(&[100, 64], 60, 20, 64, 1000), None);
         assert_eq!(found(&[100, 64], 60, 4, 65, 1000), None);
     }

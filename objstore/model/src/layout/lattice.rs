@@ -1,13 +1,13 @@
-//! From the boxes of a flush to few chunks: small boxes at equal steps become one lattice.
+//! Joins the boxes of a flush into few chunks: small boxes at equal steps become one lattice.
 //!
-//! A process that writes every n-th piece of an array leaves a box a piece; each would be a chunk with a
-//! record of its own. Boxes of one shape that lie at equal steps along an axis are one hyperslab, and such
-//! hyperslabs at equal steps along another axis are one again.
+//! A process that writes every n-th piece of an array leaves a box for each piece; each would be a chunk with its own
+//! record. Boxes of one shape at equal steps along an axis are one hyperslab, and such hyperslabs at equal steps
+//! along another axis are one again.
 //!
-//! Greedy, axis by axis from the fastest: what is equal but for its place on the axis is looked at in the
-//! order of its places, and goes on as long as the step stays the same. Of two that a third does not fit the
-//! second begins anew. O(n · rank), by hashing. What comes out has the same cells, each once; lattices of
-//! few boxes are given back as boxes.
+//! Greedy, axis by axis from the fastest: slabs that are equal except for their position on the axis are examined in
+//! order of that position, and joined as long as the step stays the same. If a third does not continue the step of
+//! two, the second starts a new lattice with it. O(n · rank), by hashing. The result has the same cells, each once;
+//! lattices of few boxes are returned as boxes.
 
 use std::collections::HashMap;
 
@@ -15,40 +15,40 @@ use smallvec::SmallVec;
 
 use crate::{Axis, Hyperslab, Region};
 
-/// Which boxes become a lattice.
+/// Limits for making lattices.
 #[derive(Debug, Clone, Copy)]
 pub struct Steps {
-    /// Bytes of an element. Boxes that do not begin and end with one on the last axis stay as they are.
+    /// Bytes of an element. A box that does not begin and end at an element on the last axis is not joined.
     pub elem: u64,
-    /// Boxes of more bytes stay as they are.
+    /// Boxes of more bytes are not joined.
     pub small: u64,
-    /// A lattice is of so many boxes or more.
+    /// The fewest boxes of a lattice.
     pub least: u64,
-    /// No lattice has more bytes.
+    /// The most bytes of a lattice.
     pub most: u64,
 }
 
-/// Everything of a slab but its place on one axis.
+/// All numbers of a slab except its position on one axis.
 type Alike = SmallVec<[u64; 16]>;
 
-/// A slab, and of how many boxes it is.
+/// A slab, and the number of boxes it was joined from.
 #[derive(Debug)]
 struct Joined {
     slab: Hyperslab,
     boxes: u64,
 }
 
-/// The last of the slabs that are alike, on the way along an axis.
+/// The last of the slabs with the same key, during the scan along an axis.
 #[derive(Debug, Clone, Copy)]
 struct Open {
-    /// Its number among what came out.
+    /// Its index in the output.
     at: usize,
-    /// The place of its last part.
+    /// The position of its last part.
     last: u64,
 }
 
-/// The cells of these boxes, which are disjoint, as few hyperslabs; boxes in canonical order of their first
-/// cells, as [`coalesce`](super::coalesce()) gives them, find each other best.
+/// The cells of these disjoint boxes as few hyperslabs. The result is best for boxes in canonical order of their
+/// first cells, as [`coalesce`](super::coalesce()) returns them.
 pub fn join_steps(boxes: &[Region], steps: &Steps) -> Vec<Hyperslab> {
     if (boxes.len() as u64) < steps.least {
         return boxes.iter().map(Hyperslab::from_region).collect();
@@ -100,7 +100,7 @@ fn join_along(axis: usize, slabs: Vec<Joined>, most: u64) -> Vec<Joined> {
         let before = &mut out[found.at];
         let along = &mut before.slab.axes[axis];
         let stride = start.saturating_sub(found.last);
-        // What is alike has the same bytes.
+        // Slabs with the same key have the same number of bytes.
         let fits = stride >= along.block.max(1) && next.slab.axes[axis].count == 1;
         let joins = |parts: u64| next.slab.volume().saturating_mul(parts) <= most;
         if fits && (along.count == 1 || along.stride == stride) && joins(along.count + 1) {
@@ -109,7 +109,7 @@ fn join_along(axis: usize, slabs: Vec<Joined>, most: u64) -> Vec<Joined> {
             before.boxes += next.boxes;
             found.last = start;
         } else if fits && along.count == 2 && joins(2) {
-            // The second of the two goes with this one.
+            // The second of the two is joined with this one instead.
             *along = Axis::span(along.start, along.block);
             before.boxes -= next.boxes;
             let mut slab = next.slab;
@@ -150,7 +150,7 @@ fn alike(slab: &Hyperslab, axis: usize) -> Alike {
     key
 }
 
-/// Appends the boxes a lattice is of.
+/// Appends the boxes of a lattice.
 fn push_boxes(slab: &Hyperslab, out: &mut Vec<Hyperslab>) {
     let mut parts = vec![Hyperslab {
         axes: SmallVec::new(),
@@ -185,7 +185,7 @@ mod tests {
         most: u64::MAX,
     };
 
-    /// How often each cell of the object is in one of them.
+    /// How many of the slabs have each cell of the object.
     fn painted(cells: &[u64], slabs: &[Hyperslab]) -> Vec<u8> {
         let mut bytes = vec![0; cells.iter().product::<u64>() as usize];
         for slab in slabs {
@@ -253,11 +253,11 @@ mod tests {
         let slabs = joined(&[1 << 20], (0..64).map(|n| (4096 + n * 16384, 4096)), 8);
         assert_eq!(slabs.len(), 1);
         assert_eq!(slabs[0].axes[0].count, 64);
-        // A gap in the middle leaves two.
+        // A gap in the middle makes two.
         let gap = (0..64).filter(|n| *n != 30);
         let slabs = joined(&[1 << 20], gap.map(|n| (4096 + n * 16384, 4096)), 8);
         assert_eq!(slabs.len(), 2);
-        // One that is out of step in front does not spoil the rest.
+        // A first piece out of step does not spoil the rest.
         let odd = std::iter::once((0, 2)).chain((0..50).map(|n| (5 + 7 * n, 2)));
         assert_eq!(joined(&[400], odd, 8).len(), 2);
     }
@@ -268,7 +268,7 @@ mod tests {
         let slabs = joined(&[60, 64], runs, 8);
         assert_eq!(slabs.len(), 1);
         assert_eq!((slabs[0].axes[0].count, slabs[0].axes[1].count), (20, 4));
-        // Rows that lie side by side are boxes, and too few of them for a lattice.
+        // Adjacent rows are boxes, and too few of them for a lattice.
         let runs = (0..20).flat_map(|row| (0..4).map(move |n| (row * 64 + n * 16, 4)));
         let slabs = joined(&[60, 64], runs, 8);
         assert_eq!(slabs.len(), 4);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_step_stays_as_it_is() {
+    fn boxes_out_of_step_are_not_joined() {
         let runs = [0u64, 3, 8, 15, 24, 35, 48, 63, 80].map(|at| (at, 1));
         let slabs = joined(&[100], runs.into_iter(), 3);
         assert_eq!(slabs.len(), 9);

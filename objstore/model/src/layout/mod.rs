@@ -1,20 +1,20 @@
-//! How objects are cut into chunks, and which chunks a selection touches.
+//! Layouts: how objects are cut into chunks, and which chunks a selection touches.
 //!
 //! Two layouts answer one question, *given this selection, which parts of which chunks?*:
 //!
-//! - [`Tiling`], the `aligned` layout: a record for each chunk, of any box or lattice, newest wins.
-//!   The records stand in an R-tree, so a plan costs O(log n + hits).
-//! - [`Grid`], the `grid` and `canonical` layouts: chunks of one shape, so nothing is recorded and the
-//!   place and the server of a chunk are arithmetic.
+//! - [`Tiling`], the `aligned` layout: a record for each chunk, of any box or lattice, newest wins. The records are
+//!   in an R-tree, so a plan costs O(log n + hits).
+//! - [`Grid`], the `grid` and `canonical` layouts: chunks of one shape, so nothing is recorded and the position and
+//!   the server of a chunk are computed.
 //!
-//! [`Placement`](crate::Placement) says which data server gets a chunk; its arithmetic is in [`placement`].
+//! [`Placement`](crate::Placement) chooses the data server of a chunk; its arithmetic is in [`placement`].
 //!
-//! [`coalesce`](coalesce()) is the way into the first: it turns the dirty byte runs of a flush into few
-//! boxes, and [`join_steps`] makes lattices of small ones at equal steps; [`ladder`](ladder()) finds what
-//! reads at equal steps ask for. All geometry here is in cells.
+//! [`coalesce`](coalesce()) prepares data for the first: it converts the dirty byte runs of a flush into few boxes, and
+//! [`join_steps`] makes lattices of small ones at equal steps; [`ladder`](ladder()) recognises reads at equal steps
+//! as one selection. All geometry here is in cells.
 //!
-//! Deliberately elsewhere: who stores the records (`slabfs-mdserver`), who moves the bytes
-//! (`slabfs-objstore`), and the text of a layout ([`crate::Layout`]).
+//! Deliberately elsewhere: storage of the records (`slabfs-mdserver`), transfer of the bytes (`slabfs-objstore`), and
+//! the text of a layout ([`crate::Layout`]).
 
 pub mod coalesce;
 pub mod grid;

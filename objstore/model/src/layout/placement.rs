@@ -1,14 +1,14 @@
-//! Placements: which data server gets a chunk.
+//! Placements: the choice of the data server for a chunk.
 //!
-//! Here is the text form, and the part that is arithmetic: `object` is a hash of the object over the
-//! servers ([`object_server`]), `region` cuts the array evenly into blocks ([`Blocks`]). Both are pure
-//! functions of the object and a list of servers, so everybody who asks comes to the same answer.
+//! This module has the text form, and the placements that are arithmetic: `object` hashes the object over the servers
+//! ([`object_server`]), `region` cuts the array evenly into blocks ([`Blocks`]). Both are pure functions of the
+//! object and a list of servers, so every process computes the same result.
 //!
-//! What keeps true: a block is a box; the blocks are disjoint and cover the array; along an axis their
-//! lengths differ by one element at most; no element is cut.
+//! Invariants: a block is a box; the blocks are disjoint and cover the array; along an axis their lengths differ by
+//! one element at most; no element is cut.
 //!
-//! Deliberately elsewhere: how full servers are and who is near whom (`slabfs-mdserver`'s `placement`),
-//! and the choice of a client among them (`fs/client/place`).
+//! Deliberately elsewhere: how full the servers are and which are on the same host (`slabfs-mdserver`'s `placement`),
+//! and a client's choice among them (`fs/client/place`).
 
 use crate::{Coords, ObjectId, Region, ServerId};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Which data server gets a chunk of an object.
+/// The data server for a chunk of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Placement {
     /// All of the object on one server, by hash of the object.
@@ -28,13 +28,13 @@ pub enum Placement {
     /// The server with the fewest bytes.
     #[default]
     Dynamic,
-    /// The server on the writer's machine, else the nearest.
+    /// The server on the writer's host, else the nearest.
     Local,
-    /// A named one.
+    /// The server with this number.
     Server(ServerId),
 }
 
-/// What is wrong with a text of a placement.
+/// A text that is not a placement.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "\"{text}\" is not a placement; write object, region, dynamic, local or server:N with a number that `slabfs servers` shows"
@@ -77,9 +77,9 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The server of an object by its hash: the one with the greatest weight for this object (rendezvous
-/// hashing, Thaler and Ravishankar 1998), so that a server more or less moves few objects. Nothing for
-/// an empty list; the order of the list does not matter.
+/// The server of an object by its hash: the one with the greatest weight for this object (rendezvous hashing, Thaler
+/// and Ravishankar 1998), so that adding or removing a server moves few objects. `None` for an empty list; the order
+/// of the list does not matter.
 #[must_use]
 pub fn object_server(object: ObjectId, servers: &[ServerId]) -> Option<ServerId> {
     let weight = |server: &ServerId| {
@@ -91,17 +91,16 @@ pub fn object_server(object: ObjectId, servers: &[ServerId]) -> Option<ServerId>
     servers.iter().copied().max_by_key(weight)
 }
 
-/// The server that a machine without one of its own uses: the same for all it writes, another one for
-/// other machines.
+/// The server for a host that has none: the same for everything the host writes, and different from host to host.
 #[must_use]
 pub fn server_on_host(host: &str, servers: &[ServerId]) -> Option<ServerId> {
     object_server(ObjectId(xxh3_64(host.as_bytes())), servers)
 }
 
-/// An array cut evenly into as many blocks as there are servers, as far as it has elements enough.
+/// An array cut evenly into as many blocks as there are servers, as far as it has enough elements.
 ///
-/// The cut begins with the slowest axis, so that a block is a run of whole rows where that is possible;
-/// only an axis too short for all of it hands the rest to the next one. Blocks count in row-major order.
+/// The cut begins with the slowest axis, so that a block is a run of complete rows where that is possible; only an
+/// axis too short for all of it leaves the rest to the next one. Blocks are numbered in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
     /// Blocks along each axis of the cells.
@@ -113,8 +112,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Cuts an array of `extents` elements of `elem` bytes for so many servers. An axis of extent 0 has
-    /// no known length and is not cut. A scalar is one block.
+    /// Cuts an array of `extents` elements of `elem` bytes for `servers` servers. An axis of extent 0 has no known
+    /// length and is not cut. A scalar is one block.
     #[must_use]
     pub fn new(extents: &[u64], elem: u64, servers: usize) -> Blocks {
         let mut left = (servers as u64).max(1);
@@ -126,7 +125,7 @@ impl Blocks {
                 part
             })
             .collect();
-        // No axis takes what is left evenly: one block an element then, along the longest of them.
+        // No axis takes the rest evenly: use one block an element, along the longest axis.
         let longest = (0..extents.len()).max_by_key(|&axis| (extents[axis] / parts[axis], !axis));
         if let Some(axis) = longest.filter(|_| left > 1) {
             parts[axis] = (parts[axis] * left).min(extents[axis]).max(1);
@@ -143,7 +142,7 @@ impl Blocks {
         }
     }
 
-    /// How many blocks there are; at most as many as servers.
+    /// The number of blocks; at most the number of servers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.parts.iter().product::<u64>() as usize
@@ -158,7 +157,7 @@ impl Blocks {
         }
     }
 
-    /// The block along an axis that holds a cell; the last one holds what lies beyond the extent.
+    /// The block along an axis that holds a cell; the last one also holds cells beyond the extent.
     fn wanted(&self, axis: usize, cell: u64) -> u64 {
         let (parts, extent) = (self.parts[axis], self.extents[axis]);
         if parts <= 1 {
@@ -169,7 +168,7 @@ impl Blocks {
         part.min(u128::from(parts - 1)) as u64
     }
 
-    /// The first cell behind a block along an axis; the last one has no end.
+    /// The first cell after a block along an axis; the last block is unlimited.
     fn end_of(&self, axis: usize, part: u64) -> u64 {
         let (parts, extent) = (self.parts[axis], self.extents[axis]);
         if part + 1 >= parts {
@@ -188,26 +187,26 @@ impl Blocks {
         }) as usize
     }
 
-    /// The block that a box of cells lies in; nothing where it lies in several.
+    /// The block that contains a box of cells; `None` if it spans several.
     #[must_use]
     pub fn of_region(&self, region: &Region) -> Option<usize> {
-        let whole = (0..region.rank().min(self.parts.len())).all(|axis| {
+        let full = (0..region.rank().min(self.parts.len())).all(|axis| {
             let part = self.wanted(axis, region.offset[axis]);
             region.end(axis) <= self.end_of(axis, part)
         });
-        whole.then(|| self.of_cell(&region.offset))
+        full.then(|| self.of_cell(&region.offset))
     }
 
-    /// The first row (cell of the slowest axis) behind the block that `row` is in, if no other axis is
-    /// cut: so far may a chunk of whole rows go.
+    /// The first row (cell of the slowest axis) after the block of `row`, if no other axis is cut: the limit for a
+    /// chunk of complete rows.
     #[must_use]
     pub fn rows_end(&self, row: u64) -> Option<u64> {
         let cut_elsewhere = self.parts.iter().skip(1).any(|&parts| parts > 1);
         (!cut_elsewhere).then(|| self.end_of(0, self.wanted(0, row)))
     }
 
-    /// A box of cells, split at the cuts: the parts, each with the number of its block, in row-major
-    /// order. Nothing for an empty box.
+    /// Splits a box of cells at the cuts: returns the parts, each with the number of its block, in row-major order.
+    /// Empty for an empty box.
     #[must_use]
     pub fn split(&self, region: &Region) -> Vec<(usize, Region)> {
         let mut done: Vec<Region> = vec![region.clone()];

@@ -1,4 +1,4 @@
-//! Boxes against lists of their cells.
+//! Tests of boxes against lists of their cells.
 
 use super::*;
 use crate::naive;
@@ -23,12 +23,12 @@ proptest! {
             Some(common) => prop_assert_eq!(set(&common), both),
             None => prop_assert!(both.is_empty()),
         }
-        for point in naive::points(&Region::whole(&dims)) {
+        for point in naive::points(&Region::all(&dims)) {
             prop_assert_eq!(one.contains_point(&point), cells.contains(&point));
         }
         let bounds = one.union_bounds(&two);
         prop_assert!(bounds.contains(&one) && bounds.contains(&two));
-        prop_assert!(Region::whole(&dims).contains(&bounds));
+        prop_assert!(Region::all(&dims).contains(&bounds));
     }
 
     #[test]
@@ -50,7 +50,7 @@ proptest! {
 
 #[test]
 fn a_scalar_is_one_cell() {
-    let scalar = Region::whole(&[]);
+    let scalar = Region::all(&[]);
     assert_eq!(
         (scalar.rank(), scalar.volume(), scalar.is_empty()),
         (0, 1, false)
@@ -95,11 +95,11 @@ fn huge_regions_saturate() {
         })
     );
     assert_eq!(
-        Region::whole(&[3]).validate(&[3, 3]),
+        Region::all(&[3]).validate(&[3, 3]),
         Err(GeometryError::RankMismatch { got: 1, want: 2 })
     );
     assert_eq!(
-        Region::whole(&[1; 33]).validate(&[1; 33]),
+        Region::all(&[1; 33]).validate(&[1; 33]),
         Err(GeometryError::RankTooHigh { rank: 33 })
     );
 }

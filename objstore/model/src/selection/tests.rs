@@ -1,4 +1,4 @@
-//! Selections against Python's slices, done by listing indices.
+//! Tests of selections against Python's slices, computed by listing indices.
 
 use super::*;
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ fn display_is_canonical() {
 }
 
 #[test]
-fn texts_that_are_none_are_refused() {
+fn texts_that_are_not_selections_are_refused() {
     for (text, words) in [
         ("", "in brackets"),
         ("0:10", "in brackets"),
@@ -136,7 +136,7 @@ fn texts_that_are_none_are_refused() {
 }
 
 #[test]
-fn what_lies_outside_names_axis_and_limit() {
+fn errors_outside_name_axis_and_limit() {
     for (text, dims, words) in [
         (
             "[0,5]",
@@ -185,7 +185,7 @@ fn selections_travel_as_text() {
     assert!(postcard::from_bytes::<Selection>(&wrong).is_err());
 }
 
-/// What Python's `range(len)[start:stop:step]` has, for bounds within the axis.
+/// The elements of Python's `range(len)[start:stop:step]`, for bounds within the axis.
 fn python(len: u64, start: Option<i64>, stop: Option<i64>, step: u64) -> Vec<u64> {
     let place = |bound: i64| if bound < 0 { bound + len as i64 } else { bound };
     let from = start.map_or(0, place);

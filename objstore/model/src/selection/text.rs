@@ -1,4 +1,4 @@
-//! Reading a selection's text, and writing the canonical one.
+//! Parses a selection's text, and formats the canonical one.
 
 use super::{Item, Selection, SelectionError};
 use crate::MAX_RANK;
@@ -32,7 +32,7 @@ impl FromStr for Selection {
                 named += 1;
                 items.push(parse_item(item)?);
             }
-            // Checked as they come: a text of a million commas is not worth a million items.
+            // Checked as they come, so that a text of a million commas does not make a million items.
             if ellipses > 1 {
                 return Err(SelectionError::TwoEllipses);
             }
@@ -85,7 +85,7 @@ fn parse_item(item: &str) -> Result<Item, SelectionError> {
     }
 }
 
-/// A slice, or the index that means the same: `3:4` is `3`, `-1:` is `-1`.
+/// A slice, or the equivalent index: `3:4` is `3`, `-1:` is `-1`.
 fn slice(start: Option<i64>, stop: Option<i64>, step: u64) -> Item {
     // An open start means 0.
     let start = start.unwrap_or(0);
@@ -100,7 +100,7 @@ fn slice(start: Option<i64>, stop: Option<i64>, step: u64) -> Item {
     }
 }
 
-/// Nothing for the empty text.
+/// `None` for the empty text.
 fn parse_number(number: &str, item: &str) -> Result<Option<i64>, SelectionError> {
     if number.is_empty() {
         return Ok(None);

@@ -1,12 +1,11 @@
-//! Tags as they are written on a command line: `key=value`, and `key:type=value` to force a type.
+//! Tags as written on a command line: `key=value`, and `key:type=value` to force a type.
 //!
-//! Without a type a value that is the canonical text of a number is that number, `[…]` is a list,
-//! anything else text. A number in another form (`007`, `1.10`, `1e3`) is kept as it was written and
-//! found as a number too.
+//! Without a type, a value that is the canonical text of a number is that number, `[…]` is a list, and anything else
+//! is text. A number in another form (`007`, `1.10`, `1e3`) retains its text and is also found as a number.
 //!
-//! A key may be written as its attribute's name, with `user.` in front ([`bare_key`]). An equals sign in
-//! it is written `\=`, and a backslash there may be written `\\`. [`Tag::show_assignment`] writes every
-//! tag so that it is read as the same.
+//! A key may be written as its attribute's name, with the prefix `user.` ([`bare_key`]). An equals sign in it is
+//! written `\=`, and a backslash there may be written `\\`. [`Tag::show_assignment`] formats every tag so that it is
+//! read back as the same.
 
 use super::{MAX_TAG_KEY, Num, Tag, TagError, TagKind, hex, json, num};
 
@@ -14,11 +13,11 @@ impl Tag {
     /// The key and the tag of `key=value`.
     ///
     /// # Errors
-    /// It is not that, the key cannot be one, or the value is not of the type that was asked for.
+    /// If the text has no `=`, the key is not allowed, or the value does not have the given type.
     pub fn parse_assignment(text: &str) -> Result<(String, Self), TagError> {
         let shown = || TagError::NoValue(text.chars().take(80).collect());
         let (left, value) = split(text).ok_or_else(shown)?;
-        // A colon may be part of a key (`dc:title=x`): only the name of a type is taken off.
+        // A colon may be part of a key (`dc:title=x`): only the name of a type is removed.
         let forced = left.rsplit_once(':');
         let forced = forced.and_then(|(key, kind)| Some((key, kind.parse().ok()?)));
         let (key, tag) = match forced {
@@ -30,8 +29,8 @@ impl Tag {
         Ok((key.to_owned(), tag))
     }
 
-    /// The text that [`Tag::parse_assignment`] reads as this tag under this key; the shortest of those
-    /// it knows. A tag without a type whose bytes are no text becomes one of bytes.
+    /// The text that [`Tag::parse_assignment`] reads as this tag under this key: the shortest of its candidates. An
+    /// untyped tag whose bytes are not text becomes one of bytes.
     pub fn show_assignment(&self, key: &str) -> String {
         let (kind, value) = match (self.kind, std::str::from_utf8(&self.bytes)) {
             (TagKind::Bytes, _) | (_, Err(_)) => (TagKind::Bytes, hex(&self.bytes)),
@@ -57,10 +56,10 @@ impl Tag {
         .unwrap_or(typed)
     }
 
-    /// The tag of a value whose type nobody said.
+    /// The tag of a value without a type.
     ///
     /// # Errors
-    /// It is too long, or a list that is none.
+    /// If it is too long, or a malformed list.
     pub fn infer(text: &str) -> Result<Self, TagError> {
         super::check_size(text.len())?;
         if text.starts_with('[') {
@@ -81,15 +80,15 @@ impl Tag {
     }
 }
 
-/// What the names of attributes that are tags begin with.
+/// The prefix of the names of attributes that are tags.
 const USER: &str = "user.";
 
-/// A key without the `user.` of its attribute's name, once.
+/// A key without the prefix `user.`, which is removed once.
 pub fn bare_key(key: &str) -> &str {
     key.strip_prefix(USER).unwrap_or(key)
 }
 
-/// The part before the first `=` that no backslash precedes, without its backslashes; and the part behind.
+/// The part before the first unescaped `=`, without its backslashes, and the part after it.
 fn split(text: &str) -> Option<(String, &str)> {
     let mut left = String::new();
     let mut chars = text.char_indices().peekable();
@@ -110,7 +109,7 @@ fn split(text: &str) -> Option<(String, &str)> {
 /// one of the attributes of slabfs itself.
 ///
 /// # Errors
-/// It cannot; the error says why.
+/// If it cannot; the error states why.
 pub fn check_tag_key(key: &str) -> Result<(), TagError> {
     let why = if key.is_empty() {
         "it is empty; write key=value"

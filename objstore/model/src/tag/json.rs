@@ -1,7 +1,7 @@
 //! Lists of tags, and tags as JSON.
 //!
-//! A list is a JSON array of numbers, strings and `{"bytes": "00ff"}`. Its canonical text has no
-//! spaces; floats have a point or an exponent, so that their type is kept.
+//! A list is a JSON array of numbers, strings and `{"bytes": "00ff"}`. Its canonical text has no spaces; floats have
+//! a point or an exponent, which preserves their type.
 
 use super::{MAX_TAG_LIST, Num, Tag, TagError, TagKind, Value, hex, unhex};
 use serde_json::{Map, Number, Value as Json};
@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 
 impl Tag {
-    /// The tag that a value of JSON stands for: a number, a string (text), an array, or one of
-    /// `{"bytes": "00ff"}`, `{"float": "inf"}` and `{"auto": "as it came"}`.
+    /// The tag of a JSON value: a number, a string (text), an array, or one of `{"bytes": "00ff"}`,
+    /// `{"float": "inf"}` and `{"auto": "as it came"}`.
     ///
     /// # Errors
-    /// It is something else, or too large.
+    /// For any other value, or one that is too large.
     pub fn from_json(json: &Json) -> Result<Self, TagError> {
         let tag = match json {
             Json::Number(number) => number_tag(number)?,
@@ -29,8 +29,8 @@ impl Tag {
         Ok(tag)
     }
 
-    /// The tag as JSON, which [`Tag::from_json`] reads as the same tag; only of
-    /// [`TagKind::Auto`] the type is lost if it is text, as people want to see it so.
+    /// The tag as JSON, which [`Tag::from_json`] reads as the same tag, except that a [`TagKind::Auto`] that is text
+    /// loses its type, since users expect plain text.
     pub fn to_json(&self) -> Json {
         let text = std::str::from_utf8(&self.bytes);
         let object = |kind: TagKind, text: &str| {
@@ -46,8 +46,8 @@ impl Tag {
 }
 
 impl Tag {
-    /// The tag as [`Tag::to_json`] has it, but with an untyped one as `{"auto": "as it came"}`: every tag
-    /// whose bytes are text or of the type bytes is read as the same by [`Tag::from_json`].
+    /// As [`Tag::to_json`], but with an untyped tag as `{"auto": "as it came"}`: [`Tag::from_json`] reads it as the
+    /// same tag, if its bytes are text or it has the type bytes.
     pub fn to_typed_json(&self) -> Json {
         match std::str::from_utf8(&self.bytes) {
             Ok(text) if self.kind == TagKind::Auto => {
@@ -59,20 +59,20 @@ impl Tag {
     }
 }
 
-/// The list that `text` is, in its canonical form.
+/// Parses a list, in its canonical form.
 pub(super) fn parse_list(text: &str) -> Result<Tag, TagError> {
     list(&parse(text)?)
 }
 
-/// The members of the list that `text` is.
+/// The members of a list's text.
 pub(super) fn members<'a>(text: &str) -> Result<SmallVec<[Value<'a>; 2]>, TagError> {
     parse(text)?.iter().map(member).collect()
 }
 
 fn parse(text: &str) -> Result<Vec<Json>, TagError> {
     serde_json::from_str(text).map_err(|error| {
-        let told = error.to_string();
-        let what = told.split(" at line ").next().unwrap_or(&told);
+        let message = error.to_string();
+        let what = message.split(" at line ").next().unwrap_or(&message);
         TagError::List(format!("{what} at character {}", error.column()))
     })
 }
@@ -91,7 +91,7 @@ fn list(array: &[Json]) -> Result<Tag, TagError> {
             text.push(',');
         }
         match json {
-            // Its own form of numbers is that of other tags: digits, or a point or an exponent.
+            // JSON formats numbers as other tags do: digits, or a point or an exponent.
             Json::Number(number) => {
                 let tag = number_tag(number)?;
                 text.push_str(&String::from_utf8_lossy(&tag.bytes));

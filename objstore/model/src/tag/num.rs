@@ -1,8 +1,8 @@
-//! Numbers of tags: integers and floats of 64 bits in one total order, no precision lost.
+//! Numbers of tags: integers and floats of 64 bits in one total order, without loss of precision.
 //!
-//! A float that is a whole number within `i64` is kept as that number, so equal numbers are equal
-//! however they were written. The order is that of [`Num::sort_key`]: the greatest `f64` not above
-//! the number, then how far above it the number is, which is less than 1024 for an `i64`.
+//! A float that is an integer within `i64` is stored as that integer, so equal numbers are equal however they were
+//! written. The order is that of [`Num::sort_key`]: the greatest `f64` not above the number, then the distance of the
+//! number above it, which is less than 1024 for an `i64`.
 
 use super::TagError;
 use std::cmp::Ordering;
@@ -15,15 +15,15 @@ pub struct Num(Repr);
 #[derive(Debug, Clone, Copy)]
 enum Repr {
     Int(i64),
-    /// Not NaN, and not a whole number within `i64`.
+    /// Not NaN, and not an integer within `i64`.
     Float(f64),
 }
 
-/// 2^63, which `i64` just does not reach.
+/// 2^63, one more than the greatest `i64`.
 const ABOVE_INTS: f64 = 9_223_372_036_854_775_808.0;
 
 impl Num {
-    /// A whole number.
+    /// An integer.
     pub fn int(value: i64) -> Self {
         Self(Repr::Int(value))
     }
@@ -36,16 +36,16 @@ impl Num {
         if value.is_nan() {
             return Err(TagError::NotANumber);
         }
-        let whole = value.trunc() == value && (-ABOVE_INTS..ABOVE_INTS).contains(&value);
-        Ok(Self(match whole {
+        let integral = value.trunc() == value && (-ABOVE_INTS..ABOVE_INTS).contains(&value);
+        Ok(Self(match integral {
             true => Repr::Int(value as i64),
             false => Repr::Float(value),
         }))
     }
 
-    /// The number that `text` plainly is: an optional sign, digits with at most one point, an optional
-    /// exponent; or `inf` or `infinity`, in capitals or not, with or without a sign. Not `nan`, no spaces,
-    /// nothing that is too large for a float.
+    /// Parses a plain number: an optional sign, digits with at most one point, an optional exponent; or `inf` or
+    /// `infinity`, in any case, with or without a sign. Not `nan`, no spaces, no number that is too large for a
+    /// float.
     pub fn read(text: &str) -> Option<Self> {
         if let Some(infinite) = infinity(text) {
             return Some(Self(Repr::Float(infinite)));
@@ -76,15 +76,15 @@ impl Num {
         }
     }
 
-    /// Bytes in the order of the numbers.
+    /// A key whose byte order is the order of the numbers.
     pub fn sort_key(self) -> [u8; 10] {
         let (floor, above) = match self.0 {
             Repr::Float(value) => (value, 0),
             Repr::Int(value) => {
-                let near = value as f64;
-                let floor = match near as i128 > i128::from(value) {
-                    true => near.next_down(),
-                    false => near,
+                let rounded = value as f64;
+                let floor = match rounded as i128 > i128::from(value) {
+                    true => rounded.next_down(),
+                    false => rounded,
                 };
                 (floor, (i128::from(value) - floor as i128) as u16)
             }
@@ -158,20 +158,20 @@ fn looks_like_a_number(text: &str) -> bool {
         Some((mantissa, exponent)) => (unsigned(mantissa), Some(unsigned(exponent))),
         None => (unsigned(text), None),
     };
-    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    digits(whole)
+    let (integral, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    digits(integral)
         && digits(part)
-        && !(whole.is_empty() && part.is_empty())
+        && !(integral.is_empty() && part.is_empty())
         && exponent.is_none_or(|text| !text.is_empty() && digits(text))
 }
 
-/// A whole number as people write it.
+/// Parses an integer.
 pub(super) fn parse_int(text: &str) -> Result<i64, TagError> {
     let shown = || text.chars().take(80).collect();
     text.parse().map_err(|_| TagError::Int(shown()))
 }
 
-/// A float as people write it, `inf` too.
+/// Parses a float, including `inf`.
 pub(super) fn parse_float(text: &str) -> Result<f64, TagError> {
     let shown = || text.chars().take(80).collect();
     let value: f64 = text.parse().map_err(|_| TagError::Float(shown()))?;
@@ -181,8 +181,8 @@ pub(super) fn parse_float(text: &str) -> Result<f64, TagError> {
     Ok(value)
 }
 
-/// The canonical text of a float: the shortest that reads as the same, with a point or an exponent.
+/// The canonical text of a float: the shortest that reads as the same value, with a point or an exponent.
 pub(super) fn show_float(value: f64) -> String {
-    // Zero has no sign here, as equal values have equal text.
+    // Zero has no sign here: equal values have equal text.
     format!("{:?}", value + 0.0)
 }

@@ -1,4 +1,4 @@
-//! Tags: kinds, texts, limits, and the one order of numbers.
+//! Tests of tags: kinds, texts, limits, and the order of numbers.
 
 use super::{MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, check_tag_key};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn assignments() {
         ("k=2.5", "k", Float, "2.5"),
         ("k=1.0", "k", Float, "1.0"),
         ("k=1e300", "k", Float, "1e300"),
-        // Numbers in another form are kept as they were written.
+        // Numbers in another form retain their text.
         ("k=007", "k", Auto, "007"),
         ("k=+3", "k", Auto, "+3"),
         ("k=1.10", "k", Auto, "1.10"),
@@ -57,7 +57,7 @@ fn assignments() {
         ("dc:title=x", "dc:title", Text, "x"),
         ("a:int:text=x", "a:int", Text, "x"),
         ("größe=ä", "größe", Text, "ä"),
-        // As attributes are named; twice is the key of an attribute user.user.k.
+        // With the prefix of attribute names; with two of them it is the key of an attribute user.user.k.
         ("user.k=3", "k", Int, "3"),
         ("user.user.k=3", "user.k", Int, "3"),
         ("a\\=b=3", "a=b", Int, "3"),
@@ -76,7 +76,7 @@ fn refusals_say_what_to_do() {
     refused("a\0b=v", "zero byte");
     refused("slabfs.dims=3", "slabfs set");
     refused(&format!("{}=v", "k".repeat(251)), "250 bytes");
-    refused("k:int=1.5", "whole number");
+    refused("k:int=1.5", "not an integer");
     refused("k:int=9223372036854775808", "use float or text");
     refused("k:float=x", "is not a number");
     refused("k:float=1e999", "is not a number");
@@ -90,7 +90,7 @@ fn refusals_say_what_to_do() {
     refused("user.slabfs.dims=3", "slabfs set");
     refused("k=[1,[2]]", "a list in a list");
     refused("k=[true]", "write them in quotes");
-    refused("k=[18446744073709551615]", "whole number");
+    refused("k=[18446744073709551615]", "not an integer");
     refused(
         &format!("k={}", "x".repeat(MAX_TAG_VALUE + 1)),
         "65536 bytes",
@@ -117,7 +117,7 @@ fn values_of_each_kind() {
     let list = Tag::infer("[1,2.0,\"a\",{\"bytes\":\"41\"}]").unwrap();
     let bytes = Value::Bytes(b"A".to_vec().into());
     assert_eq!(list.values()[..], [number(1), number(2), text("a"), bytes]);
-    // Not what the kind promises: as if nobody had said the kind.
+    // Bytes that do not match the kind are treated as untyped.
     let kind = TagKind::Int;
     let bytes = b"x".to_vec();
     let broken = Tag { kind, bytes };
@@ -186,10 +186,10 @@ fn exact(int: i64, float: f64) -> Ordering {
     if float < -9_223_372_036_854_775_808.0 {
         return Ordering::Greater;
     }
-    let whole = float.floor();
-    let by_whole = i128::from(int).cmp(&(whole as i128));
-    match by_whole {
-        Ordering::Equal if float > whole => Ordering::Less,
+    let floor = float.floor();
+    let by_floor = i128::from(int).cmp(&(floor as i128));
+    match by_floor {
+        Ordering::Equal if float > floor => Ordering::Less,
         other => other,
     }
 }
@@ -204,12 +204,12 @@ fn ints() -> impl Strategy<Value = i64> + Clone {
 }
 
 fn floats() -> impl Strategy<Value = f64> {
-    let near = ints().prop_map(|int| int as f64);
+    let rounded = ints().prop_map(|int| int as f64);
     prop_oneof![
         any::<u64>().prop_map(f64::from_bits),
-        near.clone(),
-        near.clone().prop_map(f64::next_up),
-        near.prop_map(f64::next_down),
+        rounded.clone(),
+        rounded.clone().prop_map(f64::next_up),
+        rounded.prop_map(f64::next_down),
         -4.0f64..4.0,
     ]
     .prop_filter("not NaN", |float| !float.is_nan())
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn an_assignment_keeps_what_was_written(text in "[-+0-9.eE]{1,12}|.{0,20}") {
+    fn an_assignment_retains_its_text(text in "[-+0-9.eE]{1,12}|.{0,20}") {
         if let Ok((_, tag)) = Tag::parse_assignment(&format!("k={text}")) {
             tag.check().unwrap();
             if tag.kind != TagKind::List {
@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_reads_as_the_same_tag(
+    fn a_shown_tag_reads_as_the_same(
         key in "(user\\.)?[a-z=\\\\:.]{0,4}(:int|:auto)?",
         text in "[-+0-9.eE]{1,6}|[\\[\\]0-9,]{0,5}|inf|.{0,8}",
         kind in 0usize..4,

@@ -1,9 +1,9 @@
-//! Reading and writing what batches name of parts of chunks: one message a server for all of them, whatever the number of
-//! pieces.
+//! Reads and writes the parts of chunks that batches select: one message a server for all of them, whatever the
+//! number of pieces.
 //!
-//! Above the size of a message the packed bytes of a batch are cut, for each server where its own bytes fill one; batches
-//! that are less share one. `read` takes bytes apart as they come; `write` gathers those of a message when it is sent. A
-//! store in this process packs and takes apart in the same bites.
+//! A batch whose packed bytes exceed a message is cut, for each server where that server's own bytes fill one;
+//! smaller batches share a message. `read` scatters bytes as they arrive; `write` gathers those of a message when it
+//! is sent. A store in this process packs and unpacks in pieces of the same size.
 
 mod read;
 mod write;
@@ -22,25 +22,26 @@ use crate::wire::messages::{BatchItem, BatchRequest};
 
 /// The most bytes of one message.
 const MOST: u64 = MAX_DATA as u64;
-/// The items of one batch in one message end at this estimate of a control part.
+/// The estimated size of a control part at which the items of one batch in one message end.
 const FULL: u64 = 4 << 20;
-/// What a node counts for in a control part. More than it takes: a message is full with as many as a server decodes.
+/// The weight of a node in a control part. More than it takes: a message is full with as many nodes as a server
+/// decodes.
 const NODE: u64 = super::fanout::FULL / slabfs_model::batch::MAX_NODES as u64;
 
-/// Which bytes of an object: a range of the packed bytes of a batch.
+/// A range of the packed bytes of a batch on an object.
 #[derive(Debug, Clone)]
 pub struct BatchPart<'a> {
     /// The batch.
     pub plan: &'a Plan,
-    /// Which of its packed bytes.
+    /// The range of packed bytes.
     pub packed: Range<u64>,
     /// The object's dims, the last in bytes.
     pub cells: &'a [u64],
-    /// Where the memory that is given begins in the buffer that the plan names.
+    /// The offset of the given memory in the buffer that the plan describes.
     pub base: u64,
 }
 
-/// A part of a chunk that a batch goes through.
+/// A part of a chunk that a batch selects from.
 #[derive(Debug)]
 pub struct BatchPiece<'a> {
     /// The chunk's server.
@@ -53,27 +54,27 @@ pub struct BatchPiece<'a> {
     pub want: &'a Hyperslab,
     /// The same cells in the chunk's coordinates.
     pub slab: &'a Hyperslab,
-    /// What a read finds in a piece is put over what it finds in those of lower stages; pieces of one stage must not
-    /// overlap. A write takes no notice.
+    /// A read puts the bytes of a piece over those of lower stages; pieces of one stage must not overlap. A write
+    /// ignores it.
     pub stage: usize,
     /// Set by a read: `false` where there is no such chunk. Its bytes of the buffer are then unspecified.
     pub found: bool,
 }
 
-/// A batch among others that are done as one, with the memory that is given, which is the caller's buffer from
-/// [`BatchPart::base`] on: bytes to read into, or to write from.
+/// One of several batches that are done together, with its memory: bytes to read into or to write from, which are the
+/// caller's buffer from [`BatchPart::base`] on.
 #[derive(Debug)]
 pub struct BatchAsk<'a, M> {
-    /// Which bytes.
+    /// The batch.
     pub part: BatchPart<'a>,
-    /// Where they are.
+    /// The parts of chunks it selects from.
     pub pieces: Vec<BatchPiece<'a>>,
-    /// Where they go to, or come from.
+    /// The destination or the source.
     pub memory: M,
 }
 
 impl BatchPart<'_> {
-    /// That so much memory has all that the plan names.
+    /// Checks that memory of this length covers all that the plan selects.
     fn check_memory(&self, len: usize) -> Result<()> {
         let (from, to) = match self.plan.is_packed() {
             true => (self.packed.start, self.packed.end.min(self.plan.bytes())),
@@ -90,7 +91,7 @@ impl BatchPart<'_> {
     }
 }
 
-/// A piece that a batch goes through.
+/// A piece that a batch selects from.
 struct Item<'a> {
     number: usize,
     server: ServerId,
@@ -100,13 +101,13 @@ struct Item<'a> {
     share: Share<'a>,
 }
 
-/// One batch among those that are done as one.
+/// One of the batches that are done together.
 struct Asked<'a> {
-    /// Its number among them.
+    /// Its index among them.
     number: usize,
     part: BatchPart<'a>,
     flat: Flat,
-    /// The pieces of which it names something, by their stages; of others nobody is asked.
+    /// The pieces it selects bytes of, sorted by stage; the other pieces cause no request.
     items: Vec<Item<'a>>,
 }
 
@@ -146,7 +147,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The most bytes that it moves.
+    /// An upper bound of the bytes it moves.
     fn bytes(&self) -> u64 {
         let packed = &self.part.packed;
         packed
@@ -156,16 +157,16 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Of one message: some of a batch's items on a server, all of one stage, and some of its packed bytes.
+/// A part of one message: some of a batch's items on a server, all of one stage, and a range of its packed bytes.
 struct Section<'a> {
     asked: &'a Asked<'a>,
     server: ServerId,
     stage: usize,
     packed: Range<u64>,
     items: Vec<&'a Item<'a>>,
-    /// What it moves, or more.
+    /// An upper bound of the bytes it moves.
     bytes: u64,
-    /// About what it takes in a control part, and not less.
+    /// An upper estimate of its bytes in a control part.
     control: u64,
 }
 
@@ -190,15 +191,15 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The caller's number of the first batch of a message.
+/// The caller's index of the first batch of a message.
 fn first(sections: &[Section<'_>]) -> usize {
     sections.first().map_or(0, |section| section.asked.number)
 }
 
-/// The sections of all batches: stage by stage, those of a stage in the order of the batches.
+/// The sections of all batches, sorted by stage, and within a stage in the order of the batches.
 fn sections<'a>(all: &'a [Asked<'a>]) -> Vec<Section<'a>> {
     let stages = |asked: &'a Asked<'a>| asked.items.chunk_by(|one, other| one.stage == other.stage);
-    // As long as all of it fits a message nobody counts whose bytes are where.
+    // If everything fits in one message, the bytes of each server need not be counted.
     let most = |asked| Asked::bytes(asked).saturating_mul(stages(asked).count() as u64);
     let counted = all.iter().map(most).fold(0, u64::saturating_add) > MOST;
     let mut layers: Vec<(&Asked<'_>, &[Item<'_>])> = all
@@ -226,7 +227,7 @@ fn sections<'a>(all: &'a [Asked<'a>]) -> Vec<Section<'a>> {
 }
 
 impl<'a> Asked<'a> {
-    /// Items of one server and stage, no more than a message holds in each section.
+    /// Splits the items of one server and stage into sections that fit in a message each.
     fn cut_into(
         &'a self,
         server: ServerId,
@@ -264,7 +265,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Puts sections into messages, those of a server in their order; `into` gives the sections of a message.
+/// Puts sections into messages, those of a server in order; `into` returns the sections of a message.
 fn sort<'a, M>(
     sections: impl IntoIterator<Item = Section<'a>>,
     sorter: &mut Sorter<M>,
@@ -277,10 +278,10 @@ fn sort<'a, M>(
     }
 }
 
-/// The packed bytes, cut where what these items have of them fills a message, and how many that are: at most, if it is
-/// not to be counted.
+/// Cuts the packed bytes where these items' share fills a message. Returns the ranges with their bytes: an upper
+/// bound if not `counted`.
 fn cuts(part: &BatchPart<'_>, items: &[&Item<'_>], counted: bool) -> Vec<(Range<u64>, u64)> {
-    /// Bytes are counted by so many equal spans of the packed bytes.
+    /// Bytes are counted in this many equal spans of the packed bytes.
     const SPANS: u64 = 4096;
     let packed = part.packed.start..part.packed.end.min(part.plan.bytes());
     let all = packed.end.saturating_sub(packed.start);
@@ -291,7 +292,7 @@ fn cuts(part: &BatchPart<'_>, items: &[&Item<'_>], counted: bool) -> Vec<(Range<
     let mut bytes = vec![0u64; SPANS as usize];
     for item in items {
         for one in item.share.parts(part.plan, &packed) {
-            // The pieces of a part lie together among the packed bytes.
+            // The pieces of a part are contiguous among the packed bytes.
             let (mut at, mut left) = (one.run.packed - packed.start, one.bytes());
             while left > 0 {
                 let here = left.min(span - at % span);

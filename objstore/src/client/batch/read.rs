@@ -1,8 +1,9 @@
 //! Reading batches.
 //!
-//! Servers answer at the same time, so what lies over something that another server has is not put into the caller's buffer
-//! as it comes: it is *kept* until all have answered. Stages are asked for together as long as no more than [`KEPT`] bytes
-//! are kept so. Where one server has everything nothing is: its messages are taken in their order.
+//! Servers answer concurrently, so bytes that overlay another server's are not put into the caller's buffer as they
+//! arrive: they are *deferred* until all servers have answered. Several stages are requested together as long as at
+//! most [`DEFER_MOST`] bytes are deferred. If one server has everything, nothing is deferred: its messages are taken
+//! in order.
 
 use std::io::IoSliceMut;
 
@@ -22,15 +23,15 @@ use crate::store::{ChunkSource, ChunkStore};
 use crate::wire::messages::{Answer, BatchFound, kind};
 use crate::wire::{Incoming, TRAILER, WireResult, read_trailer};
 
-/// The most bytes that are kept until others have come, but for those of one stage.
-const KEPT: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
+/// The most bytes that are deferred, except those of a single stage.
+const DEFER_MOST: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 impl Servers {
-    /// Reads what the batch names of the pieces into the memory. On an error the memory is unspecified. A chunk that does
-    /// not exist is no error.
+    /// Reads the bytes that the batch selects of the pieces into the memory. On an error the memory is unspecified. A
+    /// chunk that does not exist is not an error.
     ///
     /// # Errors
-    /// Why.
+    /// Of a server or of the request.
     pub fn read_batch<'a>(
         &self,
         part: &BatchPart<'a>,
@@ -48,10 +49,10 @@ impl Servers {
         read.map_err(|(_, error)| error)
     }
 
-    /// The same of several batches, also of several objects: one message a server for all of them.
+    /// As [`Servers::read_batch`] for several batches, also of several objects: one message a server for all of them.
     ///
     /// # Errors
-    /// Which batch, and why; of others nothing is known then.
+    /// The failed batch and its error; the state of the other batches is then unknown.
     pub fn read_batches(
         &self,
         asks: &mut [BatchAsk<'_, &mut [u8]>],
@@ -69,9 +70,9 @@ impl Servers {
                 .collect();
             let mut rest = sections(&all);
             while !rest.is_empty() {
-                let (together, keep) = together(&rest);
+                let (together, defer) = together(&rest);
                 let later = rest.split_off(together);
-                self.read_sections(&table, rest, keep, &memories, &mut found)?;
+                self.read_sections(&table, rest, defer, &memories, &mut found)?;
                 rest = later;
             }
         }
@@ -81,26 +82,26 @@ impl Servers {
         Ok(())
     }
 
-    /// Reads sections, those of higher stages over others; `keep`: whether these have to wait for all answers. Appends for
-    /// each piece whether it was found.
+    /// Reads sections, those of higher stages over lower ones. `defer`: bytes of the higher stages wait for all
+    /// answers. Appends for each piece whether it was found.
     fn read_sections(
         &self,
         table: &Table,
         sections: Vec<Section<'_>>,
-        keep: bool,
+        defer: bool,
         memories: &[Memory<'_>],
         found: &mut Vec<(usize, usize, bool)>,
     ) -> Result<(), Failure> {
-        let keep_from = match sections.first() {
-            Some(first) if keep => first.stage + 1,
+        let defer_from = match sections.first() {
+            Some(first) if defer => first.stage + 1,
             _ => usize::MAX,
         };
         let mut sorter = Sorter::new();
         let fresh = || Read {
             sections: Vec::new(),
             memories,
-            keep_from,
-            kept: Vec::new(),
+            defer_from,
+            deferred: Vec::new(),
             found: Vec::new(),
             failed: None,
         };
@@ -109,7 +110,7 @@ impl Servers {
         self.fan_out(table, &mut jobs, false)?;
         let side = &self.counters.read;
         side.answered(remote_messages(&jobs));
-        let mut kept: Vec<(&Read<'_, '_>, usize, &[u8])> = Vec::new();
+        let mut deferred: Vec<(&Read<'_, '_>, usize, &[u8])> = Vec::new();
         for message in jobs.iter().flat_map(|job| &job.messages) {
             for (section, answer) in message.sections.iter().zip(&message.found) {
                 let number = section.asked.number;
@@ -121,19 +122,19 @@ impl Servers {
                 }
             }
             let bytes = message
-                .kept
+                .deferred
                 .iter()
                 .map(|(at, bytes)| (message, *at, &bytes[..]));
-            kept.extend(bytes);
+            deferred.extend(bytes);
         }
-        kept.sort_by_key(|(message, at, _)| message.sections[*at].stage);
-        for (message, at, bytes) in kept {
+        deferred.sort_by_key(|(message, at, _)| message.sections[*at].stage);
+        for (message, at, bytes) in deferred {
             let (section, answer) = (&message.sections[at], &message.found[at]);
             let number = section.asked.number;
             let mut feed = section.feed(answer);
             if !feed.give(bytes, &memories[number]) || !feed.is_done() {
                 let text = format!(
-                    "data server {}: other bytes than a batch names",
+                    "data server {}: other bytes than a batch selects",
                     section.server
                 );
                 return Err((number, StoreError::Protocol(text)));
@@ -143,7 +144,8 @@ impl Servers {
     }
 }
 
-/// How many of these sections, which are sorted by their stages, are asked for together, and whether any of them are kept.
+/// How many of these sections, which are sorted by stage, are requested together, and whether any of them are
+/// deferred.
 fn together(sections: &[Section<'_>]) -> (usize, bool) {
     let Some(first) = sections.first() else {
         return (0, false);
@@ -151,30 +153,30 @@ fn together(sections: &[Section<'_>]) -> (usize, bool) {
     if sections.iter().all(|other| other.server == first.server) {
         return (sections.len(), false);
     }
-    let mut kept = 0u64;
+    let mut deferred = 0u64;
     let mut until = 0;
     for stage in sections.chunk_by(|one, other| one.stage == other.stage) {
         if until > 0 {
             let bytes = stage.iter().map(|section| section.bytes);
-            kept = bytes.fold(kept, u64::saturating_add);
-            if kept > KEPT {
+            deferred = bytes.fold(deferred, u64::saturating_add);
+            if deferred > DEFER_MOST {
                 break;
             }
         }
         until += stage.len();
     }
-    (until, kept > 0)
+    (until, deferred > 0)
 }
 
 struct Read<'a, 'm> {
     sections: Vec<Section<'a>>,
     /// By the number of the batch.
     memories: &'a [Memory<'m>],
-    /// The bytes of sections of this stage and higher ones are kept.
-    keep_from: usize,
-    /// Packed bytes, and of which section they are, when it was answered.
-    kept: Vec<(usize, Vec<u8>)>,
-    /// As many as the sections when it was answered.
+    /// The bytes of sections of this stage and higher ones are deferred.
+    defer_from: usize,
+    /// Deferred packed bytes, with the index of their section; filled by the reply.
+    deferred: Vec<(usize, Vec<u8>)>,
+    /// One for each section; filled by the reply.
     found: Vec<BatchFound>,
     failed: Option<Failure>,
 }
@@ -187,7 +189,7 @@ impl<'a> Section<'a> {
         Feed::new(self.asked.part.plan, self.packed.clone(), shares)
     }
 
-    /// The items whose chunks are there, and about how many bytes each had.
+    /// The items whose chunks exist, with an estimate of the bytes of each.
     fn moved(&self, answer: &BatchFound) -> impl Iterator<Item = (&Item<'a>, u64)> {
         let there = answer.found.iter().filter(|found| **found).count() as u64;
         let each = answer.bytes / there.max(1);
@@ -221,7 +223,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
 
     fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
         self.failed = None;
-        self.kept.clear();
+        self.deferred.clear();
         match decode::<Answer<Vec<BatchFound>>>(control, incoming)? {
             Err(e) => {
                 self.failed = Some((self.first(), e));
@@ -235,21 +237,21 @@ impl<'a> Message<'a> for Read<'a, '_> {
         if self.found.len() != self.sections.len()
             || !self.sections.iter().zip(&self.found).all(fits)
         {
-            return Err(incoming.protocol("answers that are not to what was asked"));
+            return Err(incoming.protocol("answers that do not match the request"));
         }
         let all = self
             .found
             .iter()
             .try_fold(TRAILER as u64, |all, answer| all.checked_add(answer.bytes));
         if all != Some(incoming.left() as u64) {
-            return Err(incoming.protocol("batches without their end"));
+            return Err(incoming.protocol("batches without their trailer"));
         }
         let mut part = vec![0; (incoming.left() - TRAILER).min(PART)];
         for (at, (section, answer)) in self.sections.iter().zip(&self.found).enumerate() {
-            if section.stage >= self.keep_from {
+            if section.stage >= self.defer_from {
                 let mut bytes = vec![0; answer.bytes as usize];
                 incoming.read_vectored(&mut [IoSliceMut::new(&mut bytes)])?;
-                self.kept.push((at, bytes));
+                self.deferred.push((at, bytes));
                 continue;
             }
             let memory = &self.memories[section.asked.number];
@@ -265,11 +267,11 @@ impl<'a> Message<'a> for Read<'a, '_> {
                 incoming.read_vectored(&mut [IoSliceMut::new(&mut part[..len])])?;
                 left -= len;
                 if !feed.give(&part[..len], memory) {
-                    return Err(incoming.protocol("more bytes than a batch names"));
+                    return Err(incoming.protocol("more bytes than a batch selects"));
                 }
             }
             if !feed.is_done() {
-                return Err(incoming.protocol("fewer bytes than a batch names"));
+                return Err(incoming.protocol("fewer bytes than a batch selects"));
             }
         }
         let mut trailer = [0; TRAILER];
@@ -304,7 +306,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
 impl Read<'_, '_> {
     fn read_from(&mut self, store: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         self.found.clear();
-        self.kept.clear();
+        self.deferred.clear();
         let mut scratch = Vec::new();
         for (at, section) in self.sections.iter().enumerate() {
             let number = section.asked.number;
@@ -316,8 +318,8 @@ impl Read<'_, '_> {
                 let there = is_there(store, item.share.name, item.share.form);
                 answer.found.push(there.map_err(|e| (number, e))?);
             }
-            let keeps = section.stage >= self.keep_from;
-            let mut kept = Vec::new();
+            let defers = section.stage >= self.defer_from;
+            let mut deferred = Vec::new();
             let mut bytes = 0;
             let mut window = Window::default();
             let memory = &self.memories[number];
@@ -326,9 +328,9 @@ impl Read<'_, '_> {
                 let mut cursor = item.share.cursor(section.asked.part.plan, &section.packed);
                 while window.take(&mut cursor, SPAN as usize) {
                     let behind = bytes + window.bytes();
-                    let read = if keeps {
-                        kept.resize(behind, 0);
-                        let out = &mut kept[bytes..];
+                    let read = if defers {
+                        deferred.resize(behind, 0);
+                        let out = &mut deferred[bytes..];
                         read_window(store, &item.share, &window, &mut scratch, out)
                     } else {
                         carry_window(store, &item.share, &window, &mut scratch, memory)
@@ -337,8 +339,8 @@ impl Read<'_, '_> {
                     bytes = behind;
                 }
             }
-            if keeps {
-                self.kept.push((at, kept));
+            if defers {
+                self.deferred.push((at, deferred));
             }
             answer.bytes = bytes as u64;
             self.found.push(answer);

@@ -1,4 +1,4 @@
-//! Writing batches into grid chunks, in place, and whole immutable chunks beside them.
+//! Writing batches into grid chunks, in place, and new complete immutable chunks in the same messages.
 
 use slabfs_model::batch::pack;
 use smallvec::SmallVec;
@@ -18,12 +18,12 @@ use crate::wire::messages::{BatchWrites, BySession, Outcome, WriteItem, WriteOp,
 use crate::wire::{Incoming, MAX_DATA, WireResult};
 
 impl Servers {
-    /// Writes what the batch names of the pieces, which are parts of grid chunks, out of the memory. Of two places of
-    /// the buffer that go to the same byte the later one counts. On an error some pieces may be written, or parts of
-    /// them.
+    /// Writes the bytes that the batch selects of the pieces, which are parts of grid chunks, from the memory. If two
+    /// places of the buffer map to the same byte, the later one wins. On an error some pieces, or parts of them, may
+    /// be written.
     ///
     /// # Errors
-    /// Why.
+    /// Of a server or of the request.
     pub fn write_batch<'a>(
         &self,
         part: &BatchPart<'a>,
@@ -38,10 +38,11 @@ impl Servers {
         self.write_batches(&[], &[ask])
     }
 
-    /// The same of several batches, in their order, and of whole immutable chunks: one message a server for all.
+    /// As [`Servers::write_batch`] for several batches, in order, and for complete immutable chunks: one message a
+    /// server for all.
     ///
     /// # Errors
-    /// Why; a piece that is no whole chunk, or larger than a message, is `Invalid`.
+    /// Of a server; `Invalid` for a put that is not a complete chunk or is larger than a message.
     pub fn write_batches(
         &self,
         puts: &[WritePiece<'_>],
@@ -62,9 +63,9 @@ impl Servers {
         let mut sorter = Sorter::new();
         for put in puts {
             let given = bytes(put.data);
-            let whole = matches!(put.kind, WriteKind::Put) && put.form.volume() == Some(given);
-            if !whole || given > MAX_DATA as u64 {
-                let text = format!("{}: {given} bytes, which are no chunk", put.name);
+            let is_chunk = matches!(put.kind, WriteKind::Put) && put.form.volume() == Some(given);
+            if !is_chunk || given > MAX_DATA as u64 {
+                let text = format!("{}: {given} bytes are not a complete chunk", put.name);
                 return Err(StoreError::Invalid(text));
             }
             let weight = weight(put.name, Some(put.form), None);
@@ -106,7 +107,7 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// Adds the bytes of an item, packed.
+    /// Appends the bytes of an item, packed.
     fn gather(&self, section: &Section<'_>, item: &Item<'_>, out: &mut Vec<u8>) {
         let part = &section.asked.part;
         for one in item.share.parts(part.plan, &section.packed) {
@@ -123,7 +124,7 @@ impl Write<'_> {
         }
     }
 
-    /// The number of the batch that an item of the message is of; a chunk has none, and is told as the first.
+    /// The index of the batch that an item of the message belongs to. A put has none and is reported as the first.
     fn number(&self, item: usize) -> usize {
         let mut behind = self.puts.len();
         for section in &self.sections {

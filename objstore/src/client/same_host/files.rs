@@ -1,4 +1,5 @@
-//! The files that are kept, within bounds of their number, of the bytes of their chunks, and of time.
+//! The same-host file descriptors of chunks, cached within bounds on their number, the bytes of their chunks, and
+//! idle time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -11,33 +12,33 @@ use slabfs_model::{ChunkId, ServerId};
 
 use crate::store::SameHostChunk;
 
-/// A same-host files that was not used for so long ends.
+/// A descriptor that is unused for this long is closed.
 const IDLE: Duration = Duration::from_secs(5);
-/// How often that is looked at.
+/// The interval of the check for unused descriptors.
 const ROUND: Duration = Duration::from_secs(1);
-/// Files kept at most, and the share of those that this process may open.
+/// The most descriptors that are cached, and the divisor of the process's open-file limit that bounds them as well.
 const MOST: usize = 256;
 const SHARE: u64 = 4;
-/// Bytes of the chunks that are kept, at most, and of one: of all of its groups the sums are read first.
+/// The most bytes of all cached chunks, and of one chunk: the sums of all its groups are read first.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
-/// A chunk of a server.
+/// A chunk, by server and id.
 pub(super) type Key = (ServerId, ChunkId);
 
-/// A chunk whose file is here.
+/// A chunk whose file is open here.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) chunk: SameHostChunk,
     bytes: u64,
-    /// When it was used last, in milliseconds of [`Files::begun`].
+    /// Time of the last use, in milliseconds since [`Files::begun`].
     used: AtomicU64,
 }
 
-/// All of them.
+/// All cached descriptors.
 #[derive(Debug)]
 pub(super) struct Files {
     held: RwLock<Table>,
-    /// How many, to be looked at without the lock.
+    /// Their number, readable without the lock.
     count: AtomicUsize,
     begun: Instant,
     limit: OnceLock<usize>,
@@ -48,7 +49,7 @@ pub(super) struct Files {
 #[derive(Debug, Default)]
 struct Table {
     files: HashMap<Key, Arc<Held>>,
-    /// Of all of them.
+    /// Of all chunks in the table.
     bytes: u64,
 }
 
@@ -66,7 +67,7 @@ impl Table {
         }
     }
 
-    /// Makes room for one more of so many bytes; what was used longest ago goes.
+    /// Makes room for one more chunk of this many bytes; evicts the least recently used.
     fn make_room(&mut self, most: usize, bytes: u64) {
         while !self.files.is_empty()
             && (self.files.len() >= most || self.bytes.saturating_add(bytes) > MOST_BYTES)
@@ -101,7 +102,7 @@ impl Files {
         self.are_any() && self.held.read().files.contains_key(key)
     }
 
-    /// One that is used now.
+    /// A cached chunk; marks it as used now.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Held>> {
         if !self.are_any() {
             return None;
@@ -111,7 +112,7 @@ impl Files {
         Some(held)
     }
 
-    /// Keeps one more.
+    /// Caches one more.
     pub(super) fn hold(&self, key: Key, chunk: SameHostChunk) {
         let entry = Arc::new(Held {
             bytes: chunk.bytes(),
@@ -138,7 +139,7 @@ impl Files {
         self.count.store(0, Relaxed);
     }
 
-    /// As if nobody had used any for long.
+    /// Marks all descriptors as long unused.
     #[cfg(test)]
     pub(super) fn age(&self) {
         for one in self.held.read().files.values() {
@@ -146,13 +147,13 @@ impl Files {
         }
     }
 
-    /// Nothing is given back any more: [`Files::sweep`] returns.
+    /// Stops the sweeper: [`Files::sweep`] returns.
     pub(super) fn end(&self) {
         *self.over.lock() = true;
         self.ends.notify_all();
     }
 
-    /// Gives back what is not used, until it is over.
+    /// Closes unused descriptors until [`Files::end`].
     pub(super) fn sweep(&self) {
         let mut over = self.over.lock();
         while !*over {
@@ -164,7 +165,7 @@ impl Files {
         }
     }
 
-    /// Gives back what was not used for [`IDLE`].
+    /// Closes descriptors that are unused for [`IDLE`].
     pub(super) fn tidy(&self) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -180,12 +181,12 @@ impl Files {
         self.count.store(files.len(), Relaxed);
     }
 
-    /// Milliseconds on a clock that began long ago.
+    /// Milliseconds on a clock that starts at [`IDLE`], so that 0 is long ago.
     fn now(&self) -> u64 {
         (IDLE + self.begun.elapsed()).as_millis() as u64
     }
 
-    /// How many there are at most.
+    /// The most descriptors.
     pub(super) fn limit(&self) -> usize {
         *self.limit.get_or_init(|| {
             let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(MOST as u64, |(soft, _)| soft);

@@ -1,16 +1,16 @@
-//! Large immutable chunks of servers on the same machine, read from their files and not through a socket.
+//! Large immutable chunks of servers on the same host, read from their files instead of through a socket.
 //!
-//! The first time that much is read of such chunks the server is asked for their files in place of their bytes (LOANS),
-//! one message for all of them; from then on they are read like chunks of a store in this process, their sums checked
-//! here, and nobody is asked. A chunk that is immutable stays what it is, so there is nothing to be told of; but the room
-//! of one that is deleted is taken for as long as its file is open. So a same-host files ends when it has not been used for 5 seconds
-//! (a thread sees to that, which waits for nobody), when there are too many, or too large ones, and when whoever uses this
-//! client hears that others want to write there.
+//! The first large read of such chunks requests their file descriptors instead of their bytes (`SAME_HOST_FILES`), in
+//! one message for all. From then on they are read like chunks of a store in this process: the sums are checked here,
+//! and no request is sent. An immutable chunk never changes, so no invalidation is needed; but an open descriptor
+//! retains the disk space of a deleted chunk. A descriptor is therefore closed when it is unused for 5 seconds (by a
+//! thread that waits for no server), when there are too many or too large ones, and when the user of this client
+//! hears that others are about to write there.
 //!
-//! Whatever goes wrong with a file is nobody's error: the server is asked for the bytes then, as over TCP, and says what
+//! An error with a file is not reported: the client then requests the bytes, as over TCP, and that reply reports what
 //! is wrong.
 //!
-//! `files` keeps them within their bounds; `refused` remembers for a while what did not come.
+//! `files` bounds the cache; `refused` remembers for a while which files did not come.
 
 mod files;
 mod refused;
@@ -32,11 +32,11 @@ use crate::store::{ChunkSource, SameHostChunk, SameHostFile};
 use crate::wire::messages::{Answer, SameHostFiles as Marks, kind};
 use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 
-/// For fewer bytes no files are asked for: opening one costs more than to send them.
+/// Reads of fewer bytes request no files: opening one costs more than sending the bytes.
 const FROM: u64 = 64 << 10;
 /// Smaller chunks share files.
 const SMALLEST: u64 = 64 << 10;
-/// The files that are lent at present, and the thread that gives them back.
+/// The descriptors that are open at present, and the thread that closes them.
 #[derive(Debug)]
 pub(super) struct SameHost {
     files: Arc<Files>,
@@ -44,7 +44,7 @@ pub(super) struct SameHost {
     sweeper: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What one message reads, all of it from files.
+/// The chunks one message reads, all of them from files.
 pub(super) struct SameHostChunks(SmallVec<[(ChunkId, Arc<Held>); 8]>);
 
 impl SameHost {
@@ -61,7 +61,7 @@ impl SameHost {
         self.files.are_any()
     }
 
-    /// Whether a chunk is lent.
+    /// Whether this chunk's file is open here.
     pub(super) fn has(&self, server: ServerId, name: &ChunkName) -> bool {
         let ChunkName::Free(id) = name else {
             return false;
@@ -69,7 +69,7 @@ impl SameHost {
         self.files.has(&(server, *id))
     }
 
-    /// Shows cells of a chunk that is lent; `None` if it is not, or if its file is not what it should be.
+    /// Shows cells of a chunk whose file is open here; `None` if it is not, or if the file is damaged.
     pub(super) fn show(
         &self,
         server: ServerId,
@@ -82,13 +82,13 @@ impl SameHost {
         match held.chunk.show(form, slab, f) {
             Ok(shown) => Some(shown),
             Err(error) => {
-                self.doubt(server, name, &error);
+                self.discard_damaged(server, name, &error);
                 None
             }
         }
     }
 
-    /// As [`SameHost::show`], without waiting for a disk: false where that is not possible.
+    /// As [`SameHost::show`], without waiting for a disk; false if it would have to.
     pub(super) fn show_at_once(
         &self,
         server: ServerId,
@@ -104,13 +104,13 @@ impl SameHost {
         match held.chunk.show_at_once(form, slab, keeps, f) {
             Ok(shown) => shown,
             Err(error) => {
-                self.doubt(server, name, &error);
+                self.discard_damaged(server, name, &error);
                 false
             }
         }
     }
 
-    /// Reads cells of a chunk that is lent; false if it is not, or if its file is not what it should be.
+    /// Reads cells of a chunk whose file is open here; false if it is not, or if the file is damaged.
     pub(super) fn read(
         &self,
         server: ServerId,
@@ -125,13 +125,13 @@ impl SameHost {
         match held.chunk.read(form, slab, out) {
             Ok(()) => true,
             Err(error) => {
-                self.doubt(server, name, &error);
+                self.discard_damaged(server, name, &error);
                 false
             }
         }
     }
 
-    /// The files of all these chunks; `None` if there is one without.
+    /// The files of all these chunks; `None` if one is missing.
     pub(super) fn all<'a>(
         &self,
         server: ServerId,
@@ -155,8 +155,8 @@ impl SameHost {
         Some(SameHostChunks(chunks_here))
     }
 
-    /// The same, and those that are missing are asked for if that is worth while. The second tells whether a message was
-    /// sent.
+    /// As [`SameHost::all`], but requests missing files where that pays. The second value reports whether a message
+    /// was sent.
     pub(super) fn borrow(
         &self,
         server: ServerId,
@@ -188,7 +188,7 @@ impl SameHost {
         match self.ask(server, pool, &missing, until) {
             Ok(()) => (self.all(server, names()), true),
             Err(error) => {
-                tracing::debug!(addr = %pool.addr(), "chunks are sent and not read from files: {error}");
+                tracing::debug!(addr = %pool.addr(), "receiving chunks instead of reading their files: {error}");
                 (None, true)
             }
         }
@@ -208,7 +208,7 @@ impl SameHost {
         };
         let marks = match postcard::from_bytes::<Answer<Marks>>(&control) {
             Ok(Ok(marks)) if marks.len() == names.len() => marks,
-            // What it does not like it says again when it is asked for the bytes.
+            // If the server refuses, the request for the bytes reports why.
             _ => return Ok(()),
         };
         let mut files = files.into_iter().map(File::from);
@@ -220,7 +220,7 @@ impl SameHost {
                 continue;
             };
             let Some(file) = files.next() else {
-                tracing::info!(addr = %pool.addr(), "no files come from this data server: its chunks are sent for a while");
+                tracing::info!(addr = %pool.addr(), "this data server's file descriptors do not arrive: it sends chunks through the socket for a while");
                 let mut refused = self.refused.lock();
                 refused.note_server(server);
                 break;
@@ -242,19 +242,19 @@ impl SameHost {
             match thread.spawn(move || files.sweep()) {
                 Ok(thread) => *sweeper = Some(thread),
                 Err(error) => {
-                    tracing::warn!("no files of data servers are kept: {error}");
+                    tracing::warn!("no file descriptors of data servers are cached: {error}");
                     self.clear();
                 }
             }
         }
     }
 
-    /// Ends all same-host files.
+    /// Closes all same-host file descriptors.
     pub(super) fn clear(&self) {
         self.files.clear();
     }
 
-    /// As if nobody had used any for long.
+    /// Marks all descriptors as long unused.
     #[cfg(test)]
     pub(super) fn age(&self) {
         self.files.age();
@@ -265,7 +265,7 @@ impl SameHost {
         self.files.tidy();
     }
 
-    /// Ends same-host files of these chunks.
+    /// Closes the same-host file descriptors of these chunks.
     pub(super) fn forget<'a>(&self, server: ServerId, names: impl Iterator<Item = &'a ChunkName>) {
         let ids = names.filter_map(|name| match name {
             ChunkName::Free(id) => Some((server, *id)),
@@ -274,7 +274,7 @@ impl SameHost {
         self.files.forget(ids);
     }
 
-    /// Ends same-host files of chunks that are deleted, or replaced by others, so that their room comes back at once.
+    /// Closes the descriptors of chunks that are deleted or replaced, so that their disk space is freed at once.
     pub(super) fn forget_all(&self, names: &[(ServerId, ChunkName)]) {
         if self.are_any() {
             for (server, name) in names {
@@ -283,9 +283,9 @@ impl SameHost {
         }
     }
 
-    /// A file is not what it should be: it is given back, and its chunk asked for as others are for a while.
-    pub(super) fn doubt(&self, server: ServerId, name: &ChunkName, error: &StoreError) {
-        tracing::debug!("a chunk is asked for and not read from its file: {error}");
+    /// Closes a damaged file; for a while its chunk is read through the socket.
+    pub(super) fn discard_damaged(&self, server: ServerId, name: &ChunkName, error: &StoreError) {
+        tracing::debug!("reading a chunk through the socket instead of from its file: {error}");
         self.forget(server, std::iter::once(name));
         if let ChunkName::Free(id) = name {
             self.refused.lock().note((server, *id));
@@ -311,7 +311,7 @@ impl Drop for SameHost {
     }
 }
 
-/// Whether a chunk may have a file of its own that holds it as it is.
+/// Whether a chunk may have a file of its own that stores it unencoded.
 fn is_for_same_host((name, form): &(&ChunkName, &ChunkForm)) -> bool {
     matches!(name, ChunkName::Free(_))
         && form.codec.is_none()

@@ -1,4 +1,4 @@
-//! What did not come when it was asked for: it is not asked for again at each read.
+//! Chunks and servers whose files did not come, remembered so that not every read requests them again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use slabfs_model::ServerId;
 use super::files::Key;
 use crate::name::ChunkName;
 
-/// For so long a chunk, or a server, whose file did not come is not asked for one again.
+/// How long no file is requested of such a chunk or server.
 const REFUSED: Duration = Duration::from_secs(10);
-/// Chunks of which that is remembered.
+/// The most chunks remembered.
 const MOST_REFUSED: usize = 1024;
 
-/// What did not come, and when.
+/// The refusals, and when each came.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     chunks: HashMap<Key, Instant>,
@@ -21,7 +21,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// A chunk has none, or one that is not what it should be.
+    /// Records that a chunk has no file, or a damaged one.
     pub(super) fn note(&mut self, key: Key) {
         if self.chunks.len() >= MOST_REFUSED {
             self.chunks.retain(|_, at| at.elapsed() < REFUSED);
@@ -31,12 +31,12 @@ impl Refused {
         }
     }
 
-    /// No files come from a server.
+    /// Records that no files come from a server.
     pub(super) fn note_server(&mut self, server: ServerId) {
         self.servers.insert(server, Instant::now());
     }
 
-    /// Whether a chunk, or anything of its server, did not come lately.
+    /// Whether a file of this chunk, or any file of its server, was refused recently.
     pub(super) fn has(&self, server: ServerId, name: &ChunkName) -> bool {
         let ChunkName::Free(id) = name else {
             return true;

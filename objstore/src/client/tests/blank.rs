@@ -1,4 +1,4 @@
-//! Large chunks are written to files of servers that lend them, and else they are sent.
+//! Tests of large chunks that are written to files handed out by servers, or else sent.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,7 +27,7 @@ fn put(rig: &Rig, ids: &[u64], data: &[u8]) -> Result<()> {
 
 fn is_there(rig: &Rig, ids: &[u64], data: &[u8]) {
     let form = form(&[LEN as u64]);
-    let slab = Hyperslab::whole(&form.shape);
+    let slab = Hyperslab::all(&form.shape);
     for (&id, store) in ids.iter().zip(rig.stores.iter().cycle()) {
         let mut back = vec![0; LEN];
         store.read(&free(id), &form, &slab, &mut back).unwrap();
@@ -64,7 +64,7 @@ fn large_chunks_are_written_to_files() {
     with_blanks(&rig);
     put(&rig, &[11, 12, 13, 14, 15, 16, 17, 18], &data).unwrap();
     is_there(&rig, &[11, 12, 13, 14, 15, 16, 17, 18], &data);
-    // Stores of this process take them as they are.
+    // Stores of this process take them directly.
     assert_eq!(filled(&rig), [0, 0, 2, 2]);
     let small = form(&[1000]);
     let slices = [IoSlice::new(&data[..1000])];
@@ -82,17 +82,17 @@ fn large_chunks_are_written_to_files() {
 }
 
 #[test]
-fn what_is_not_taken_from_a_file_is_sent() {
+fn a_chunk_whose_file_is_refused_is_sent() {
     let rig = rig();
     let data = noise(LEN, 2);
     with_blanks(&rig);
     rig.stores[2].refuses.store(true, Relaxed);
     put(&rig, &[1, 2, 3, 4], &data).unwrap();
     is_there(&rig, &[1, 2, 3, 4], &data);
-    // What is sent the server writes to a file itself.
+    // The server writes sent chunks to a file itself.
     assert_eq!(filled(&rig), [0, 0, 2, 1]);
     assert_eq!(left(&rig), 0);
-    // What is wrong with a chunk is told by sending it.
+    // An error with a chunk is reported by the request that sends it.
     rig.stores[3].trap.store(2, Relaxed);
     let name = free(2);
     let form = form(&[LEN as u64]);

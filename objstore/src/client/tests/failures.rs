@@ -1,4 +1,4 @@
-//! Servers that are away, die, move or fail.
+//! Tests of servers that are unreachable, killed, moved or failing.
 
 use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
@@ -10,7 +10,7 @@ use crate::server::{Alive, Fence};
 fn errors_name_the_piece_the_server_and_the_address() {
     let rig = rig();
     let form = form(&[4]);
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let names = [free(5), free(2), free(6)];
     let abcd = [IoSlice::new(b"abcd")];
     let put = |i: usize, server| WritePiece {
@@ -37,7 +37,7 @@ fn errors_name_the_piece_the_server_and_the_address() {
             server: ALL[2],
             name: &names[i],
             form: &form,
-            slab: &whole,
+            slab: &full,
             out,
             found: true,
         })
@@ -55,7 +55,7 @@ fn errors_name_the_piece_the_server_and_the_address() {
         rig.servers.write(&[short]),
         Err(StoreError::Invalid(_))
     ));
-    // Nobody told us.
+    // This mount does not know the server.
     let error = rig.servers.write(&[put(0, ServerId(9))]).unwrap_err();
     assert!(
         matches!(
@@ -80,7 +80,7 @@ fn errors_name_the_piece_the_server_and_the_address() {
             && error.contains("internal error"),
         "{error}"
     );
-    // A server that is away.
+    // An unreachable server.
     let lost = Servers::new(Options {
         deadline: Duration::from_millis(100),
         ..Options::default()
@@ -95,7 +95,7 @@ fn errors_name_the_piece_the_server_and_the_address() {
     );
     assert!(begun.elapsed() < Duration::from_secs(5));
     lost.verify(ALL[1], &free(6)).unwrap();
-    // An address that is not a data server's.
+    // An address that needs a key.
     let error = Servers::new(Options::default());
     error.set_remote(ALL[0], "tcp:localhost:1".parse().unwrap());
     let error = error.space(ALL[0]).unwrap_err();
@@ -106,17 +106,17 @@ fn errors_name_the_piece_the_server_and_the_address() {
 }
 
 #[test]
-fn servers_that_die_in_the_middle() {
+fn servers_killed_during_transfers() {
     let mut rig = rig();
     let form = form(&[64, 4096]);
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let stop = AtomicBool::new(false);
     let mut running: Vec<_> = rig.running.drain(..).map(Some).collect();
     let rig = &rig;
     thread::scope(|s| {
         let writers: Vec<_> = (0..3u8)
             .map(|w| {
-                let (form, whole, stop) = (&form, &whole, &stop);
+                let (form, full, stop) = (&form, &full, &stop);
                 s.spawn(move || {
                     let mut n = 0;
                     while !stop.load(Relaxed) || n < 5 {
@@ -139,7 +139,7 @@ fn servers_that_die_in_the_middle() {
                                 server,
                                 name: &name,
                                 form,
-                                slab: whole,
+                                slab: full,
                                 out,
                                 found: false,
                             })
@@ -167,7 +167,7 @@ fn servers_that_die_in_the_middle() {
 }
 
 #[test]
-fn a_server_that_moves() {
+fn a_server_that_moves_to_another_address() {
     let mut rig = rig();
     let old = rig.running.remove(0);
     rig.servers.space(ALL[2]).unwrap();
@@ -186,7 +186,7 @@ fn a_server_that_moves() {
 }
 
 #[test]
-fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
+fn a_closed_fence_is_waited_for_and_a_fenced_session_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let addr = Addr::Unix(dir.path().join("server"));
     let store = Arc::new(Memory::default());
@@ -200,7 +200,7 @@ fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
     servers.set_remote(ALL[0], addr.clone());
     servers.set_session(SessionId(3));
     let (form, name) = (form(&[4, 1]), grid(0));
-    let slab = Hyperslab::whole(&form.shape);
+    let slab = Hyperslab::all(&form.shape);
     let write = || {
         servers.write(&[WritePiece {
             server: ALL[0],
@@ -216,13 +216,13 @@ fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
         live: live.iter().copied().map(SessionId).collect(),
     };
     let soon = Moment::now() + Duration::from_secs(600);
-    // The service has not been heard: the write waits until it is.
+    // The metadata service has not been heard from: the write waits until it is.
     thread::scope(|scope| {
         let waiting = scope.spawn(write);
         fence.take(Some(alive(1, &[3])), soon);
         waiting.join().unwrap().unwrap();
     });
-    // Its session ends: it is told so. And nothing is waited for when the session is another one.
+    // When the session ends, the write fails at once. A change of the session ends the wait as well.
     fence.take(Some(alive(2, &[4])), soon);
     assert_eq!(write(), Err(StoreError::Fenced(SessionId(3))));
     servers.set_session(SessionId(4));
@@ -239,9 +239,9 @@ fn a_server_that_lets_nobody_in_is_waited_for_and_one_that_refuses_is_not() {
     });
 }
 
-/// Nobody knows whether a write that was given up is done: it must not be done after one that was made since.
+/// A write that was given up may still be executed, but not after one that was made later.
 #[test]
-fn what_was_given_up_does_not_come_after_what_was_written_since() {
+fn a_write_that_was_given_up_is_not_executed_after_a_later_one() {
     let dir = tempfile::tempdir().unwrap();
     let addr = Addr::Unix(dir.path().join("server"));
     let store = Arc::new(Memory::default());
@@ -253,7 +253,7 @@ fn what_was_given_up_does_not_come_after_what_was_written_since() {
     });
     servers.set_remote(ALL[0], addr);
     let (form, name) = (form(&[7, 1]), grid(6));
-    let slab = Hyperslab::whole(&form.shape);
+    let slab = Hyperslab::all(&form.shape);
     let write = |bytes: &[u8]| {
         servers.write(&[WritePiece {
             server: ALL[0],
@@ -269,15 +269,15 @@ fn what_was_given_up_does_not_come_after_what_was_written_since() {
     let (done, is_done) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Those that are given up, too, are of the same bytes.
+            // The attempts that are given up have the same bytes.
             while write(b"latest!").is_err() {}
             done.send(()).unwrap();
         });
-        // It comes to its end at once where it does not wait for the other one.
+        // Without waiting for the earlier write this would end at once.
         let _ = is_done.recv_timeout(Duration::from_millis(100));
         store.trap.store(0, Relaxed);
     });
-    // All that was asked has been done.
+    // All requests have been executed.
     server.shutdown();
     let mut now = [0; 7];
     store.read(&name, &form, &slab, &mut now).unwrap();

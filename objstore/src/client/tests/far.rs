@@ -1,4 +1,4 @@
-//! A store behind client, wire and server is a chunk store like any other: it runs their suite.
+//! Conformance of a remote data server: a store behind client, wire and server runs the suite of chunk stores.
 
 use std::io::IoSlice;
 
@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// One server of a fan-out as a chunk store.
-struct Far {
+struct RemoteStore {
     servers: Servers,
     id: ServerId,
 }
 
-impl Far {
+impl RemoteStore {
     fn write_as(
         &self,
         name: &ChunkName,
@@ -38,7 +38,7 @@ impl Far {
     }
 }
 
-impl ChunkStore for Far {
+impl ChunkStore for RemoteStore {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.write_as(name, form, WriteKind::Put, data)
     }
@@ -68,7 +68,7 @@ impl ChunkStore for Far {
         self.write_as(name, form, WriteKind::Write(slab), data)
     }
 
-    /// As a far server has no message for it but for batches: read, changed and written back.
+    /// A remote server has no message for this except batches: read, change and write.
     fn patch(
         &self,
         name: &ChunkName,
@@ -198,7 +198,7 @@ impl ChunkStore for Far {
 }
 
 #[test]
-fn a_far_store_conforms() {
+fn a_remote_store_conforms() {
     let dir = tempfile::tempdir().unwrap();
     let options = LocalOptions {
         fsync: false,
@@ -208,16 +208,16 @@ fn a_far_store_conforms() {
     let addr = Addr::Unix(dir.path().join("socket"));
     let listener = Listener::bind(&addr, None).unwrap();
     let server = DataServer::start(Arc::new(store), listener).unwrap();
-    let far = Far {
+    let remote = RemoteStore {
         servers: Servers::new(Options::default()),
         id: ServerId(1),
     };
-    far.servers.set_remote(far.id, addr);
-    // All promises, and fewer random operations than the local store is put through.
+    remote.servers.set_remote(remote.id, addr);
+    // All cases, and fewer random operations than for the local store.
     for (_, case) in conformance::cases::ALL {
-        case(&far);
+        case(&remote);
     }
-    conformance::random::run(&far, 1, 200);
+    conformance::random::run(&remote, 1, 200);
     server.shutdown();
 }
 
@@ -236,15 +236,15 @@ fn throughput() {
     let addr = Addr::Unix(dir.path().join("socket"));
     let server = DataServer::start(store.clone(), Listener::bind(&addr, None).unwrap()).unwrap();
     let servers = Servers::new(Options::default());
-    let (near, far) = (ServerId(1), ServerId(2));
-    servers.add_local(near, store);
-    servers.set_remote(far, addr);
+    let (local, remote) = (ServerId(1), ServerId(2));
+    servers.add_local(local, store);
+    servers.set_remote(remote, addr);
     let form = form(&[CHUNK as u64]);
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let data = noise(CHUNK, 1);
     let slices = [IoSlice::new(&data)];
     let mut out = vec![0; CHUNK];
-    for (what, server, base) in [("far", far, 0), ("near", near, 10_000)] {
+    for (what, server, base) in [("remote", remote, 0), ("local", local, 10_000)] {
         let rate = |begun: std::time::Instant| {
             (COUNT * CHUNK) as f64 / begun.elapsed().as_secs_f64() / 1e9
         };
@@ -273,7 +273,7 @@ fn throughput() {
                     server,
                     name,
                     form: &form,
-                    slab: &whole,
+                    slab: &full,
                     out,
                     found: false,
                 };

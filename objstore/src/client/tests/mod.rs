@@ -1,4 +1,4 @@
-//! Tests of the fan-out: local stores and real servers side by side.
+//! Tests of the fan-out over local stores and real servers together.
 
 mod blank;
 mod failures;
@@ -97,10 +97,10 @@ fn noise(len: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
-/// Puts a chunk of `rows` rows of 1000 on each server, reads them back mixed up with missing ones.
+/// Puts a chunk of `rows` rows of 1000 on each server, and reads them back, mixed with missing ones.
 fn round(rig: &Rig, rows: u64) {
     let form = form(&[rows, 1000]);
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let names: Vec<_> = (0..12).map(|i| free(i + 100 * rows)).collect();
     let data: Vec<_> = (0..12).map(|i| noise(rows as usize * 1000, i)).collect();
     let slices: Vec<[IoSlice<'_>; 2]> = data
@@ -127,7 +127,7 @@ fn round(rig: &Rig, rows: u64) {
             server: ALL[i % 4],
             name: names.get(i).unwrap_or(&gone),
             form: &form,
-            slab: &whole,
+            slab: &full,
             out,
             found: i % 2 == 0,
         })
@@ -160,7 +160,7 @@ fn small_and_large_over_local_and_remote() {
 }
 
 #[test]
-fn counters_know_what_was_touched() {
+fn counters_count_touched_bytes() {
     let rig = rig();
     let (name, form) = (grid(0), form(&[16, 16]));
     let part = Hyperslab::from_region(&Region::new(&[0, 0], &[4, 4]));
@@ -196,7 +196,7 @@ fn pieces_larger_than_a_message() {
     let rig = rig();
     let size = MAX_DATA + MAX_DATA / 4 + 4;
     let (name, form) = (free(5), form(&[4, size as u64 / 4]));
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let data = noise(size, 3);
     let (a, b) = data.split_at(12345);
     let slices = [IoSlice::new(a), IoSlice::new(b)];
@@ -233,28 +233,28 @@ fn pieces_larger_than_a_message() {
         }];
         rig.servers.read(&mut pieces).map(|()| pieces[0].found)
     };
-    assert!(read(ALL[2], &name, &whole, &mut out).unwrap());
+    assert!(read(ALL[2], &name, &full, &mut out).unwrap());
     assert!(out == data);
     let place = grid(1);
-    write(&place, WriteKind::Write(&whole), ALL[3]).unwrap();
+    write(&place, WriteKind::Write(&full), ALL[3]).unwrap();
     out.fill(0);
-    assert!(read(ALL[3], &place, &whole, &mut out).unwrap());
+    assert!(read(ALL[3], &place, &full, &mut out).unwrap());
     assert!(out == data);
-    assert!(!read(ALL[3], &grid(2), &whole, &mut out).unwrap());
+    assert!(!read(ALL[3], &grid(2), &full, &mut out).unwrap());
 }
 
 #[test]
 fn managing_everywhere() {
     let rig = rig();
     let form = form(&[2, 8]);
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let names: Vec<_> = (0..8).map(grid).collect();
     let data = [IoSlice::new(&[7; 16])];
     let write = |i: usize| WritePiece {
         server: ALL[i % 4],
         name: &names[i],
         form: &form,
-        kind: WriteKind::Write(&whole),
+        kind: WriteKind::Write(&full),
         data: &data,
     };
     rig.servers
@@ -266,7 +266,7 @@ fn managing_everywhere() {
             server: ALL[i % 4],
             name: &names[i],
             form: &form,
-            slab: &whole,
+            slab: &full,
             out: &mut out,
             found: false,
         }];
@@ -286,7 +286,7 @@ fn managing_everywhere() {
         server: ALL[i % 4],
         name: &names[i],
         form: &form,
-        slab: &whole,
+        slab: &full,
     };
     rig.servers
         .punch(&(4..8).map(punch).collect::<Vec<_>>())
@@ -329,7 +329,7 @@ fn managing_everywhere() {
 fn only_local_chunks_are_shown() {
     let rig = rig();
     let form = form(&[4]);
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     let name = free(5);
     for server in ALL {
         let piece = WritePiece {
@@ -343,7 +343,7 @@ fn only_local_chunks_are_shown() {
         let mut seen = Vec::new();
         let shown = rig
             .servers
-            .show(server, &name, &form, &whole, &mut |b| {
+            .show(server, &name, &form, &full, &mut |b| {
                 seen.extend_from_slice(b)
             })
             .unwrap();
@@ -356,7 +356,7 @@ fn only_local_chunks_are_shown() {
     assert!(
         !rig.servers
             .show(ALL[0], &name, &form, &column, &mut |_| panic!(
-                "not in one piece"
+                "not contiguous"
             ))
             .unwrap()
     );

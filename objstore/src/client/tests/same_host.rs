@@ -1,4 +1,4 @@
-//! Large chunks of servers on the same machine are read from their files.
+//! Tests of reading large chunks of servers on the same host from their files.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, Write};
@@ -14,16 +14,16 @@ const LEN: u64 = 1 << 20;
 const BLOCK: u64 = crate::store::SUMMED;
 const SERVER: ServerId = ServerId(1);
 
-/// A data server over a directory, and somebody who reads from it.
-struct House {
+/// A data server over a directory, and a client that reads from it.
+struct LocalRig {
     dir: tempfile::TempDir,
     store: Arc<LocalStore>,
     servers: Servers,
     server: Option<DataServer>,
 }
 
-impl House {
-    fn new() -> House {
+impl LocalRig {
+    fn new() -> LocalRig {
         let dir = tempfile::tempdir().unwrap();
         let fast = LocalOptions {
             fsync: false,
@@ -38,7 +38,7 @@ impl House {
             ..Options::default()
         });
         servers.set_remote(SERVER, addr);
-        House {
+        LocalRig {
             dir,
             store,
             servers,
@@ -54,7 +54,7 @@ impl House {
         data
     }
 
-    /// Reads a part of a chunk, and gives the messages it took.
+    /// Reads a part of a chunk, and returns the number of messages it took.
     fn read(&self, id: u64, len: u64, from: u64, to: u64) -> (Result<Vec<u8>>, u64) {
         let before = self.servers.counters().snapshot();
         let mut out = vec![0xEE; (to - from) as usize];
@@ -82,7 +82,7 @@ impl House {
         (read, messages)
     }
 
-    /// Has a part of a chunk shown without waiting.
+    /// Shows a part of a chunk without waiting.
     fn shown(&self, id: u64, from: u64, to: u64) -> Option<Vec<u8>> {
         self.shown_to(id, from, to, false)
     }
@@ -91,9 +91,9 @@ impl House {
         let before = self.servers.counters().snapshot();
         let slab = Hyperslab::from_region(&Region::new(&[from], &[to - from]));
         let mut seen = None;
-        let mut told = None;
+        let mut failed = None;
         let mut give = |bytes: &[u8]| {
-            // The kernel copies, as it does for a mount: it tells of what is cut off.
+            // The kernel copies, as it does for a mount, and reports a truncated file as an error.
             let mut copy = tempfile::tempfile().unwrap();
             match copy.write_all(bytes) {
                 Ok(()) => {
@@ -102,14 +102,14 @@ impl House {
                     copy.read_to_end(&mut bytes).unwrap();
                     seen = Some(bytes);
                 }
-                Err(error) => told = error.raw_os_error(),
+                Err(error) => failed = error.raw_os_error(),
             }
         };
         let shown =
             self.servers
                 .show_at_once(SERVER, &free(id), &form(&[LEN]), &slab, keeps, &mut give);
-        assert!(matches!(told, None | Some(libc::EFAULT)), "{told:?}");
-        assert_eq!(shown, seen.is_some() || told.is_some());
+        assert!(matches!(failed, None | Some(libc::EFAULT)), "{failed:?}");
+        assert_eq!(shown, seen.is_some() || failed.is_some());
         let after = self.servers.counters().snapshot();
         assert_eq!(after.messages, before.messages);
         seen
@@ -139,87 +139,86 @@ impl House {
 }
 
 #[test]
-fn a_file_is_asked_for_once() {
-    let house = House::new();
-    let data = house.put(1, LEN);
-    // For so little it is not worth while.
-    let (read, messages) = house.read(1, LEN, 10, 1000);
+fn a_file_is_requested_once() {
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    // A read this small does not request a file.
+    let (read, messages) = rig.read(1, LEN, 10, 1000);
     assert_eq!((read.unwrap() == data[10..1000], messages), (true, 1));
-    assert!(!house.servers.has_same_host_files());
-    let (read, messages) = house.read(1, LEN, 7, 900_000);
+    assert!(!rig.servers.has_same_host_files());
+    let (read, messages) = rig.read(1, LEN, 7, 900_000);
     assert_eq!((read.unwrap() == data[7..900_000], messages), (true, 1));
-    assert!(house.servers.is_same_host(SERVER, &free(1)));
+    assert!(rig.servers.is_same_host(SERVER, &free(1)));
     for (from, to) in [(0, LEN), (65_535, 65_537), (LEN - 1, LEN)] {
-        let (read, messages) = house.read(1, LEN, from, to);
+        let (read, messages) = rig.read(1, LEN, from, to);
         let wanted = &data[from as usize..to as usize];
         assert_eq!((read.unwrap() == wanted, messages), (true, 0));
     }
     let slab = Hyperslab::from_region(&Region::new(&[5], &[6]));
     let mut seen = Vec::new();
-    let shown = house
+    let shown = rig
         .servers
         .show(SERVER, &free(1), &form(&[LEN]), &slab, &mut |bytes| {
             seen.extend_from_slice(bytes)
         });
     assert_eq!((shown, &seen[..]), (Ok(true), &data[5..11]));
-    // What does not fit the chunk is still refused, by the server, and it is not asked for a file again.
-    let (read, messages) = house.read(1, LEN + 5, 0, LEN + 5);
+    // The server still refuses a form that does not fit the chunk, and no file is requested again.
+    let (read, messages) = rig.read(1, LEN + 5, 0, LEN + 5);
     assert!(matches!(read, Err(StoreError::Invalid(_))), "{read:?}");
     assert_eq!(messages, 1);
 }
 
 #[test]
-fn what_has_no_file_of_its_own_is_sent() {
-    let house = House::new();
-    let small = house.put(2, 1000);
-    let (read, messages) = house.read(2, 1000, 0, 1000);
+fn a_chunk_without_its_own_file_is_sent() {
+    let rig = LocalRig::new();
+    let small = rig.put(2, 1000);
+    let (read, messages) = rig.read(2, 1000, 0, 1000);
     assert_eq!((read.unwrap() == small, messages), (true, 1));
-    // Nobody knows that there is none before asking, and it is remembered.
+    // The first request finds out that there is no file, and the refusal is remembered.
     for messages in [2, 1, 1] {
         let missing = Err(StoreError::Missing(free(3)));
-        assert_eq!(house.read(3, LEN, 0, LEN), (missing, messages));
+        assert_eq!(rig.read(3, LEN, 0, LEN), (missing, messages));
     }
     let data = vec![7; LEN as usize];
     let slices = [IoSlice::new(&data)];
     // Not sealed yet.
-    house
-        .store
+    rig.store
         .append(&free(5), &form(&[2 * LEN]), 0, &slices)
         .unwrap();
-    let (read, messages) = house.read(5, 2 * LEN, 0, LEN);
+    let (read, messages) = rig.read(5, 2 * LEN, 0, LEN);
     assert_eq!((read.unwrap() == data, messages), (true, 2));
-    assert!(!house.servers.has_same_host_files());
+    assert!(!rig.servers.has_same_host_files());
 }
 
 #[test]
-fn a_same_host_file_outlives_the_chunk_and_the_server_and_ends_when_it_is_not_used() {
-    let mut house = House::new();
-    let data = house.put(1, LEN);
-    let (read, _) = house.read(1, LEN, 0, LEN);
+fn a_file_descriptor_outlives_chunk_and_server_and_closes_when_idle() {
+    let mut rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    let (read, _) = rig.read(1, LEN, 0, LEN);
     assert!(read.unwrap() == data);
-    house.store.delete(&[free(1)]).unwrap();
-    house.server.take().unwrap().abort();
-    let (read, messages) = house.read(1, LEN, 100, LEN);
+    rig.store.delete(&[free(1)]).unwrap();
+    rig.server.take().unwrap().abort();
+    let (read, messages) = rig.read(1, LEN, 100, LEN);
     assert_eq!((read.unwrap() == data[100..], messages), (true, 0));
-    house.servers.tidy();
-    assert!(house.servers.has_same_host_files());
-    house.servers.age_same_host();
-    house.servers.tidy();
-    assert!(!house.servers.has_same_host_files());
+    rig.servers.tidy();
+    assert!(rig.servers.has_same_host_files());
+    rig.servers.age_same_host();
+    rig.servers.tidy();
+    assert!(!rig.servers.has_same_host_files());
 }
 
-/// What is damaged is found here, and told as the server tells it.
+/// Damage is found in this process and reported as the server reports it.
 #[test]
 fn damage_is_found_and_named() {
-    let house = House::new();
-    let data = house.put(1, LEN);
-    let (read, _) = house.read(1, LEN, 0, 100_000);
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    let (read, _) = rig.read(1, LEN, 0, 100_000);
     assert!(read.unwrap() == data[..100_000]);
-    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    let file = OpenOptions::new().write(true).open(rig.file(1)).unwrap();
     let size = file.metadata().unwrap().len();
     file.write_all_at(&[!data[LEN as usize - 1]], size - 1)
         .unwrap();
-    let (read, messages) = house.read(1, LEN, LEN - 10, LEN);
+    let (read, messages) = rig.read(1, LEN, LEN - 10, LEN);
     match read {
         Err(StoreError::Damaged { name, detail }) => {
             assert_eq!(name, free(1));
@@ -228,24 +227,24 @@ fn damage_is_found_and_named() {
         other => panic!("{other:?}"),
     }
     assert_eq!(messages, 1);
-    // A file that is no chunk any more is not taken at all; the server says why.
-    let house = House::new();
-    house.put(1, LEN);
-    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    // A truncated file is not accepted at all; the server reports why.
+    let rig = LocalRig::new();
+    rig.put(1, LEN);
+    let file = OpenOptions::new().write(true).open(rig.file(1)).unwrap();
     file.set_len(100_000).unwrap();
-    let (read, _) = house.read(1, LEN, 0, LEN);
+    let (read, _) = rig.read(1, LEN, 0, LEN);
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
-    assert!(!house.servers.has_same_host_files());
+    assert!(!rig.servers.has_same_host_files());
 }
 
 #[test]
-fn what_is_shown_at_once_is_read_together_and_in_memory() {
-    let house = House::new();
-    let data = house.put(1, LEN);
-    assert_eq!(house.shown(1, 0, 10), None);
-    let (read, _) = house.read(1, LEN, 0, 100_000);
+fn only_cached_files_in_memory_are_shown_at_once() {
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    assert_eq!(rig.shown(1, 0, 10), None);
+    let (read, _) = rig.read(1, LEN, 0, 100_000);
     assert!(read.unwrap() == data[..100_000]);
-    // Of blocks that were summed just now, of others, and of both; the last one is short.
+    // Blocks that were summed just now, others, and both; the last one is short.
     for (from, to) in [
         (0, 10),
         (65_530, 65_550),
@@ -255,16 +254,16 @@ fn what_is_shown_at_once_is_read_together_and_in_memory() {
     ] {
         let wanted = &data[from as usize..to as usize];
         assert!(
-            house.shown(1, from, to).as_deref() == Some(wanted),
+            rig.shown(1, from, to).as_deref() == Some(wanted),
             "{from}..{to}"
         );
     }
-    assert_eq!(house.shown(1, LEN - 1, LEN + 1), None);
-    assert_eq!(house.shown(2, 0, 10), None);
+    assert_eq!(rig.shown(1, LEN - 1, LEN + 1), None);
+    assert_eq!(rig.shown(2, 0, 10), None);
 }
 
-/// Whether the page of a byte is in memory. To read without waiting (`RWF_NOWAIT`) would tell, too, but have the kernel
-/// bring the page in.
+/// Whether the page of a byte is in memory. A read without waiting (`RWF_NOWAIT`) would show it as well, but makes
+/// the kernel load the page.
 fn is_in_memory(file: &std::fs::File, at: u64) -> bool {
     const PAGE: u64 = 4096;
     let map = memmap2::MmapOptions::new()
@@ -273,20 +272,20 @@ fn is_in_memory(file: &std::fs::File, at: u64) -> bool {
         .map_raw_read_only(file)
         .unwrap();
     let mut there = [0];
-    // SAFETY: the mapping has the one byte that is asked about, and `there` takes what is said of its page.
+    // SAFETY: the mapping has the one queried byte, and `there` receives the state of its page.
     let asked = unsafe { libc::mincore(map.as_ptr().cast_mut().cast(), 1, there.as_mut_ptr()) };
     assert_eq!(asked, 0);
     there[0] & 1 == 1
 }
 
 #[test]
-fn what_is_not_in_memory_or_not_as_it_should_be_is_not_shown_at_once() {
-    let house = House::new();
-    let data = house.put(1, LEN);
-    let path = house.file(1);
-    let (read, _) = house.read(1, LEN, 0, 100_000);
+fn neither_uncached_pages_nor_damaged_files_are_shown_at_once() {
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    let path = rig.file(1);
+    let (read, _) = rig.read(1, LEN, 0, 100_000);
     assert!(read.unwrap() == data[..100_000]);
-    // The kernel lets pages go that nobody maps, unless the filesystem has no other place for them.
+    // The kernel drops pages that are not mapped, unless the filesystem has no other place for them.
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -302,92 +301,92 @@ fn what_is_not_in_memory_or_not_as_it_should_be_is_not_shown_at_once() {
     )
     .unwrap();
     let gone = !is_in_memory(&file, size - 1);
-    let shown = house.shown(1, LEN - 10, LEN);
+    let shown = rig.shown(1, LEN - 10, LEN);
     assert_eq!(shown.is_none(), gone);
-    // Who may wait brings it in.
-    let (read, messages) = house.read(1, LEN, LEN - 10, LEN);
+    // A blocking read loads it.
+    let (read, messages) = rig.read(1, LEN, LEN - 10, LEN);
     assert_eq!(
         (read.unwrap() == data[LEN as usize - 10..], messages),
         (true, 0)
     );
-    // A byte that is another one is found, also by who shows at once, and the server is asked from then on.
+    // A changed byte is found, also by a read that does not wait; from then on the server is asked.
     file.write_all_at(&[!data[400_000]], size - LEN + 400_000)
         .unwrap();
-    assert_eq!(house.shown(1, 399_000, 401_000), None);
-    let (read, messages) = house.read(1, LEN, 399_000, 401_000);
+    assert_eq!(rig.shown(1, 399_000, 401_000), None);
+    let (read, messages) = rig.read(1, LEN, 399_000, 401_000);
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
     assert_eq!(messages, 1);
-    // What is cut off is an error and no signal.
-    let house = House::new();
-    let data = house.put(1, LEN);
-    let (read, _) = house.read(1, LEN, 0, LEN);
+    // Truncation is an error, not a signal.
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    let (read, _) = rig.read(1, LEN, 0, LEN);
     assert!(read.unwrap() == data);
-    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    let file = OpenOptions::new().write(true).open(rig.file(1)).unwrap();
     file.set_len(file.metadata().unwrap().len() - 300_000)
         .unwrap();
-    assert_eq!(house.shown(1, LEN - 10, LEN), None);
-    assert!(house.shown(1, 0, 10).as_deref() == Some(&data[..10]));
-    // Inside a page, too, whose rest is zeros: who keeps what is shown never gets those.
-    let house = House::new();
-    let data = house.put(1, LEN);
-    let (read, _) = house.read(1, LEN, 0, LEN);
+    assert_eq!(rig.shown(1, LEN - 10, LEN), None);
+    assert!(rig.shown(1, 0, 10).as_deref() == Some(&data[..10]));
+    // Also inside a page, whose rest is zeros: a kernel that keeps the shown pages never gets those.
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    let (read, _) = rig.read(1, LEN, 0, LEN);
     assert!(read.unwrap() == data);
-    let file = OpenOptions::new().write(true).open(house.file(1)).unwrap();
+    let file = OpenOptions::new().write(true).open(rig.file(1)).unwrap();
     file.set_len(file.metadata().unwrap().len() - 10).unwrap();
-    let kept = house.shown_to(1, LEN - 100, LEN - 10, true);
-    assert!(kept.as_deref() == Some(&data[LEN as usize - 100..LEN as usize - 10]));
-    assert_eq!(house.shown_to(1, LEN - 100, LEN, true), None);
+    let shown = rig.shown_to(1, LEN - 100, LEN - 10, true);
+    assert!(shown.as_deref() == Some(&data[LEN as usize - 100..LEN as usize - 10]));
+    assert_eq!(rig.shown_to(1, LEN - 100, LEN, true), None);
 }
 
 #[test]
-fn who_shows_one_block_after_the_other_looks_ahead() {
-    let house = House::new();
-    let data = house.put(1, LEN);
-    let path = house.file(1);
+fn sequential_shows_check_ahead() {
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
+    let path = rig.file(1);
     let size = path.metadata().unwrap().len();
-    let (read, _) = house.read(1, LEN, 0, BLOCK);
+    let (read, _) = rig.read(1, LEN, 0, BLOCK);
     assert!(read.unwrap() == data[..BLOCK as usize]);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let spoil = |at: u64| {
         let byte = [!data[at as usize]];
         file.write_all_at(&byte, size - LEN + at).unwrap();
     };
-    // What is damaged behind a block that is read is none of that read's.
+    // Damage after the block that is read does not affect that read.
     spoil(4 * BLOCK + 7);
     let second = BLOCK..BLOCK + 10;
     assert!(
-        house.shown(1, second.start, second.end).as_deref()
+        rig.shown(1, second.start, second.end).as_deref()
             == Some(&data[BLOCK as usize..BLOCK as usize + 10])
     );
     for block in 2..4 {
         let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
         assert!(
-            house.shown(1, from, to).as_deref() == Some(&data[from as usize..to as usize]),
+            rig.shown(1, from, to).as_deref() == Some(&data[from as usize..to as usize]),
             "{block}"
         );
     }
-    assert_eq!(house.shown(1, 4 * BLOCK, 4 * BLOCK + 1), None);
+    assert_eq!(rig.shown(1, 4 * BLOCK, 4 * BLOCK + 1), None);
 }
 
 #[test]
-fn no_more_files_are_kept_than_there_may_be() {
-    let house = House::new();
+fn the_number_of_open_files_is_bounded() {
+    let rig = LocalRig::new();
     let len = 70_000;
     for id in 0..300 {
-        house.put(id, len);
-        let (read, messages) = house.read(id, len, 0, len);
+        rig.put(id, len);
+        let (read, messages) = rig.read(id, len, 0, len);
         assert_eq!((read.unwrap().len() as u64, messages), (len, 1));
     }
-    let near = (0..300).filter(|&id| house.servers.is_same_host(SERVER, &free(id)));
-    let near: Vec<_> = near.collect();
-    assert!(near.len() <= 256, "{}", near.len());
-    assert_eq!(near.last(), Some(&299));
+    let cached = (0..300).filter(|&id| rig.servers.is_same_host(SERVER, &free(id)));
+    let cached: Vec<_> = cached.collect();
+    assert!(cached.len() <= 256, "{}", cached.len());
+    assert_eq!(cached.last(), Some(&299));
 }
 
 #[test]
 fn batches_are_read_from_files() {
-    let house = House::new();
-    let data = house.put(1, LEN);
+    let rig = LocalRig::new();
+    let data = rig.put(1, LEN);
     let every = Batch::repeated(
         BatchPlace::at(3).every(1000),
         BatchPlace::at(0).every(500),
@@ -396,9 +395,9 @@ fn batches_are_read_from_files() {
     );
     let plan = Plan::new(&[every], 1).unwrap();
     let (name, form) = (free(1), form(&[LEN]));
-    let whole = Hyperslab::whole(&form.shape);
+    let full = Hyperslab::all(&form.shape);
     for round in 0..2 {
-        let before = house.servers.counters().snapshot();
+        let before = rig.servers.counters().snapshot();
         let mut out = vec![0; 500_000];
         let part = BatchPart {
             plan: &plan,
@@ -410,16 +409,15 @@ fn batches_are_read_from_files() {
             server: SERVER,
             name: &name,
             form: &form,
-            want: &whole,
-            slab: &whole,
+            want: &full,
+            slab: &full,
             stage: 0,
             found: true,
         }];
-        house
-            .servers
+        rig.servers
             .read_batch(&part, &mut pieces, &mut out)
             .unwrap();
-        let after = house.servers.counters().snapshot();
+        let after = rig.servers.counters().snapshot();
         assert!(pieces[0].found);
         assert_eq!(after.messages - before.messages, 1 - round);
         for (at, piece) in out.chunks(500).enumerate() {
@@ -428,24 +426,24 @@ fn batches_are_read_from_files() {
     }
 }
 
-/// Beside a chunk that has no file to lend, pieces are sent: large ones out of their files, others copied, in the order in
-/// which they were asked for.
+/// Together with a chunk that has no file to hand out, all pieces are sent: large ones from their files, others
+/// copied, in request order.
 #[test]
 fn one_reply_has_parts_of_files_and_copies() {
-    let house = House::new();
-    let (one, two, small) = (house.put(1, LEN), house.put(2, LEN), house.put(3, 1000));
+    let rig = LocalRig::new();
+    let (one, two, small) = (rig.put(1, LEN), rig.put(2, LEN), rig.put(3, 1000));
     let cells = noise(300_000, 77);
     let rows = form(&[3, 100_000]);
-    let whole = Hyperslab::from_region(&Region::new(&[0, 0], &[3, 100_000]));
+    let full = Hyperslab::from_region(&Region::new(&[0, 0], &[3, 100_000]));
     let slices = [IoSlice::new(&cells)];
-    house.store.write(&grid(0), &rows, &whole, &slices).unwrap();
+    rig.store.write(&grid(0), &rows, &full, &slices).unwrap();
     let slab = |from, to| Hyperslab::from_region(&Region::new(&[from], &[to - from]));
     let (long, short) = (form(&[LEN]), form(&[1000]));
-    // What is there, and what is asked for of it.
+    // The pieces, and the expected bytes of each.
     let all = [
         (free(3), &short, slab(10, 900), Some(&small[10..900])),
         (free(1), &long, slab(0, LEN), Some(&one[..])),
-        (grid(0), &rows, whole, Some(&cells[..])),
+        (grid(0), &rows, full, Some(&cells[..])),
         (free(9), &long, slab(0, LEN), None),
         (free(2), &long, slab(7, 700_000), Some(&two[7..700_000])),
         (free(2), &long, slab(3, 9), Some(&two[3..9])),
@@ -464,9 +462,9 @@ fn one_reply_has_parts_of_files_and_copies() {
                 found: true,
             })
             .collect();
-        let before = house.servers.counters().snapshot().messages;
-        let read = house.servers.read(&mut pieces);
-        let messages = house.servers.counters().snapshot().messages - before;
+        let before = rig.servers.counters().snapshot().messages;
+        let read = rig.servers.read(&mut pieces);
+        let messages = rig.servers.counters().snapshot().messages - before;
         let found: Vec<bool> = pieces.iter().map(|piece| piece.found).collect();
         (read, messages, found, outs)
     };
@@ -478,13 +476,13 @@ fn one_reply_has_parts_of_files_and_copies() {
             assert!(out == *wanted);
         }
     }
-    assert!(!house.servers.has_same_host_files());
-    // One that is damaged is named, and the connection goes on.
-    let file = OpenOptions::new().write(true).open(house.file(2)).unwrap();
+    assert!(!rig.servers.has_same_host_files());
+    // A damaged one is named, and the connection stays usable.
+    let file = OpenOptions::new().write(true).open(rig.file(2)).unwrap();
     let size = file.metadata().unwrap().len();
     let at = size - LEN + 600_000;
     file.write_all_at(&[!two[600_000]], at).unwrap();
-    house.store.verify(&free(2)).unwrap_err();
+    rig.store.verify(&free(2)).unwrap_err();
     let (done, messages, ..) = read();
     let Err((4, StoreError::Damaged { name, .. })) = done else {
         panic!("{done:?}");

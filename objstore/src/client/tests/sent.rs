@@ -1,8 +1,8 @@
-//! Reads that a server sends as it reads them, since there is more to copy than it buffers.
+//! Replies that a server sends while it reads the chunks, since the bytes exceed its buffer.
 
 use super::*;
 
-/// Names, forms, slabs, and what is to be read.
+/// Name, form and slab of a piece, and its expected bytes, or none if there is no such chunk.
 type Wanted = (ChunkName, ChunkForm, Hyperslab, Option<Vec<u8>>);
 
 const SERVER: ServerId = ALL[2];
@@ -11,16 +11,16 @@ fn slab(offset: &[u64], shape: &[u64]) -> Hyperslab {
     Hyperslab::from_region(&Region::new(offset, shape))
 }
 
-/// Writes a grid chunk, of which a part is then wanted.
+/// Writes a grid chunk, and returns a piece that reads a part of it.
 fn written(rig: &Rig, at: u64, shape: &[u64], wanted: Hyperslab) -> Wanted {
     let (name, form) = (grid(at), form(shape));
     let data = noise(form.volume().unwrap() as usize, at as u8);
-    let whole = Hyperslab::whole(shape);
+    let full = Hyperslab::all(shape);
     let piece = WritePiece {
         server: SERVER,
         name: &name,
         form: &form,
-        kind: WriteKind::Write(&whole),
+        kind: WriteKind::Write(&full),
         data: &[IoSlice::new(&data)],
     };
     rig.servers.write(&[piece]).unwrap();
@@ -29,9 +29,9 @@ fn written(rig: &Rig, at: u64, shape: &[u64], wanted: Hyperslab) -> Wanted {
     (name, form, wanted, Some(cells))
 }
 
-/// An immutable chunk that does something when it is read.
+/// Puts an immutable chunk; an id can be set as a trap for reads.
 fn put(rig: &Rig, id: u64, len: u64) -> Wanted {
-    let (name, form, whole) = (free(id), form(&[len]), Hyperslab::whole(&[len]));
+    let (name, form, full) = (free(id), form(&[len]), Hyperslab::all(&[len]));
     let data = noise(len as usize, 5);
     let piece = WritePiece {
         server: SERVER,
@@ -41,7 +41,7 @@ fn put(rig: &Rig, id: u64, len: u64) -> Wanted {
         data: &[IoSlice::new(&data)],
     };
     rig.servers.write(&[piece]).unwrap();
-    (name, form, whole, Some(data))
+    (name, form, full, Some(data))
 }
 
 /// Reads all in one message.
@@ -100,15 +100,15 @@ fn a_full_message_has_pieces_of_all_sizes() {
     assert_eq!(rig.running[0].connections(), 1);
 }
 
-/// It is told which piece it was, and the connection goes on.
+/// The reply names the failed piece, and the connection stays usable.
 #[test]
-fn what_goes_wrong_on_the_way_is_told() {
+fn an_error_in_the_middle_of_a_reply_names_its_piece() {
     let rig = rig();
     for (trap, len) in [(3, 2 << 20), (3, 9 << 20), (4, 100), (4, 9 << 20)] {
         let all = [
             written(&rig, 0, &[2, 1 << 20], slab(&[0, 9], &[2, 1 << 19])),
             put(&rig, trap, len),
-            written(&rig, 1, &[2, 1 << 20], Hyperslab::whole(&[2, 1 << 20])),
+            written(&rig, 1, &[2, 1 << 20], Hyperslab::all(&[2, 1 << 20])),
         ];
         rig.stores[2].trap.store(trap, Relaxed);
         let (at, error) = read(&rig, &all).unwrap_err();
@@ -125,13 +125,14 @@ fn what_goes_wrong_on_the_way_is_told() {
     }
 }
 
-/// What is wrong with a chunk before anything of it is read is told in front, also where it is all that was asked for.
+/// An error found before any byte of a chunk is read is reported at the front of the reply, also for a request of
+/// that chunk alone.
 #[test]
-fn what_is_wrong_in_front_is_told() {
+fn an_error_before_the_first_byte_is_reported_at_the_front() {
     let rig = rig();
     let all = [
-        written(&rig, 0, &[2, 1 << 20], Hyperslab::whole(&[2, 1 << 20])),
-        written(&rig, 105, &[2, 1 << 20], Hyperslab::whole(&[2, 1 << 20])),
+        written(&rig, 0, &[2, 1 << 20], Hyperslab::all(&[2, 1 << 20])),
+        written(&rig, 105, &[2, 1 << 20], Hyperslab::all(&[2, 1 << 20])),
     ];
     rig.stores[2].trap.store(105, Relaxed);
     for all in [&all[..], &all[1..]] {
@@ -145,13 +146,13 @@ fn what_is_wrong_in_front_is_told() {
     assert_eq!(rig.running[0].connections(), 1);
 }
 
-/// Of two pieces the first one is told, whichever was found first.
+/// Of several failed pieces the first is reported, in whatever order the errors were found.
 #[test]
-fn the_first_piece_that_failed_is_told() {
+fn the_first_failed_piece_is_reported() {
     let rig = rig();
     let all = [103, 205, 303].map(|at| {
-        let whole = Hyperslab::whole(&[2, 1 << 20]);
-        written(&rig, at, &[2, 1 << 20], whole)
+        let full = Hyperslab::all(&[2, 1 << 20]);
+        written(&rig, at, &[2, 1 << 20], full)
     });
     rig.stores[2].trap.store(99, Relaxed);
     for (from, first) in [(0, 103), (1, 205), (2, 303)] {
@@ -162,32 +163,29 @@ fn the_first_piece_that_failed_is_told() {
     }
 }
 
-/// A chunk of a grid that goes while it is read reads as fill, as one that was not there.
+/// A grid chunk that is deleted while it is read reads as fill, like one that did not exist.
 #[test]
-fn a_grid_chunk_that_goes_is_fill() {
+fn a_grid_chunk_deleted_during_a_read_is_fill() {
     let rig = rig();
     let form = ChunkForm {
         elem: 3,
         fill: Fill::from_bytes(&[1, 2, 3]),
         ..form(&[2, 3_000_000])
     };
-    let (whole, part) = (
-        Hyperslab::whole(&form.shape),
-        slab(&[0, 1], &[2, 2_900_001]),
-    );
+    let (full, part) = (Hyperslab::all(&form.shape), slab(&[0, 1], &[2, 2_900_001]));
     let data = noise(6_000_000, 3);
     let piece = WritePiece {
         server: SERVER,
         name: &grid(104),
         form: &form,
-        kind: WriteKind::Write(&whole),
+        kind: WriteKind::Write(&full),
         data: &[IoSlice::new(&data)],
     };
     rig.servers.write(&[piece]).unwrap();
     let filled: Vec<u8> = (0..2 * 2_900_001)
         .map(|at| ((1 + at % 2_900_001) % 3 + 1) as u8)
         .collect();
-    let behind = written(&rig, 1, &[1, 5000], Hyperslab::whole(&[1, 5000]));
+    let behind = written(&rig, 1, &[1, 5000], Hyperslab::all(&[1, 5000]));
     let all = [(grid(104), form, part, Some(filled)), behind];
     rig.stores[2].trap.store(104, Relaxed);
     read(&rig, &all).unwrap();

@@ -1,16 +1,16 @@
-//! Batches whose pieces lie over one another, on several servers: what is of a higher stage shows.
+//! Tests of batches whose pieces overlay one another on several servers: the piece of the highest stage is visible.
 
 use proptest::prelude::*;
 use slabfs_model::batch::{Batch, Pattern, Place, Plan};
 
 use super::*;
 
-/// One chunk of cells, a lattice of the object's.
+/// One chunk of cells: a lattice in the object's coordinates.
 #[derive(Debug, Clone)]
 struct Layer {
     server: ServerId,
     stage: usize,
-    /// Of each axis.
+    /// For each axis.
     axes: Vec<Axis>,
 }
 
@@ -31,7 +31,7 @@ fn axis(len: u64) -> impl Strategy<Value = Axis> {
 fn layers(columns: u64) -> impl Strategy<Value = Vec<Layer>> {
     let layer = (0usize..4, axis(ROWS), axis(columns));
     proptest::collection::vec(layer, 1..7).prop_map(|layers| {
-        // Each over the one before.
+        // Each overlays the one before.
         let layers = layers.into_iter().enumerate();
         let layers = layers.map(|(stage, (server, rows, columns))| Layer {
             server: ALL[server],
@@ -42,7 +42,7 @@ fn layers(columns: u64) -> impl Strategy<Value = Vec<Layer>> {
     })
 }
 
-/// Reads every second byte of what begins at `from`, into every third byte of the buffer.
+/// Reads every second byte from `from` on, into every third byte of the buffer.
 fn check(rig: &Rig, first: u64, columns: u64, layers: &[Layer], from: u64) {
     let cells = [ROWS, columns];
     let total = ROWS * columns;
@@ -54,7 +54,7 @@ fn check(rig: &Rig, first: u64, columns: u64, layers: &[Layer], from: u64) {
         .collect();
     let packed: Vec<_> = slabs.iter().map(Hyperslab::packed_shape).collect();
     let forms: Vec<_> = packed.iter().map(|shape| form(shape)).collect();
-    let wholes: Vec<_> = packed.iter().map(|shape| Hyperslab::whole(shape)).collect();
+    let wholes: Vec<_> = packed.iter().map(|shape| Hyperslab::all(shape)).collect();
     let names: Vec<_> = (0..layers.len() as u64)
         .map(|at| free(first + at))
         .collect();
@@ -108,14 +108,14 @@ fn check(rig: &Rig, first: u64, columns: u64, layers: &[Layer], from: u64) {
     let wrong = all.iter().zip(&right).position(|(one, other)| one != other);
     assert_eq!((all.len(), wrong), (right.len(), None));
     assert!(out.chunks(3).all(|three| three[1..] == [0xEE, 0xEE][..]));
-    // No more than there are far servers, as long as few bytes are kept.
+    // At most one a remote server, as long as few bytes are deferred.
     if total <= 8 << 10 {
         assert!(messages <= 2, "{messages}");
     }
 }
 
 #[test]
-fn what_is_higher_shows() {
+fn the_highest_stage_is_visible() {
     let rig = rig();
     let first = std::cell::Cell::new(0);
     let mut runner = proptest::test_runner::TestRunner::default();
@@ -128,9 +128,9 @@ fn what_is_higher_shows() {
     run.unwrap();
 }
 
-/// So many bytes that not all stages are asked for together.
+/// So many bytes that not all stages are requested together.
 #[test]
-fn what_is_higher_shows_of_much() {
+fn the_highest_stage_is_visible_in_large_batches() {
     let rig = rig();
     const COLUMNS: u64 = 5000;
     let every = |start, stride, block, len| Axis {

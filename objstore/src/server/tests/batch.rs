@@ -1,4 +1,4 @@
-//! Batches over the socket: what an honest client gets, and what others do.
+//! Tests of batches over the socket: valid requests, and hostile ones.
 
 use slabfs_model::batch::{Batch, Flat, FlatNode, FlatWhat, MAX_NODES, Pattern, Place, Plan};
 use slabfs_model::{MAX_RANK, Region};
@@ -6,7 +6,7 @@ use slabfs_model::{MAX_RANK, Region};
 use super::*;
 use crate::wire::{TRAILER, read_trailer};
 
-/// Every second pair of bytes of an object of 4 rows of 8.
+/// Every second pair of bytes of an object with 4 rows of 8 bytes.
 fn pairs() -> Flat {
     let batch = Batch::repeated(Place::at(1).every(4), Place::default(), 7, Pattern::Data(2));
     Plan::packed(&[batch], 1).unwrap().flat()
@@ -16,8 +16,8 @@ fn item(name: ChunkName) -> BatchItem {
     BatchItem {
         name,
         form: form(&[4, 8]),
-        want: Hyperslab::whole(&[4, 8]),
-        slab: Hyperslab::whole(&[4, 8]),
+        want: Hyperslab::all(&[4, 8]),
+        slab: Hyperslab::all(&[4, 8]),
         by_pieces: false,
     }
 }
@@ -33,7 +33,7 @@ fn request(items: Vec<BatchItem>) -> BatchRequest {
 
 type Read = (Answer<Vec<bool>>, Vec<u8>, Option<StoreError>);
 
-/// Asks for one.
+/// Reads one batch.
 fn read(rig: &Rig, request: &BatchRequest) -> Read {
     let (answer, bytes, failed) = read_all(rig, vec![request.clone()]);
     let answer = answer.map(|mut found| {
@@ -58,7 +58,7 @@ fn read_all(
     (answer, bytes, read_trailer(&end).unwrap())
 }
 
-/// Batches, and nothing else.
+/// Batches without accompanying chunks.
 fn writes(requests: Vec<BatchRequest>) -> BatchWrites {
     BatchWrites {
         puts: Vec::new(),
@@ -70,16 +70,16 @@ fn writes(requests: Vec<BatchRequest>) -> BatchWrites {
 fn counting(rig: &Rig, name: ChunkName) {
     let bytes: Vec<u8> = (0..32).collect();
     let slices = [IoSlice::new(&bytes)];
-    let whole = Hyperslab::whole(&[4, 8]);
+    let full = Hyperslab::all(&[4, 8]);
     match name {
         ChunkName::Free(_) => rig.store.put(&name, &form(&[4, 8]), &slices),
-        ChunkName::Grid { .. } => rig.store.write(&name, &form(&[4, 8]), &whole, &slices),
+        ChunkName::Grid { .. } => rig.store.write(&name, &form(&[4, 8]), &full, &slices),
     }
     .unwrap();
 }
 
 #[test]
-fn pieces_come_packed_and_missing_chunks_are_told() {
+fn pieces_are_packed_and_missing_chunks_are_reported() {
     let rig = rig();
     counting(&rig, free(9));
     for by_pieces in [false, true] {
@@ -93,7 +93,7 @@ fn pieces_come_packed_and_missing_chunks_are_told() {
         assert_eq!(bytes, [1, 2, 5, 6, 9, 10, 13, 14, 17, 18, 21, 22, 25, 26]);
         assert_eq!(failed, None);
     }
-    // Half of a row, and a part of the packed bytes: what is outside is not sent.
+    // Half of each row, and a range of the packed bytes: bytes outside are not sent.
     let half = Hyperslab::from_region(&Region::new(&[0, 2], &[4, 4]));
     let asked = BatchRequest {
         packed: (1, 9),
@@ -107,23 +107,23 @@ fn pieces_come_packed_and_missing_chunks_are_told() {
 }
 
 #[test]
-fn what_goes_wrong_on_the_way_is_told_behind_the_bytes() {
+fn errors_during_the_reply_are_reported_behind_the_bytes() {
     let rig = rig();
     counting(&rig, free(9));
     counting(&rig, free(3));
-    // Chunk 3 is damaged as soon as its bytes are read; what was asked for in the same message means nothing.
+    // Reading the bytes of chunk 3 fails, which invalidates all bytes of the message.
     rig.store.trap.store(3, Relaxed);
     let (answer, bytes, failed) = read(&rig, &request(vec![item(free(9)), item(free(3))]));
     assert_eq!((answer, bytes.len()), (Ok(vec![true, true]), 28));
     let named = matches!(&failed, Some(StoreError::Damaged { name, .. }) if *name == free(3));
     assert!(named, "{failed:?}");
-    // The connection goes on.
+    // The connection remains usable.
     let (answer, bytes, failed) = read(&rig, &request(vec![item(free(9))]));
     assert_eq!((answer, bytes.len(), failed), (Ok(vec![true]), 14, None));
 }
 
 #[test]
-fn pieces_enter_grid_chunks() {
+fn pieces_are_written_into_grid_chunks() {
     let rig = rig();
     counting(&rig, grid(&[0]));
     let new: Vec<u8> = (100..114).collect();
@@ -136,9 +136,9 @@ fn pieces_enter_grid_chunks() {
     let (_, bytes, _) = read(&rig, &asked);
     assert_eq!(bytes, new);
     let mut all = [0; 32];
-    let whole = Hyperslab::whole(&[4, 8]);
+    let full = Hyperslab::all(&[4, 8]);
     rig.store
-        .read(&grid(&[0]), &form(&[4, 8]), &whole, &mut all)
+        .read(&grid(&[0]), &form(&[4, 8]), &full, &mut all)
         .unwrap();
     assert_eq!(
         (all[0], all[1], all[2], all[3], all[31]),
@@ -146,7 +146,8 @@ fn pieces_enter_grid_chunks() {
     );
 }
 
-/// Several batches and whole chunks in one message: each in its epoch, and nothing of a message that does not add up.
+/// Several batches and complete chunks in one message: applied in order; a message with inconsistent lengths changes
+/// nothing.
 #[test]
 fn several_batches_go_in_one_message() {
     let rig = rig();
@@ -171,7 +172,7 @@ fn several_batches_go_in_one_message() {
         Ok(vec![found(true, 4), found(false, 0), found(true, 2)])
     );
     assert_eq!((&bytes[..], failed), (&[1, 2, 5, 6, 25, 26][..], None));
-    // The second writes over what the first did.
+    // The second batch overwrites part of the first.
     let put = |bytes| WriteItem {
         name: free(11),
         form: form(&[4, 8]),
@@ -196,7 +197,7 @@ fn several_batches_go_in_one_message() {
     assert_eq!(bytes, [101, 102, 105, 106, 107, 108]);
     let (_, bytes, _) = read(&rig, &part((0, 2), free(11)));
     assert_eq!(bytes, [7, 7]);
-    // What goes with batches is nothing else than whole chunks.
+    // Only complete chunks may accompany batches.
     all.puts[0].op = WriteOp::Append { at: 0 };
     let outcome = rig.outcome(kind::WRITE_BATCH, &all, &payload);
     assert!(matches!(outcome.failed, Some(StoreError::Protocol(_))));
@@ -215,7 +216,7 @@ fn hostile() -> Vec<BatchRequest> {
         batch: Flat { nodes },
         ..request(vec![item(grid(&[0]))])
     };
-    let whole = Hyperslab::whole;
+    let full = Hyperslab::all;
     let with = |change: &dyn Fn(&mut BatchItem)| {
         let mut one = item(grid(&[0]));
         change(&mut one);
@@ -231,16 +232,16 @@ fn hostile() -> Vec<BatchRequest> {
         nodes(vec![node(0, 0, 1, FlatWhat::Vector(1)); 100]),
         // More than a message: the same byte again and again.
         nodes(vec![node(0, 0, 1 << 40, FlatWhat::Data(1))]),
-        with(&|item| item.want = whole(&[4, 9])),
-        with(&|item| item.slab = whole(&[8, 4])),
-        with(&|item| item.slab = whole(&[5, 8])),
+        with(&|item| item.want = full(&[4, 9])),
+        with(&|item| item.slab = full(&[8, 4])),
+        with(&|item| item.slab = full(&[5, 8])),
         with(&|item| item.form = form(&[0, 8])),
         with(&|item| item.form = form(&[u64::MAX, u64::MAX])),
         with(&|item| item.form.elem = 0),
         with(&|item| {
             item.form = form(&[1; RANK]);
-            item.want = whole(&[1; RANK]);
-            item.slab = whole(&[1; RANK]);
+            item.want = full(&[1; RANK]);
+            item.slab = full(&[1; RANK]);
         }),
         BatchRequest {
             cells: Coords::from_slice(&[u64::MAX, u64::MAX]),
@@ -288,7 +289,7 @@ fn hostile_batches_are_refused() {
     );
     assert!(matches!(immutable.failed, Some(StoreError::Invalid(_))));
     assert_eq!(rig.store.changes.load(Relaxed), changes);
-    // A range that ends before it begins, or lies behind the end, is nothing.
+    // A range that ends before it begins, or lies beyond the end, is empty.
     for packed in [(9, 3), (99, 100), (u64::MAX, u64::MAX)] {
         let none = BatchRequest {
             packed,
@@ -296,7 +297,7 @@ fn hostile_batches_are_refused() {
         };
         assert_eq!(read(&rig, &none), (Ok(vec![true]), vec![], None));
     }
-    // More nodes than there may be are not even decoded.
+    // Too many nodes are rejected when decoding.
     let node = FlatNode {
         offset: 0,
         absolute: false,
@@ -312,7 +313,7 @@ fn hostile_batches_are_refused() {
     };
     let (answer, ..) = read(&rig, &long);
     assert!(matches!(answer, Err(StoreError::Protocol(_))), "{answer:?}");
-    // Nor those of several batches together.
+    // The limit applies to all batches of a message together.
     let half = BatchRequest {
         batch: Flat {
             nodes: vec![node; MAX_NODES / 2],

@@ -1,4 +1,4 @@
-//! Files that are lent for new chunks.
+//! Tests of files handed out for new chunks.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::wire::{ServeOptions, Until, WireResult};
 
 const LEN: u64 = 100_000;
 
-/// A server over a store in a directory.
+/// A data server over a store in a directory.
 pub(super) struct House {
     pub(super) dir: tempfile::TempDir,
     pub(super) store: Arc<LocalStore>,
@@ -55,7 +55,7 @@ fn item(id: u64) -> BlankItem {
     }
 }
 
-/// What is said of files that have been filled: with the sums of what [`bytes`] gives, or without.
+/// A FILLED request: with the checksums of [`bytes`] for odd ids, without for even ones.
 fn filled(names: &[ChunkName]) -> Vec<u8> {
     let item = |name: &ChunkName| {
         let sums = match name {
@@ -77,7 +77,7 @@ fn bytes(id: u64) -> Vec<u8> {
 }
 
 impl House {
-    /// Asks for files, has them filled, and asks for something more.
+    /// Requests files, lets `second` fill them, and sends the request that `second` returns.
     fn exchange<T: DeserializeOwned>(
         &self,
         items: &[BlankItem],
@@ -100,8 +100,8 @@ impl House {
         Ok(answer.unwrap())
     }
 
-    /// The same, with these names as those whose files are filled.
-    fn fill(&self, ids: &[u64], told: &[ChunkName]) -> Outcome {
+    /// Requests files for `ids`, fills them, and sends FILLED with the names `reported`.
+    fn fill(&self, ids: &[u64], reported: &[ChunkName]) -> Outcome {
         let items: Vec<_> = ids.iter().map(|&id| item(id)).collect();
         let outcome = self.exchange(&items, &mut |blanks, files| {
             let blanks = blanks.unwrap();
@@ -112,7 +112,7 @@ impl House {
                 file.write_all_at(&data, places[0].at).unwrap();
                 assert!(file.read_at(&mut [0], 0).is_err(), "it can be read");
             }
-            (kind::FILLED, filled(told))
+            (kind::FILLED, filled(reported))
         });
         outcome.unwrap()
     }
@@ -121,7 +121,7 @@ impl House {
         self.server.connections()
     }
 
-    /// The files of large chunks, finished or not.
+    /// The number of files of large chunks, finished or not.
     pub(super) fn files(&self) -> usize {
         fn below(dir: &Path) -> usize {
             match dir.read_dir() {
@@ -134,7 +134,7 @@ impl House {
 
     fn has(&self, id: u64) -> bool {
         let mut out = vec![0; LEN as usize];
-        let slab = Hyperslab::whole(&form(&[LEN]).shape);
+        let slab = Hyperslab::all(&form(&[LEN]).shape);
         match self.store.read(&free(id), &form(&[LEN]), &slab, &mut out) {
             Ok(()) => {
                 assert!(out == bytes(id));
@@ -156,7 +156,7 @@ fn filled_files_become_chunks() {
     let outcome = house.fill(&[1, 2], &[free(1), free(2)]);
     assert_eq!((outcome.done, outcome.failed), (2, None));
     assert!(house.has(1) && house.has(2));
-    // Chunks that are there are sent again, which shows that they are the same.
+    // For chunks that exist, no files are handed out: the client sends the bytes, and the server compares them.
     let none: Outcome = house
         .exchange(&[item(3), item(2)], &mut |blanks, files| {
             assert_eq!((blanks, files.len()), (Ok(Vec::new()), 0));
@@ -167,14 +167,14 @@ fn filled_files_become_chunks() {
     assert_eq!(house.files(), 2);
 }
 
-/// Sums that are said are believed until somebody reads.
+/// The client's checksums are stored unverified; a read finds wrong ones.
 #[test]
 fn wrong_sums_are_found_when_the_chunk_is_read() {
     let house = long();
     let sums = sums_of_blocks(&[IoSlice::new(&bytes(1))], SUMMED);
     assert_eq!(sums.len(), 2);
     let fill = |sums: &[u32]| -> Outcome {
-        let told = FilledItem {
+        let sent = FilledItem {
             name: free(1),
             sums: sums.to_vec(),
         };
@@ -182,7 +182,7 @@ fn wrong_sums_are_found_when_the_chunk_is_read() {
             let at = blanks.unwrap()[0][0].at;
             let file = File::from(files.remove(0));
             file.write_all_at(&bytes(1), at).unwrap();
-            (kind::FILLED, postcard::to_allocvec(&vec![&told]).unwrap())
+            (kind::FILLED, postcard::to_allocvec(&vec![&sent]).unwrap())
         });
         outcome.unwrap()
     };
@@ -202,14 +202,14 @@ fn wrong_sums_are_found_when_the_chunk_is_read() {
 }
 
 #[test]
-fn files_come_back_with_the_next_request_or_go() {
+fn files_are_returned_by_the_next_request_or_deleted() {
     let house = long();
-    for told in [
+    for reported in [
         &[free(1)][..],
         &[free(2), free(1)],
         &[free(1), free(2), free(3)],
     ] {
-        assert!(is_refused(&house.fill(&[1, 2], told)));
+        assert!(is_refused(&house.fill(&[1, 2], reported)));
         assert_eq!(house.files(), 0);
     }
     let outcome = house.fill(&[1, 2], &[]);
@@ -229,7 +229,7 @@ fn files_come_back_with_the_next_request_or_go() {
         .call(kind::FILLED, &late, &[], &mut Vec::new())
         .unwrap();
     assert!(is_refused(&postcard::from_bytes(&reply).unwrap()));
-    // New files for what was asked for before, which nobody fills, and the end of the connection.
+    // A second request for the same files, which stay unfilled; then the connection is closed.
     let twice: Answer<Blanks> = house
         .exchange(&[item(1)], &mut |_, _| {
             assert_eq!(house.files(), 1);
@@ -247,7 +247,7 @@ fn files_come_back_with_the_next_request_or_go() {
 }
 
 #[test]
-fn who_stops_in_the_middle_is_not_waited_for() {
+fn a_client_that_stops_in_the_middle_is_not_waited_for() {
     let house = house(Duration::from_millis(200));
     let mut late = Vec::new();
     let outcome: Outcome = house
@@ -260,11 +260,11 @@ fn who_stops_in_the_middle_is_not_waited_for() {
                 std::thread::yield_now();
             }
             assert_eq!(file.metadata().unwrap().len(), 0, "it takes no room");
-            // Somebody else puts the chunk meanwhile.
+            // Meanwhile another client puts the chunk.
             let data = bytes(1);
             let slices = [IoSlice::new(&data)];
             house.store.put(&free(1), &form(&[LEN]), &slices).unwrap();
-            // What was stopped goes on.
+            // The stopped client resumes.
             file.write_all_at(&[0xEE; LEN as usize], at).unwrap();
             late.push(file);
             (kind::FILLED, filled(&[free(1)]))
@@ -310,7 +310,7 @@ fn wrong_requests_for_files_are_refused() {
     let broken: Answer<Blanks> = postcard::from_bytes(&broken).unwrap();
     assert!(matches!(broken, Err(StoreError::Protocol(_))));
     assert_eq!(house.files(), 0);
-    // A store that has no files.
+    // A store without files.
     let rig = rig();
     let (none, _): (Answer<Blanks>, _) = rig.ask(kind::BLANKS, &vec![item(1)], b"");
     assert_eq!(none, Ok(Vec::new()));

@@ -1,4 +1,4 @@
-//! Registration, deletions, acknowledgements.
+//! Tests of the heartbeat: registration, deletions, acknowledgements.
 
 use std::sync::mpsc;
 
@@ -8,7 +8,7 @@ use slabfs_model::ServerId;
 use super::*;
 use crate::{error::Result, store::Space};
 
-/// Keeps reports, answers from a script; errors when the script says so.
+/// A registrar that records reports and replies from a script, including errors.
 struct Office {
     script: Mutex<Vec<Option<Vec<Retire>>>>,
     reports: Mutex<mpsc::Sender<ServerReport>>,
@@ -86,14 +86,14 @@ fn the_heart_registers_deletes_and_acknowledges() {
             used: 3
         }
     );
-    // The first report did not arrive; the second was answered with two orders, one of which failed.
+    // The first report did not arrive; the reply to the second held two orders, one of which failed.
     assert!(next().deleted.is_empty());
     let report = next();
     assert_eq!(
         (report.id, report.deleted),
         (Some(ServerId(4)), vec![first])
     );
-    // An acknowledgement that did not arrive is given again.
+    // An acknowledgement that did not arrive is repeated.
     assert_eq!(next().deleted, vec![third.clone()]);
     assert_eq!(next().deleted, vec![third]);
     assert!(next().deleted.is_empty());
@@ -105,9 +105,9 @@ fn the_heart_registers_deletes_and_acknowledges() {
     heart.stop();
 }
 
-/// Files on a slow disk may take long to go: the heart does not fall silent meanwhile.
+/// Deletions on a slow disk may take long; heartbeats continue meanwhile.
 #[test]
-fn the_heart_beats_while_there_is_much_to_delete() {
+fn heartbeats_continue_during_long_deletions() {
     let store = Arc::new(Memory::default());
     let (reports, got) = mpsc::channel();
     let all: Vec<Retire> = (1..4).map(|id| Retire::Chunks(vec![free(id)])).collect();
@@ -131,7 +131,7 @@ fn the_heart_beats_while_there_is_much_to_delete() {
 }
 
 #[test]
-fn a_heart_without_an_office() {
+fn registration_fails_without_a_metadata_service() {
     let (reports, _got) = mpsc::channel();
     let office = Arc::new(Office {
         script: Mutex::new(vec![None; 100_000]),
@@ -152,7 +152,7 @@ fn a_heart_without_an_office() {
     drop(heart);
 }
 
-/// Answers with a list of sessions until that is obeyed.
+/// A registrar that sends a session list until a report acknowledges it.
 struct Registry(Alive, Mutex<mpsc::Sender<u64>>);
 
 impl Registrar for Registry {
@@ -167,7 +167,7 @@ impl Registrar for Registry {
 }
 
 #[test]
-fn the_heart_obeys_a_list_of_sessions_and_says_so_at_once() {
+fn a_session_list_is_acknowledged_at_once() {
     let (reports, got) = mpsc::channel();
     let alive = Alive {
         version: 8,
@@ -176,7 +176,7 @@ fn the_heart_obeys_a_list_of_sessions_and_says_so_at_once() {
     };
     let fence = no_fence();
     let options = HeartOptions {
-        // The second report comes without waiting for this.
+        // The second report does not wait for the interval.
         interval: Duration::from_secs(3600),
         ..HeartOptions::new([6; 16], None)
     };

@@ -1,4 +1,4 @@
-//! Requests that no honest mount sends: all answered with an error, none reaches the store.
+//! Tests of malformed requests: all get an error reply, and none reaches the store.
 
 use slabfs_model::MAX_RANK;
 
@@ -7,15 +7,15 @@ use super::*;
 #[test]
 fn hostile_forms_and_slabs_never_reach_the_store() {
     let rig = rig();
-    let whole = |shape: &[u64]| Hyperslab::whole(shape);
+    let full = |shape: &[u64]| Hyperslab::all(shape);
     let mut bad = vec![
-        get(9, &[4], whole(&[5])),
-        get(9, &[4], whole(&[4, 4])),
-        get(9, &[], whole(&[])),
-        get(9, &[1; MAX_RANK + 1], whole(&[1; MAX_RANK + 1])),
-        get(9, &[u64::MAX, u64::MAX], whole(&[u64::MAX, u64::MAX])),
-        get(9, &[1 << 40], whole(&[1 << 40])),
-        get(9, &[65 << 20], whole(&[65 << 20])),
+        get(9, &[4], full(&[5])),
+        get(9, &[4], full(&[4, 4])),
+        get(9, &[], full(&[])),
+        get(9, &[1; MAX_RANK + 1], full(&[1; MAX_RANK + 1])),
+        get(9, &[u64::MAX, u64::MAX], full(&[u64::MAX, u64::MAX])),
+        get(9, &[1 << 40], full(&[1 << 40])),
+        get(9, &[65 << 20], full(&[65 << 20])),
         get(
             9,
             &[9],
@@ -61,7 +61,7 @@ fn hostile_forms_and_slabs_never_reach_the_store() {
         ReadItem {
             name: grid(&[0; MAX_RANK + 1]),
             form: form(&[4]),
-            slab: whole(&[4]),
+            slab: full(&[4]),
         },
     ];
     for (elem, fill) in [
@@ -77,7 +77,7 @@ fn hostile_forms_and_slabs_never_reach_the_store() {
         bad.push(ReadItem {
             name: free(9),
             form,
-            slab: whole(&[4]),
+            slab: full(&[4]),
         });
     }
     let codec = ChunkForm {
@@ -87,7 +87,7 @@ fn hostile_forms_and_slabs_never_reach_the_store() {
     bad.push(ReadItem {
         name: free(9),
         form: codec,
-        slab: whole(&[4]),
+        slab: full(&[4]),
     });
     for item in &bad {
         let (reply, cells): (ReadReply, _) = rig.ask(kind::READ, &vec![item], b"");
@@ -116,8 +116,8 @@ fn hostile_forms_and_slabs_never_reach_the_store() {
             assert!(matches!(outcome.failed, Some(StoreError::Invalid(_))));
         }
     }
-    // Two that are each within the limit and together are not.
-    let half = get(9, &[40 << 20], whole(&[40 << 20]));
+    // Two pieces, each within the limit, that together exceed it.
+    let half = get(9, &[40 << 20], full(&[40 << 20]));
     let (reply, _): (ReadReply, _) = rig.ask(kind::READ, &vec![half.clone(), half], b"");
     assert!(matches!(
         &reply.pieces[..],
@@ -135,7 +135,7 @@ fn hostile_writes_and_the_wrong_kind_of_chunk() {
         op,
         bytes,
     };
-    let all = Hyperslab::whole(&[4]);
+    let all = Hyperslab::all(&[4]);
     for (write, payload) in [
         (item(free(9), WriteOp::Put, 3), &b"abc"[..]),
         (item(free(9), WriteOp::Put, 5), b"abcde"),
@@ -178,7 +178,7 @@ fn hostile_writes_and_the_wrong_kind_of_chunk() {
     let outcome = rig.outcome(kind::DELETE, &vec![free(9)], b"payload");
     assert!(matches!(outcome.failed, Some(StoreError::Protocol(_))));
     assert_eq!(rig.store.changes.load(Relaxed), 0);
-    // Refused in the form each request's answer has.
+    // Refused in each request's own reply format.
     let (read, _): (ReadReply, _) = rig.ask(kind::READ, &Vec::<ReadItem>::new(), b"payload");
     assert!(matches!(
         read.pieces[..],
@@ -205,7 +205,7 @@ fn control_parts_that_are_noise() {
                     noise = noise
                         .wrapping_mul(6364136223846793005)
                         .wrapping_add(1442695040888963407);
-                    // Small values are likelier to look like something.
+                    // Small values are likelier to decode.
                     if noise >> 63 == 0 {
                         (noise >> 40) as u8 % 4
                     } else {

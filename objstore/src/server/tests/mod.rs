@@ -71,7 +71,7 @@ impl Rig {
         (postcard::from_bytes(&reply).unwrap(), back)
     }
 
-    /// Of session 3, where the request says of whom it is.
+    /// Sends a request, as session 3 where requests carry a session.
     fn outcome(&self, kind: u16, request: &impl Serialize, payload: &[u8]) -> Outcome {
         self.outcome_for(SessionId(3), kind, request, payload)
     }
@@ -140,9 +140,9 @@ fn get(id: u64, shape: &[u64], slab: Hyperslab) -> ReadItem {
 }
 
 #[test]
-fn reads_tell_found_missing_and_failed_apart() {
+fn reads_distinguish_found_missing_and_failed() {
     let rig = rig();
-    let all = Hyperslab::whole(&[4, 6]);
+    let all = Hyperslab::all(&[4, 6]);
     let data: Vec<u8> = (0..48).collect();
     let outcome = rig.outcome(kind::WRITE, &vec![put(10, &[4, 6]), put(3, &[4, 6])], &data);
     assert_eq!(
@@ -179,7 +179,7 @@ fn reads_tell_found_missing_and_failed_apart() {
 }
 
 #[test]
-fn a_large_immutable_chunk_is_sent_as_it_lies() {
+fn a_large_immutable_chunk_is_sent_without_a_copy() {
     let rig = rig();
     let data: Vec<u8> = (0..1 << 20).map(|i| (i / 7) as u8).collect();
     let shape = [1024, 1024];
@@ -188,12 +188,12 @@ fn a_large_immutable_chunk_is_sent_as_it_lies() {
             .failed,
         None
     );
-    let whole = vec![get(5, &shape, Hyperslab::whole(&shape))];
-    let (reply, cells): (ReadReply, _) = rig.ask(kind::READ, &whole, b"");
+    let full = vec![get(5, &shape, Hyperslab::all(&shape))];
+    let (reply, cells): (ReadReply, _) = rig.ask(kind::READ, &full, b"");
     assert_eq!(reply.pieces, [Found::Yes]);
     assert!(cells == data);
     assert_eq!(rig.store.shown.load(Relaxed), 1);
-    // Not in one piece: by a copy.
+    // Not contiguous in the chunk: sent by a copy.
     let columns = Hyperslab {
         axes: [Axis::span(0, 1024), Axis::span(0, 512)]
             .into_iter()
@@ -204,13 +204,13 @@ fn a_large_immutable_chunk_is_sent_as_it_lies() {
     assert_eq!((cells.len(), cells[512]), (512 * 1024, data[1024]));
     let (reply, cells): (ReadReply, _) = rig.ask(
         kind::READ,
-        &vec![get(6, &shape, Hyperslab::whole(&shape))],
+        &vec![get(6, &shape, Hyperslab::all(&shape))],
         b"",
     );
     assert_eq!((reply.pieces, cells.len()), (vec![Found::No], 0));
 }
 
-/// Over a real store, whose files large pieces are sent out of.
+/// Uses a real store, so that large pieces are sent out of its files.
 #[test]
 fn large_chunks_are_sent_out_of_their_files() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn large_chunks_are_sent_out_of_their_files() {
     let pool = Pool::new(addr, None, Duration::from_secs(10));
     let data: Vec<u8> = (0..1 << 20).map(|i| (i / 7) as u8).collect();
     let shape = [1024, 1024];
-    let item = get(5, &shape, Hyperslab::whole(&shape));
+    let item = get(5, &shape, Hyperslab::all(&shape));
     store
         .put(&item.name, &item.form, &[IoSlice::new(&data)])
         .unwrap();
@@ -303,7 +303,7 @@ fn managing() {
         let item = WriteItem {
             name: grid(&at),
             form: f.clone(),
-            op: WriteOp::Write(Hyperslab::whole(&f.shape)),
+            op: WriteOp::Write(Hyperslab::all(&f.shape)),
             bytes: 8,
         };
         assert_eq!(
@@ -326,7 +326,7 @@ fn managing() {
     let read = ReadItem {
         name: grid(&[0, 0]),
         form: f.clone(),
-        slab: Hyperslab::whole(&f.shape),
+        slab: Hyperslab::all(&f.shape),
     };
     assert_eq!(
         rig.ask::<ReadReply>(kind::READ, &vec![&read], b"").1,
@@ -406,7 +406,7 @@ fn managing() {
     rig.server.shutdown();
 }
 
-/// A data server whose fence has been told that sessions below 5 are over, but for 3.
+/// A data server whose fence has a list: of the sessions below 5, only 3 is live.
 fn fenced_rig() -> (Rig, Arc<Fence>) {
     let fence = Arc::new(Fence::in_memory());
     let alive = Alive {
@@ -423,7 +423,7 @@ fn fenced_rig() -> (Rig, Arc<Fence>) {
 fn a_session_that_is_over_changes_no_grid_chunk() {
     let (rig, fence) = fenced_rig();
     let f = form(&[2, 4]);
-    let slab = Hyperslab::whole(&f.shape);
+    let slab = Hyperslab::all(&f.shape);
     let write = vec![WriteItem {
         name: grid(&[0, 0]),
         form: f.clone(),
@@ -458,16 +458,16 @@ fn a_session_that_is_over_changes_no_grid_chunk() {
         assert!(all(over).iter().all(|outcome| *outcome == refused));
     }
     assert_eq!(rig.store.changes.load(Relaxed), 0);
-    for lives in [3, 5] {
-        assert!(all(lives).iter().all(|outcome| outcome.failed.is_none()));
+    for live in [3, 5] {
+        assert!(all(live).iter().all(|outcome| outcome.failed.is_none()));
     }
-    // What nobody commits may be stored, and thrown away.
+    // Immutable chunks, which will never be committed, may be stored and deleted.
     let put = vec![put(9, &[2])];
     let over = SessionId(4);
     assert_eq!(rig.outcome_for(over, kind::WRITE, &put, b"ab").failed, None);
     let name = vec![free(9)];
     assert_eq!(rig.outcome_for(over, kind::DELETE, &name, b"").failed, None);
-    // Nobody may while the metadata service does not answer.
+    // No session is admitted while the metadata service does not reply.
     fence.take(None, Moment::now());
     assert!(
         all(3)

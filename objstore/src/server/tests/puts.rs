@@ -1,4 +1,4 @@
-//! Large chunks that are stored as they come.
+//! Tests of large chunks that are stored as they arrive.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::blank::{House, house, long};
 use super::*;
 use crate::wire::{Buffers, Connection};
 
-/// Bytes that no two chunks have in common.
+/// Contents that differ for each chunk.
 fn bytes(id: u64, len: u64) -> Vec<u8> {
     (0..len)
         .map(|at| ((at * (2 * id + 1)) >> 9) as u8 ^ at as u8)
@@ -39,10 +39,10 @@ impl House {
         postcard::from_bytes(&reply).unwrap()
     }
 
-    /// Whether a chunk is there; if so it is what was sent, and sound.
+    /// Whether a chunk exists; if so, it must equal the sent bytes and verify.
     fn holds(&self, item: &WriteItem) -> bool {
         let mut out = vec![0; item.bytes as usize];
-        let slab = Hyperslab::whole(&item.form.shape);
+        let slab = Hyperslab::all(&item.form.shape);
         let ChunkName::Free(id) = item.name else {
             unreachable!("all are free")
         };
@@ -78,16 +78,16 @@ fn chunks_of_all_kinds_come_in_one_message() {
         (6, 12 << 20, Codec::None),
     ]);
     for _ in 0..2 {
-        // The second time they are there already.
+        // The second time they exist already.
         let outcome = house.write(&items, &payload);
         assert_eq!((outcome.done, outcome.failed), (6, None));
         assert!(items.iter().all(|item| house.holds(item)));
     }
-    // The others are small as they are stored.
+    // The others are small as stored.
     assert_eq!(house.files(), 4);
 }
 
-/// More than one group of blocks with sums.
+/// The chunk has more than one group of checksummed blocks.
 #[test]
 fn the_largest_chunk_that_a_message_takes() {
     let house = long();
@@ -98,7 +98,7 @@ fn the_largest_chunk_that_a_message_takes() {
 }
 
 #[test]
-fn what_fails_ends_the_message_and_not_the_connection() {
+fn a_failure_ends_the_message_and_not_the_connection() {
     let house = long();
     let (all, payload) = items(&[
         (1, 2 << 20, Codec::None),
@@ -119,14 +119,14 @@ fn what_fails_ends_the_message_and_not_the_connection() {
         assert!(house.holds(&all[0]) && !house.holds(&all[1]) && !house.holds(&all[2]));
         assert_eq!(house.files(), 1);
     }
-    // Another chunk of that name.
+    // Different contents under the same name.
     let mut other = payload.clone();
     other[1 << 20] ^= 1;
     let outcome = house.write(&all, &other);
     assert_eq!(outcome.done, 0);
     assert!(outcome.failed.is_some());
     assert!(house.holds(&all[0]) && !house.holds(&all[1]));
-    // Lengths that do not add up, and control bytes that mean nothing.
+    // Inconsistent lengths, and a control part that cannot be decoded.
     for wrong in [&payload[..payload.len() - 1], &payload[..2 << 20]] {
         let outcome = house.write(&all, wrong);
         assert_eq!(outcome.done, 0);
@@ -146,15 +146,15 @@ fn what_fails_ends_the_message_and_not_the_connection() {
         .unwrap();
     let outcome: Outcome = postcard::from_bytes(&reply).unwrap();
     assert!(matches!(outcome.failed, Some(StoreError::Protocol(_))));
-    // All on one connection, which goes on.
+    // All on one connection, which remains usable.
     let outcome = house.write(&all, &payload);
     assert_eq!((outcome.done, outcome.failed), (3, None));
     assert_eq!(house.connections(), 1);
 }
 
-/// A peer that is gone, and one that says no more, in the middle of a chunk.
+/// A peer that disconnects, and one that falls silent, in the middle of a chunk.
 #[test]
-fn nothing_stays_of_a_chunk_that_did_not_come_whole() {
+fn nothing_remains_of_an_incomplete_chunk() {
     let (items, payload) = items(&[(1, 5 << 20, Codec::None)]);
     let begun = |house: &House| {
         let session = SessionId(3);

@@ -1,4 +1,4 @@
-//! Files of chunks that clients read by themselves.
+//! Tests of chunk files handed out to clients on the same host for reading.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ fn ask(pool: &Pool, names: &[ChunkName]) -> (Answer<SameHostFiles>, Vec<File>) {
 }
 
 #[test]
-fn files_come_for_chunks_that_have_one() {
+fn files_are_handed_out_for_chunks_that_have_one() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(&dir.path().join("store"), LocalOptions::default()).unwrap();
     let store = Arc::new(store);
@@ -38,9 +38,9 @@ fn files_come_for_chunks_that_have_one() {
     let small = [IoSlice::new(&data[..10])];
     store.put(&free(2), &form(&[10]), &small).unwrap();
     store.put(&free(3), &form(&[LEN]), &slices).unwrap();
-    let whole = Hyperslab::whole(&form(&[LEN]).shape);
+    let all = Hyperslab::all(&form(&[LEN]).shape);
     store
-        .write(&grid(&[1]), &form(&[LEN]), &whole, &slices)
+        .write(&grid(&[1]), &form(&[LEN]), &all, &slices)
         .unwrap();
     store.append(&free(4), &form(&[LEN]), 0, &slices).unwrap();
 
@@ -53,7 +53,7 @@ fn files_come_for_chunks_that_have_one() {
     for file in &files {
         assert!(file.write_at(&[0], 0).is_err(), "it can be written");
     }
-    // Deleted and not in its directory any more, it is what it was.
+    // A deleted chunk, unlinked from its directory, stays readable through the descriptor.
     store.delete(&[free(1), free(3)]).unwrap();
     let mark = marks[0].unwrap();
     let take = |file: &File, name: &ChunkName, mark: u64| {
@@ -62,23 +62,23 @@ fn files_come_for_chunks_that_have_one() {
     };
     let chunk = take(&files[0], &free(1), mark).expect("a chunk");
     let mut out = vec![0; LEN as usize];
-    chunk.read(&form(&[LEN]), &whole, &mut out).unwrap();
+    chunk.read(&form(&[LEN]), &all, &mut out).unwrap();
     assert!(out == data);
     assert!(take(&files[0], &free(3), mark).is_none(), "another chunk");
     assert_eq!(ask(&pool, &[free(1)]).0, Ok(vec![None]));
 
-    // Written and on no disk yet: its page of sums names the writer, whom only the mark makes believed.
+    // Written but not synced: its checksum page names the writing process, and is valid only with that process's mark.
     store.append(&free(6), &form(&[LEN]), 0, &slices).unwrap();
     store.sync(&[free(6)]).unwrap();
     store.seal(&free(6), &form(&[LEN])).unwrap();
     let (answer, files) = ask(&pool, &[free(6)]);
     let mark = answer.unwrap()[0].unwrap();
     let chunk = take(&files[0], &free(6), mark).expect("a chunk");
-    chunk.read(&form(&[LEN]), &whole, &mut out).unwrap();
+    chunk.read(&form(&[LEN]), &all, &mut out).unwrap();
     assert!(out == data);
     assert!(
         take(&files[0], &free(6), mark ^ 1).is_none(),
-        "a stranger's page"
+        "the page of another process"
     );
 
     let many: Vec<_> = (0..65).map(free).collect();

@@ -1,9 +1,9 @@
-//! What every chunk store must do, as functions that panic where one does not.
+//! The conformance suite of chunk stores: functions that panic if a store violates the contract.
 //!
-//! [`run`] is all of it, on a store that is empty or holds chunks of other names: the suite uses free
-//! ids and objects from [`FIRST_ID`] up, and deletes what it made.
+//! [`run`] runs all of it, on a store that is empty or holds chunks with other names: the suite uses free ids and
+//! objects from [`FIRST_ID`] up, and deletes its chunks.
 //!
-//! - [`cases`]: one promise a function.
+//! - [`cases`]: one function per guarantee.
 //! - [`random`]: random operations against arrays in memory.
 
 pub mod cases;
@@ -20,7 +20,7 @@ use crate::name::{ChunkForm, ChunkName};
 /// The first id of chunks and objects the suite uses.
 pub const FIRST_ID: u64 = 1 << 40;
 
-/// Runs the whole suite.
+/// Runs the entire suite.
 pub fn run(store: &dyn ChunkStore) {
     for (_, case) in cases::ALL {
         case(store);
@@ -70,7 +70,7 @@ fn coords(of: &[u64]) -> Coords {
     of.iter().copied().collect()
 }
 
-/// Bytes that look like noise and are the same for the same seed.
+/// Pseudo-random bytes, determined by the seed.
 #[must_use]
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
@@ -82,7 +82,7 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// Bytes that a codec makes smaller.
+/// Compressible bytes.
 #[must_use]
 pub fn smooth(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64)
@@ -104,7 +104,7 @@ pub fn read(
     }
 }
 
-/// What a store lends of a chunk, if it does.
+/// The cells as read from the file range of [`ChunkStore::file_part`], if there is one.
 fn in_file(
     store: &dyn ChunkStore,
     name: &ChunkName,
@@ -112,7 +112,7 @@ fn in_file(
     slab: &Hyperslab,
 ) -> Option<Vec<u8>> {
     let mut in_file = None;
-    let told = store
+    let is_part = store
         .file_part(name, form, slab, &mut |part| {
             let mut bytes = vec![0xEE; part.len as usize];
             part.file
@@ -121,11 +121,11 @@ fn in_file(
             in_file = Some(bytes);
         })
         .expect("part");
-    assert_eq!(told, in_file.is_some());
+    assert_eq!(is_part, in_file.is_some());
     in_file
 }
 
-/// Writes a chunk to its file, as somebody does who was given it.
+/// Writes a chunk to its file, as a client on the same host does.
 pub fn fill(blank: &Blank, data: &[u8]) {
     let file = blank.for_writing().expect("a file");
     let mut rest = data;
@@ -141,7 +141,7 @@ fn slices(data: &[u8]) -> [IoSlice<'_>; 1] {
     [IoSlice::new(data)]
 }
 
-/// A small generator of numbers that look random (xorshift64*).
+/// A small pseudo-random number generator (xorshift64*).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

@@ -1,4 +1,4 @@
-//! Random operations, and what plain arrays in memory say of them.
+//! Random operations, compared with a reference model of plain arrays in memory.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{ChunkStore, SUMMED};
 
-/// What a chunk should be.
+/// The expected state of a chunk.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// Its form.
     pub form: ChunkForm,
-    /// All its bytes; those of a stream so far.
+    /// All its bytes; for a stream, those so far.
     pub bytes: Vec<u8>,
-    /// Of a free chunk: whether it is sealed.
+    /// For a free chunk: whether it is sealed.
     pub sealed: bool,
 }
 
-/// What should be in the store.
+/// The expected content of the store.
 pub type World = BTreeMap<ChunkName, Model>;
 
-/// Does `steps` random operations, compares all along, and deletes what is left.
+/// Runs `steps` random operations with comparisons in between, then deletes all chunks.
 pub fn run(store: &dyn ChunkStore, seed: u64, steps: usize) {
     let mut random = Random::new(seed);
     let mut world = World::new();
@@ -36,7 +36,7 @@ pub fn run(store: &dyn ChunkStore, seed: u64, steps: usize) {
     store.delete(&names).expect("delete");
 }
 
-/// Compares all chunks with what they should be.
+/// Compares all chunks with the model.
 pub fn compare(store: &dyn ChunkStore, world: &World) {
     for (name, model) in world {
         let len = model.bytes.len() as u64;
@@ -54,7 +54,7 @@ pub fn compare(store: &dyn ChunkStore, world: &World) {
     }
 }
 
-/// One random operation on a store that matches the world, and still does afterwards.
+/// Applies one random operation to the store and the model alike.
 pub fn step(store: &dyn ChunkStore, random: &mut Random, world: &mut World) {
     let id = random.below(12);
     match random.below(20) {
@@ -111,9 +111,9 @@ fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
 }
 
 fn slab(random: &mut Random, shape: &[u64]) -> Hyperslab {
-    let whole_rows = random.below(3) == 0;
+    let full_rows = random.below(3) == 0;
     let axes = shape.iter().enumerate().map(|(i, &len)| {
-        if i == 1 && whole_rows {
+        if i == 1 && full_rows {
             return Axis::span(0, len);
         }
         let start = random.below(len);
@@ -149,9 +149,9 @@ fn put(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &Ch
     match blank {
         Some(blank) => {
             fill(&blank, &bytes);
-            // One that nobody comes back for.
+            // A file that is never filled.
             drop(store.blank(name, &form));
-            // Every other one with the sums of who filled it.
+            // Every other chunk with the writer's checksums.
             let sums = match name {
                 ChunkName::Free(id) if id.0 % 2 == 0 => sums_of_blocks(&slices(&bytes), SUMMED),
                 _ => Vec::new(),
@@ -184,10 +184,10 @@ fn stream(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: 
         return;
     }
     if rows > 0 && random.below(4) == 0 {
-        let kept = 1 + random.below(rows);
-        model.form.shape[0] = kept;
+        let rows = 1 + random.below(rows);
+        model.form.shape[0] = rows;
         store.seal(name, &model.form).expect("seal");
-        model.bytes.truncate((kept * row) as usize);
+        model.bytes.truncate((rows * row) as usize);
         model.sealed = true;
         return;
     }
@@ -224,8 +224,8 @@ fn write(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &
 
 fn filled(form: &ChunkForm) -> Vec<u8> {
     let mut bytes = vec![0; form.volume().unwrap_or(0) as usize];
-    let whole = Hyperslab::whole(&form.shape);
-    slabfs_model::fill_slab(&mut bytes, &form.shape, &whole, &form.fill);
+    let all = Hyperslab::all(&form.shape);
+    slabfs_model::fill_slab(&mut bytes, &form.shape, &all, &form.fill);
     bytes
 }
 
@@ -255,7 +255,7 @@ fn clear(store: &dyn ChunkStore, random: &mut Random, world: &mut World, name: &
     }
 }
 
-/// What takes no room is zero.
+/// Checks that unallocated bytes are zero.
 fn allocated(store: &dyn ChunkStore, random: &mut Random, name: &ChunkName, model: &Model) {
     if !model.form.fill.is_zero() || matches!(name, ChunkName::Free(_)) {
         return;
@@ -279,7 +279,7 @@ fn remove(store: &dyn ChunkStore, random: &mut Random, world: &mut World) {
     world.remove(&name);
     store.delete(std::slice::from_ref(&name)).expect("delete");
     let form = form(&[1, 1], 1, Codec::None, &[]);
-    let slab = Hyperslab::whole(&form.shape);
+    let slab = Hyperslab::all(&form.shape);
     assert_eq!(
         store.read(&name, &form, &slab, &mut [0]),
         Err(StoreError::Missing(name))
@@ -301,17 +301,17 @@ fn look(store: &dyn ChunkStore, random: &mut Random, world: &World) {
         "{slab:?} of {name} differs"
     );
     let mut shown = false;
-    let told = store
+    let was_called = store
         .show(&name, &model.form, &slab, &mut |bytes| {
             shown = bytes == want
         })
         .expect("show");
-    assert_eq!(told, shown, "{slab:?} of {name} is shown differently");
+    assert_eq!(was_called, shown, "{slab:?} of {name} is shown differently");
     let in_file = in_file(store, &name, &model.form, &slab);
     allocated(store, random, &name, model);
     let fixed = matches!(name, ChunkName::Free(_));
     assert!(
         in_file.is_none_or(|bytes| fixed && bytes == want),
-        "{slab:?} of {name} is lent differently"
+        "{slab:?} of {name} differs in its file"
     );
 }

@@ -1,8 +1,8 @@
-//! Free chunks that others write to files of the store: nothing of them is copied. Who wrote them says their checksums,
-//! which are looked at whenever the chunk is read, or else each byte is looked at once more, while it is in memory.
+//! Free chunks that clients write directly to files of the store, without a copy through the server. The client
+//! supplies the checksums, which every read verifies; if it does not, the server reads the file once to compute them.
 //!
-//! The file has a temporary name until its pages of sums and its head are written, behind everything else: a kill leaves
-//! a file that the next opening removes, or a whole chunk.
+//! The file has a temporary name until its checksum pages and its head are written, last of all: a crash leaves either
+//! a temporary file, which the next opening removes, or a complete chunk.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,8 @@ use crate::name::{ChunkForm, ChunkName};
 use crate::store::Blank;
 
 impl LocalStore {
-    /// A file for a chunk that is stored as it is, in a file of its own, and that is not there.
+    /// Creates a file for a chunk that will be stored uncompressed in a file of its own and does not exist yet;
+    /// otherwise `None`.
     pub(super) fn blank_free(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
         require_free(name)?;
         let volume = require_volume(name, form)?;
@@ -38,13 +39,13 @@ impl LocalStore {
             .map_err(|e| StoreError::from_io("create", &path, &e))
     }
 
-    /// Makes a chunk of a file that was filled.
+    /// Converts a filled file to a chunk.
     pub(super) fn adopt_free(&self, mut blank: Blank, sums: &[u32]) -> Result<()> {
         let (name, form) = (blank.name.clone(), blank.form.clone());
         let path = self.directory.chunk_path(&name);
         let lock = self.lock(&name);
         if self.entry(&name).is_some() {
-            // It has come another way meanwhile; that it is the same is looked at there.
+            // The chunk was stored by another request meanwhile; `put_free` checks that the content is the same.
             drop(lock);
             let content = blank.content();
             let content = content.map_err(|e| StoreError::from_io("read", &path, &e))?;

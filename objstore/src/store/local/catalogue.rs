@@ -1,13 +1,13 @@
-//! The catalogue: where the small chunks were when the store was last closed in order.
+//! The catalogue: the locations of all small chunks when the store was last closed cleanly.
 //!
 //! ```text
 //! magic "SLABCATL" | version u32, 1 | number of entries u64 | entries | CRC-32C of all before u32
 //! an entry: length u32 | segment u32 | offset u32 | head u32 | data u32 | crc u32 | kind u8 | name
 //! ```
 //!
-//! It is what the segments say themselves, in one piece: after an orderly end it is read instead of
-//! them. After a crash it is only a witness: a record it knows, behind the end of its segment now, was
-//! cut off, and its chunk is reported as damaged rather than missing.
+//! It duplicates information of the segments: after a clean close it is read instead of them. After a crash it is only
+//! evidence: if it lists a record beyond the present end of the segment, the record was cut off, and its chunk is
+//! reported as damaged rather than missing.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ const MAGIC: &[u8; 8] = b"SLABCATL";
 const VERSION: u32 = 1;
 const FILE: &str = "catalogue";
 
-/// Writes the catalogue, durably if anything here is.
+/// Writes the catalogue, and syncs it if the store syncs at all.
 pub(super) fn write(
     directory: &Directory,
     shared: &Shared,
@@ -55,7 +55,7 @@ pub(super) fn write(
     written().map_err(|e| StoreError::from_io("write", &path, &e))
 }
 
-/// Reads the catalogue; nothing if there is none, or none that can be relied on.
+/// Reads the catalogue; `None` if it is missing or damaged.
 pub(super) fn read(directory: &Directory) -> Result<Option<Vec<(ChunkName, Place)>>> {
     let path = directory.path().join(FILE);
     let bytes = match fs::read(&path) {

@@ -1,4 +1,4 @@
-//! Reading cells of a packed chunk: only the blocks they lie in are unpacked, each once.
+//! Reads cells of a compressed chunk: decompresses only the blocks that contain them, each once.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,17 +11,17 @@ use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
 thread_local! {
-    /// The raw bytes of the block at hand.
+    /// The raw bytes of the current block.
     static BLOCK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Takes stored bytes.
+/// Receives stored bytes.
 pub(super) type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// Gives a closure the stored bytes of a range.
+/// Calls a closure with the stored bytes of a range.
 pub(super) type Fetch<'a> = dyn FnMut(Range<u64>, &mut Take<'_>) -> Result<()> + 'a;
 
-/// A packed chunk: what is needed to unpack it.
+/// A compressed chunk, with everything needed to decompress it.
 pub(super) struct Packed<'a> {
     pub(super) name: &'a ChunkName,
     pub(super) codec: Codec,
@@ -29,7 +29,7 @@ pub(super) struct Packed<'a> {
     pub(super) table: &'a Table,
 }
 
-/// Reads the table of a packed chunk of `stored` bytes.
+/// Reads the table of a compressed chunk of `stored` bytes.
 pub(super) fn table(
     name: &ChunkName,
     form: &ChunkForm,
@@ -129,7 +129,7 @@ impl Packed<'_> {
         })
     }
 
-    /// Unpacks all blocks, and forgets them.
+    /// Decompresses all blocks to verify them.
     pub(super) fn verify(&self, fetch: &mut Fetch<'_>) -> Result<()> {
         let mut raw = Vec::new();
         for block in 0..self.table.blocks() {

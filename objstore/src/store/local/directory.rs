@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! FORMAT            text: what this is, the format's number, the store's id
-//! opened            how often the store was opened, and whether it was left in order
-//! sessions          text: who may change grid chunks, see `server/fence.rs`
-//! catalogue         where the small chunks were when it was, see `catalogue`
+//! opened            how often the store was opened, and whether it was closed cleanly
+//! sessions          text: the sessions that may change grid chunks, see `server/fence.rs`
+//! catalogue         the locations of small chunks at the last clean close, see `catalogue`
 //! lock              locked (flock) while a process has the store open; its pid inside
 //! segments/N.seg    small chunks, see `segment`
 //! free/AAA/BBB/ID.chunk                     one large free chunk, see `file`
 //! grid/AAA/BBB/OBJECT-GENERATION-AT.chunk   one large grid chunk
 //! ```
 //!
-//! AAA and BBB are the upper and the middle bits of the id, so that chunks made one after the other
-//! share a directory of at most 1024 ids.
+//! AAA and BBB are the upper and the middle bits of the id, so that consecutively created chunks share a directory of
+//! at most 1024 ids.
 
 mod identity;
 mod stems;
@@ -44,12 +44,12 @@ pub(super) struct Directory {
 /// A file found in the tree.
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// Nothing where the file's name is a hash: its head says.
+    /// `None` if the file's name is a hash; the head holds the name then.
     pub(super) name: Option<ChunkName>,
 }
 
 impl Directory {
-    /// Opens the store in `path`, makes it if there is nothing, and locks it.
+    /// Opens the store in `path`, creating it if the directory is empty, and locks it.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let fail = |what: &str| {
             let path = path.to_owned();
@@ -106,7 +106,7 @@ impl Directory {
         ))
     }
 
-    /// Makes the directories above `file`.
+    /// Creates the parent directories of `file`.
     pub(super) fn make_parents(&self, file: &Path) -> Result<()> {
         let Some(parent) = file.parent() else {
             return Ok(());
@@ -123,7 +123,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Notes that an entry of the directory of `file` came or went.
+    /// Notes that an entry was added to or removed from the directory of `file`.
     pub(super) fn note_change(&self, file: &Path) {
         if let Some(parent) = file.parent() {
             let mut changed = self.changed.lock();
@@ -133,7 +133,7 @@ impl Directory {
         }
     }
 
-    /// Syncs the directories above these files that changed, or all with no files.
+    /// Syncs the changed directories above these files, or all changed directories.
     pub(super) fn sync<'a>(
         &self,
         shared: &Shared,
@@ -161,7 +161,7 @@ impl Directory {
         Ok(())
     }
 
-    /// All files of large chunks. What a crash left behind under a temporary name is removed.
+    /// Lists all files of large chunks. Removes temporary files that a crash left behind.
     pub(super) fn chunk_files(&self, found: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
         for kind in ["free", "grid"] {
             for upper in entries(&self.path.join(kind))? {
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_names_read_back() {
+    fn file_names_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let dir = Directory::open(dir.path()).unwrap();
         let short = ChunkName::Grid {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_opener_is_told_who_has_it() {
+    fn a_second_opener_gets_the_pid_of_the_holder() {
         let tmp = tempfile::tempdir().unwrap();
         let held = Directory::open(tmp.path()).unwrap();
         let error = Directory::open(tmp.path()).unwrap_err().to_string();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_refused() {
+    fn directories_that_are_no_store_are_refused() {
         let tmp = tempfile::tempdir().unwrap();
         fs::write(tmp.path().join("thesis.tex"), "x").unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! Where the cells of a slab lie in the bytes of a chunk.
+//! Maps the cells of a slab to byte ranges of a chunk.
 
 use slabfs_model::{Coords, Hyperslab, for_each_run};
 
@@ -9,11 +9,11 @@ use crate::name::ChunkForm;
 #[derive(Debug)]
 pub(super) struct Extent<'a> {
     slab: &'a Hyperslab,
-    /// The chunk's shape, the first axis cut to what the slab needs: it may be without bound.
+    /// The chunk's shape, with the first axis, which may be unbounded, limited to what the slab needs.
     shape: Coords,
-    /// The cells, which are bytes.
+    /// The bytes of the cells.
     pub(super) volume: u64,
-    /// Behind the last byte of the last cell.
+    /// The end of the last cell.
     pub(super) end: u64,
 }
 
@@ -64,8 +64,8 @@ impl<'a> Extent<'a> {
         })
     }
 
-    /// Calls `f` with offset in the chunk and length of each contiguous run, ascending; stops at the
-    /// first error.
+    /// Calls `f` with the offset in the chunk and the length of each contiguous run, ascending; stops at the first
+    /// error.
     pub(super) fn runs(&self, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
         if self.volume == 0 {
             return Ok(());
@@ -79,7 +79,7 @@ impl<'a> Extent<'a> {
         outcome
     }
 
-    /// The one run, where the cells lie together.
+    /// The single run, if the cells are contiguous.
     pub(super) fn single(&self) -> Option<(u64, u64)> {
         (self.volume > 0 && self.start() + self.volume == self.end)
             .then(|| (self.end - self.volume, self.volume))
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_refused() {
+    fn slabs_outside_the_chunk_are_refused() {
         assert!(Extent::new(&form(&[4, 4]), &boxed(&[0, 2], &[1, 3])).is_err());
         assert!(Extent::new(&form(&[4, 4]), &boxed(&[0], &[1])).is_err());
         assert!(Extent::new(&form(&[u64::MAX, 1 << 40]), &boxed(&[1 << 40, 0], &[1, 1])).is_err());

@@ -1,7 +1,7 @@
-//! The files of large chunks that are open: kept, because opening costs more than a small read, up
-//! to a limit; what was used longest ago goes first.
+//! An LRU cache of the open files of large chunks, since opening a file costs more than a small read.
 //!
-//! A file is open once at most: its sums live in memory. So only what nobody else holds is closed.
+//! A file is open at most once, because its checksums are cached in memory. So only files that no other caller holds
+//! are closed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -21,11 +21,11 @@ use super::shared::Shared;
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 
-/// For how long descriptors are waited for, and how long at first.
+/// The total wait for file descriptors, and the first wait.
 const LONGEST_SHORTAGE: std::time::Duration = std::time::Duration::from_secs(1);
 const FIRST_SHORTAGE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// More files than this to sync at once, and the whole filesystem is synced instead.
+/// Above this number of files to sync at once, the entire filesystem is synced instead.
 const SYNC_EACH: usize = 128;
 
 #[derive(Debug)]
@@ -47,9 +47,9 @@ pub(super) struct Files {
     directory: Arc<Directory>,
     open: Mutex<Open>,
     limit: usize,
-    /// Chunks of which something may not be on disk, open or not.
+    /// Chunks with data that may not be on disk, open or not.
     unsynced: Mutex<HashSet<ChunkName>>,
-    /// Tells syncs what was removed while they went on.
+    /// Chunks removed during running syncs.
     removals: Removals,
     /// The grid chunks that have files.
     pub(super) roll: Roll,
@@ -81,8 +81,8 @@ impl Files {
         self.with_descriptors(|| self.open_one(name))
     }
 
-    /// Does what opens a file. Where no descriptors are left those of chunks that nobody uses are given back, and others are
-    /// waited for a while; not under the lock.
+    /// Runs `open`. If no file descriptors are left, closes files that are not in use and retries for a while, without
+    /// holding the lock.
     fn with_descriptors<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
         let until = std::time::Instant::now() + LONGEST_SHORTAGE;
         let mut pause = FIRST_SHORTAGE;
@@ -125,7 +125,7 @@ impl Files {
         Ok(chunk)
     }
 
-    /// Makes the file of a new chunk. It is not open to others before [`Self::adopt`].
+    /// Creates the file of a new chunk. Other callers cannot see it before [`Self::adopt`].
     pub(super) fn create(&self, path: &Path, head: Head) -> Result<FileChunk> {
         self.with_descriptors(|| self.create_one(path, head.clone()))
     }
@@ -142,7 +142,7 @@ impl Files {
         made.map_err(|e| StoreError::from_io("create", path, &e))
     }
 
-    /// Takes a new file among the open ones, in place of the one of that name.
+    /// Adds a new file to the open ones, replacing the one of the same name.
     pub(super) fn adopt(&self, chunk: FileChunk) -> Arc<FileChunk> {
         let name = chunk.name.clone();
         self.note_unsynced(&name);
@@ -167,7 +167,7 @@ impl Files {
         self.unlink(&self.directory.chunk_path(name))
     }
 
-    /// Removes a file by its path; one that is gone is fine.
+    /// Removes a file by its path; a missing one is no error.
     pub(super) fn unlink(&self, path: &Path) -> Result<()> {
         match fs::remove_file(path) {
             Ok(()) => self.directory.note_change(path),
@@ -177,7 +177,7 @@ impl Files {
         Ok(())
     }
 
-    /// Notes that something of the chunk may not be on disk.
+    /// Notes that the chunk has data that may not be on disk.
     pub(super) fn note_unsynced(&self, name: &ChunkName) {
         let mut unsynced = self.unsynced.lock();
         if !unsynced.contains(name) {
@@ -185,7 +185,7 @@ impl Files {
         }
     }
 
-    /// Returns when these chunks, or all, are on disk, but for those that are removed meanwhile.
+    /// Syncs these chunks, or all, except those removed meanwhile.
     pub(super) fn sync(&self, names: Option<&[&ChunkName]>) -> Result<()> {
         let watch = self.removals.watch();
         let due: Vec<ChunkName> = {
@@ -235,7 +235,7 @@ impl Files {
             .sync(&self.shared, paths.iter().map(|path| path.as_path()), all)
     }
 
-    /// Syncs the filesystem once, instead of many files one by one.
+    /// Syncs the filesystem once (`syncfs`) instead of many files one by one.
     fn sync_together(&self, due: &[ChunkName], watch: &Watch<'_>) -> Result<()> {
         for name in due {
             let begun = self.get(name).and_then(|chunk| chunk.start_sync());
@@ -245,26 +245,26 @@ impl Files {
         let synced =
             fs::File::open(path).and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
         synced.map_err(|e| StoreError::from_io("sync", path, &e))?;
-        // Each still has its own sync, which finds nothing left to write and reports what went wrong.
+        // Each file is still synced; that finds nothing left to write and reports errors.
         self.sync_each(due, watch)
     }
 
     fn note_synced(&self, chunk: &FileChunk, watch: &Watch<'_>) {
         let mut unsynced = self.unsynced.lock();
-        // After a removal the name may be that of another file.
+        // After a removal, another file may have the same name.
         if !chunk.is_unsynced() && !watch.saw(&chunk.name) {
             unsynced.remove(&chunk.name);
         }
     }
 
-    /// Closes what was used longest ago and is in nobody's hands.
+    /// Closes least recently used files that are not in use, if too many are open.
     fn evict(&self, open: &mut Open) {
         if open.entries.len() > self.limit {
             self.close_idle(open);
         }
     }
 
-    /// Closes an eighth of what may be open.
+    /// Closes idle files, up to an eighth of the limit.
     fn close_idle(&self, open: &mut Open) {
         if open.entries.is_empty() {
             return;
@@ -286,7 +286,7 @@ impl Files {
         });
     }
 
-    /// Leaves all open files in order.
+    /// Writes the checksum pages of all open files and clears their marks.
     pub(super) fn settle_all(&self) -> Result<()> {
         let open = self.open.lock();
         open.entries
@@ -295,7 +295,7 @@ impl Files {
     }
 }
 
-/// What cannot be synced because it was removed need not be.
+/// Ignores the error of a failed sync if the chunk was removed meanwhile.
 fn unless_removed(synced: Result<()>, name: &ChunkName, watch: &Watch<'_>) -> Result<()> {
     match synced {
         Err(_) if watch.saw(name) => Ok(()),
@@ -303,7 +303,7 @@ fn unless_removed(synced: Result<()>, name: &ChunkName, watch: &Watch<'_>) -> Re
     }
 }
 
-/// Raises this process's limit of open files as far as it may, and says what it is.
+/// Raises this process's limit of open files to the hard limit and returns it.
 pub(super) fn raise_file_limit() -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 256;

@@ -1,4 +1,4 @@
-//! Free chunks: put whole, or appended and sealed; then immutable.
+//! Free chunks: put in full, or appended and sealed; then immutable.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -47,12 +47,10 @@ impl LocalStore {
         match self.entry(name) {
             None => {}
             Some(entry) => match self.check_resend(name, form, data) {
-                // Most likely a kill cut its making short, and this is the resend. Whatever it was: here is
-                // all of it.
+                // Most likely a crash interrupted the first attempt, and this is the retry. In any case, `data` is the
+                // complete chunk.
                 Err(StoreError::Damaged { detail, .. }) => {
-                    tracing::warn!(
-                        "{name} is put once more, as what is there is damaged: {detail}"
-                    );
+                    tracing::warn!("{name} is put again, as the stored one is damaged: {detail}");
                     if entry == Entry::File {
                         self.index.write().remove(name);
                         self.files.remove(name)?;
@@ -62,23 +60,23 @@ impl LocalStore {
             },
         }
         if form.codec.is_none() {
-            return self.store_whole(name, form, Encoding::Raw, data);
+            return self.store_complete(name, form, Encoding::Raw, data);
         }
         let coded = encode(form, volume, data)?;
         if coded.len() as u64 >= volume {
-            return self.store_whole(name, form, Encoding::Raw, data);
+            return self.store_complete(name, form, Encoding::Raw, data);
         }
-        self.store_whole(name, form, Encoding::Coded, &[IoSlice::new(&coded)])
+        self.store_complete(name, form, Encoding::Coded, &[IoSlice::new(&coded)])
     }
 
-    /// A chunk that is there already was sent once more; anything else is a mistake.
+    /// Accepts a repeated put of an existing chunk with the same content; anything else is an error.
     fn check_resend(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         use crate::store::ChunkStore;
         let mut there = vec![0; pieces::len(data) as usize];
         self.read(
             name,
             form,
-            &slabfs_model::Hyperslab::whole(&form.shape),
+            &slabfs_model::Hyperslab::all(&form.shape),
             &mut there,
         )?;
         let mut rest = &there[..];
@@ -99,7 +97,7 @@ impl LocalStore {
         )))
     }
 
-    fn store_whole(
+    fn store_complete(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
@@ -116,14 +114,14 @@ impl LocalStore {
             return self.store_small(name, form, kind, content);
         }
         let path = self.directory.chunk_path(name);
-        let chunk = self.make_whole(&path, name, form, encoding, content)?;
+        let chunk = self.make_complete(&path, name, form, encoding, content)?;
         self.files.adopt(chunk);
         self.index.write().set(name, Entry::File);
         Ok(())
     }
 
-    /// Writes the file of a sealed chunk; when that fails there is none.
-    fn make_whole(
+    /// Writes the file of a sealed chunk; on failure, removes it.
+    fn make_complete(
         &self,
         path: &Path,
         name: &ChunkName,
@@ -205,7 +203,7 @@ impl LocalStore {
         let written = {
             let mut state = chunk.write_lock();
             let written = chunk.write(&mut state, 0, data);
-            // With no data yet, the head is still to be written.
+            // Without data, the head has not been written yet.
             written.and_then(|()| {
                 if state.len == 0 {
                     chunk.flush(&mut state)
@@ -275,18 +273,18 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Puts a packed file in the place of the appended one, which stays as it is if that fails.
+    /// Replaces the appended file by a compressed one; on failure the appended file is unchanged.
     fn replace_coded(&self, chunk: &FileChunk, form: &ChunkForm, coded: &[u8]) -> Result<()> {
         let path = self.directory.chunk_path(&chunk.name);
         let temporary = path.with_extension("tmp");
-        let mut packed = self.make_whole(
+        let mut packed = self.make_complete(
             &temporary,
             &chunk.name,
             form,
             Encoding::Coded,
             &[IoSlice::new(coded)],
         )?;
-        // What was on disk stays on disk.
+        // Data that was durable must stay durable.
         let outcome = if chunk.is_lasting() {
             packed.sync()
         } else {

@@ -1,4 +1,4 @@
-//! Grid chunks: written in place, begun as records, files once they are large.
+//! Grid chunks: written in place; stored as records while small, as files once they are large.
 
 use std::fs;
 use std::io::IoSlice;
@@ -88,7 +88,7 @@ impl LocalStore {
         outcome
     }
 
-    /// A chunk whose first write makes it large.
+    /// Creates the file of a chunk whose first write makes it large.
     fn begin_file(
         &self,
         name: &ChunkName,
@@ -120,7 +120,7 @@ impl LocalStore {
         }
         if end >= i64::MAX as u64 / 2 {
             return Err(StoreError::Invalid(format!(
-                "{name}: a place beyond 2^62 bytes"
+                "{name}: a range beyond 2^62 bytes"
             )));
         }
         let _lock = self.lock(name);
@@ -172,14 +172,14 @@ impl LocalStore {
         while let Some(patch) = patches.next() {
             let place = bytes.get_mut(patch.from as usize..patch.to as usize);
             let place = place.ok_or_else(|| {
-                StoreError::Invalid(format!("{name}: a place behind the end that was told"))
+                StoreError::Invalid(format!("{name}: a range beyond the declared end"))
             })?;
             patches.apply(place);
         }
         self.store_small(name, form, Kind::Grid, &[IoSlice::new(&bytes)])
     }
 
-    /// Gives a small chunk a file. What of it was on disk is there before its records may die.
+    /// Moves a small chunk to a file. If the chunk was durable, the file is on disk before the records are deleted.
     fn move_to_file(&self, name: &ChunkName, form: &ChunkForm, place: &Place) -> Result<()> {
         let path = self.directory.chunk_path(name);
         let temporary = path.with_extension("tmp");
@@ -255,7 +255,7 @@ impl LocalStore {
         )
     }
 
-    /// Changes a chunk, wherever it is; one that does not exist stays so.
+    /// Changes an existing chunk, small or large; a missing one stays missing.
     fn change(
         &self,
         name: &ChunkName,
@@ -284,7 +284,7 @@ impl LocalStore {
         }
     }
 
-    /// The bytes the file of a chunk takes; nothing if it is gone.
+    /// The disk space of a chunk's file; `None` if there is no file.
     pub(super) fn taken(&self, name: &ChunkName) -> Result<Option<u64>> {
         use std::os::unix::fs::MetadataExt;
         let path = self.directory.chunk_path(name);

@@ -1,4 +1,4 @@
-//! What is in the store, and where: all names, in order, in memory.
+//! The in-memory index of a store: all chunk names, in order, and where each chunk is stored.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use slabfs_model::{ChunkId, Coords, ObjectId};
 use super::segment::Place;
 use crate::name::ChunkName;
 
-/// Where a chunk lives.
+/// Where a chunk is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A record in a segment.
@@ -19,7 +19,7 @@ pub(super) enum Entry {
 
 type GridKey = (ObjectId, u32, Coords);
 
-/// All chunks; free ones apart, their keys being so much smaller.
+/// All chunks; free ones in a map of their own, because their keys are much smaller.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     free: BTreeMap<ChunkId, Entry>,
@@ -50,7 +50,7 @@ impl Index {
         }
     }
 
-    /// Sets where a chunk lives, and says where it lived before.
+    /// Sets where a chunk is stored; returns where it was stored before.
     pub(super) fn set(&mut self, name: &ChunkName, entry: Entry) -> Option<Entry> {
         match name {
             ChunkName::Free(id) => self.free.insert(*id, entry),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_in_order_page_by_page() {
+    fn pages_list_all_names_in_order() {
         let mut names: Vec<_> = (0..10).map(|id| ChunkName::Free(ChunkId(id))).collect();
         for object in 0..4 {
             names.extend([grid(object, 0, 0), grid(object, 0, 9), grid(object, 3, 1)]);

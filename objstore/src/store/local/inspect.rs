@@ -1,4 +1,4 @@
-//! What a store says of a chunk without reading its data: for a check of metadata against chunks.
+//! Describes a chunk without reading its data, for checks of metadata against chunks (`fsck`).
 
 use super::LocalStore;
 use super::file::head::Encoding;
@@ -13,16 +13,16 @@ pub struct Held {
     pub form: ChunkForm,
     /// Whether it is immutable: all of it was stored. Grid chunks never are.
     pub sealed: bool,
-    /// Bytes of the chunk itself, where it is stored as it is; packed ones say only when read.
+    /// Bytes of the chunk if it is stored uncompressed; for compressed chunks only a read reveals them.
     pub raw: Option<u64>,
 }
 
 impl LocalStore {
-    /// What the head of a chunk says of it.
+    /// Describes a chunk from its head.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] where there is no such chunk, [`StoreError::Damaged`] where its head
-    /// cannot be read or its file is shorter than that promises.
+    /// [`StoreError::Missing`] if there is no such chunk, [`StoreError::Damaged`] if its head cannot be read or its
+    /// file is shorter than the head states.
     pub fn describe(&self, name: &ChunkName) -> Result<Held> {
         let grid = matches!(name, ChunkName::Grid { .. });
         self.look(

@@ -1,14 +1,14 @@
-//! The bytes of a chunk's name and form, as they stand in the heads of files and records.
+//! Encodes a chunk's name and form for the heads of files and records.
 //!
-//! All integers are little-endian. The name: a kind (u8: 0 free, 1 grid); free: id u64; grid: object
-//! u64, generation u32, rank u8, one u64 an axis. The form: rank u8, shape (u64 an axis), element
-//! size u32, codec u8 and level i32, fill length u32 and the fill's bytes.
+//! All integers are little-endian. The name: a kind (u8: 0 free, 1 grid); free: id u64; grid: object u64, generation
+//! u32, rank u8, one u64 per axis. The form: rank u8, shape (u64 per axis), element size u32, codec u8 and level i32,
+//! fill length u32 and the fill's bytes.
 
 use slabfs_model::{ChunkId, Codec, Coords, Fill, MAX_RANK, ObjectId};
 
 use crate::name::{ChunkForm, ChunkName};
 
-/// Appends name and form.
+/// Appends a name and a form.
 pub(super) fn write(name: &ChunkName, form: &ChunkForm, out: &mut Vec<u8>) {
     write_name(name, out);
     write_form(form, out);
@@ -53,7 +53,7 @@ fn write_form(form: &ChunkForm, out: &mut Vec<u8>) {
     out.extend_from_slice(fill);
 }
 
-/// Reads name and form, and says how many bytes they took; nothing where the bytes make no sense.
+/// Reads a name and a form; also returns their encoded length. `None` if the bytes are invalid.
 pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
     let mut from = Reader { bytes, at: 0 };
     let name = from.name()?;
@@ -81,7 +81,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
     codec.is_valid().then_some((name, form, from.at))
 }
 
-/// Reads a name that stands alone.
+/// Reads a name without a form.
 pub(super) fn read_name(bytes: &[u8]) -> Option<ChunkName> {
     let mut from = Reader { bytes, at: 0 };
     from.name().filter(|_| from.at == bytes.len())
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_forms_read_back() {
+    fn names_and_forms_round_trip() {
         let free = ChunkName::Free(ChunkId(u64::MAX));
         let at: Coords = (0..32).collect();
         let grid = ChunkName::Grid {

@@ -1,4 +1,4 @@
-//! What chunks with a file of their own do with slabs.
+//! Reads and writes slabs of chunks that have a file of their own.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -17,16 +17,16 @@ use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{FilePart, Patches};
 
-/// Cells with gaps up to this are read together: blocks are checked whole anyway.
+/// Cells with gaps up to this size are read together: blocks are verified in full anyway.
 const READ_GAP: u64 = 32 << 10;
-/// Cells with gaps up to this are written together, with what lies between.
+/// Cells with gaps up to this size are written together, including the bytes between.
 const WRITE_GAP: u64 = 4 << 10;
 
 thread_local! {
     static SPAN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `f` with a buffer of `len` bytes that is kept for the next time.
+/// Runs `f` with a reusable thread-local buffer of `len` bytes.
 fn with_buffer<R>(len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut buf = SPAN.take();
     if buf.len() < len {
@@ -84,7 +84,7 @@ impl FileChunk {
         })
     }
 
-    /// Gives `f` the cells where they lie, when that can be.
+    /// Calls `f` with the mapped cells, if they are contiguous and uncompressed.
     pub(super) fn show_slab(
         &self,
         form: &ChunkForm,
@@ -96,8 +96,8 @@ impl FileChunk {
         })
     }
 
-    /// As [`FileChunk::show_slab`], without waiting for a disk: false also where not all is in memory that has to be looked
-    /// at, which is the whole of each block that was not summed lately.
+    /// Like [`FileChunk::show_slab`], without waiting for a disk: false also if pages that must be read are not in
+    /// memory. A block that was not verified recently must be read in full.
     pub(super) fn show_slab_at_once(
         &self,
         form: &ChunkForm,
@@ -110,7 +110,7 @@ impl FileChunk {
         })
     }
 
-    /// Gives `f` the cells as a part of the file, when they lie together and nobody changes them any more.
+    /// Calls `f` with the cells as a range of the file, if they are contiguous and immutable.
     pub(super) fn file_part_of_slab(
         &self,
         form: &ChunkForm,
@@ -123,7 +123,7 @@ impl FileChunk {
         })
     }
 
-    /// Where the cells lie in the content, if that is together and as they are; else false.
+    /// Calls `f` with the range of the cells in the content, if they are contiguous and uncompressed; otherwise false.
     fn with_single(
         &self,
         form: &ChunkForm,
@@ -177,7 +177,7 @@ impl FileChunk {
         let state = self.read_lock(0, stored);
         let mut fetch = |range: Range<u64>, f: &mut Take<'_>| self.fetch(&state, range, f);
         if self.table.get().is_none() {
-            // Whoever comes second brings the same.
+            // A concurrent caller may have set the same table.
             let _ = self
                 .table
                 .set(decode::table(&self.name, &head.form, stored, &mut fetch)?);
@@ -194,7 +194,7 @@ impl FileChunk {
         .read(extent, out, &mut fetch)
     }
 
-    /// Stored bytes, where they lie or put together.
+    /// Calls `f` with stored bytes, mapped if they are contiguous, otherwise copied.
     fn fetch(&self, state: &State, range: Range<u64>, f: &mut Take<'_>) -> Result<()> {
         let mut outcome = Ok(());
         if self.show(state, range.start, range.end - range.start, &mut |bytes| {
@@ -236,13 +236,13 @@ impl FileChunk {
         })
     }
 
-    /// Changes places, all under one lock.
+    /// Changes ranges, all under one lock.
     pub(super) fn patch(&self, form: &ChunkForm, patches: &mut dyn Patches) -> Result<()> {
         let mut state = self.write_lock();
         self.check_shape(&state, form)?;
         while let Some(patch) = patches.next() {
             with_buffer((patch.to - patch.from) as usize, |buf| {
-                match patch.is_whole {
+                match patch.is_complete {
                     true => {
                         patches.apply(buf);
                         self.write(&mut state, patch.from, &[IoSlice::new(buf)])
@@ -254,7 +254,7 @@ impl FileChunk {
         Ok(())
     }
 
-    /// Makes cells fill.
+    /// Resets cells to fill.
     pub(super) fn punch_slab(&self, form: &ChunkForm, extent: &Extent<'_>) -> Result<()> {
         let mut state = self.write_lock();
         self.check_readable(&state, form, extent)?;
@@ -264,7 +264,7 @@ impl FileChunk {
         })
     }
 
-    /// Makes cells at or beyond `keep` on any axis fill.
+    /// Resets cells at or beyond `keep` on any axis to fill.
     pub(super) fn clip_to(&self, form: &ChunkForm, keep: &[u64]) -> Result<()> {
         let len = {
             let mut state = self.write_lock();
@@ -277,7 +277,7 @@ impl FileChunk {
             .try_for_each(|slab| self.punch_slab(form, &Extent::new(form, slab)?))
     }
 
-    /// Packs the first bytes of the chunk, as many as the form has.
+    /// Compresses the first `volume` bytes of the chunk.
     pub(super) fn encode(&self, state: &State, form: &ChunkForm, volume: u64) -> Result<Vec<u8>> {
         let block = crate::codec::coded::block_len(&form.shape);
         let mut encoder = Encoder::new(form.codec, form.elem as usize, block);
@@ -295,7 +295,7 @@ impl FileChunk {
         Ok(encoder.finish())
     }
 
-    /// Reads all of the chunk and checks it.
+    /// Reads all of the chunk and verifies its checksums.
     pub(super) fn verify(&self) -> Result<()> {
         let (head, len) = {
             let state = self.read_lock(0, 0);
@@ -319,7 +319,7 @@ impl FileChunk {
     }
 }
 
-/// The bytes of the rows of the first axis that stay.
+/// The elements in the rows of the first axis that a clip retains.
 pub(super) fn clip_rows(form: &ChunkForm, keep: &[u64]) -> u64 {
     let row = form
         .shape
@@ -331,7 +331,7 @@ pub(super) fn clip_rows(form: &ChunkForm, keep: &[u64]) -> u64 {
         .map_or(0, |&rows| if none { 0 } else { rows.saturating_mul(row) })
 }
 
-/// What goes of the rows that stay, of which there are `len` bytes.
+/// The boxes to clear in the retained rows, which have `len` bytes.
 pub(super) fn clip_boxes(form: &ChunkForm, keep: &[u64], len: u64) -> Vec<Hyperslab> {
     let row = form
         .shape
@@ -352,8 +352,8 @@ pub(super) fn clip_boxes(form: &ChunkForm, keep: &[u64], len: u64) -> Vec<Hypers
             shape: form.shape.clone(),
         };
         region.shape[0] = rows;
-        for (len, kept) in region.shape[1..axis].iter_mut().zip(&keep[1..axis]) {
-            *len = (*len).min(*kept);
+        for (len, keep) in region.shape[1..axis].iter_mut().zip(&keep[1..axis]) {
+            *len = (*len).min(*keep);
         }
         region.offset[axis] = keep[axis];
         region.shape[axis] -= keep[axis];

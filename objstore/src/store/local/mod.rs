@@ -1,14 +1,14 @@
 //! The chunk store over a local directory.
 //!
-//! Where a chunk lives depends on how many bytes it stores: below 64 KiB it is a record in a segment
-//! file ([`segment`]), else it is a file of its own ([`file`]). An index in memory ([`index`]) says
-//! which; it is made from the directory when the store is opened ([`open`]).
+//! A chunk that stores less than 64 KiB is a record in a segment file ([`segment`]); a larger one has a file of its own
+//! ([`file`]). An index in memory ([`index`]) records which; it is built from the directory when the store is opened
+//! ([`open`]).
 //!
-//! Changes of one chunk happen one after the other, under one of a few locks chosen by its name;
-//! readers take none of them. Lock order: that lock, then an open file's, then the rest; the index's
-//! and the lists' locks are held for a look only.
+//! Changes of one chunk are serialised by one of a few locks (stripes), selected by its name; readers take none of
+//! them. Lock order: the stripe, then an open file's lock, then the rest; the locks of the index and of lists are held
+//! only for a lookup or update.
 //!
-//! Grid chunks are written in place and therefore stored as they are, whatever their codec.
+//! Grid chunks are written in place and therefore stored uncompressed, whatever their codec.
 //!
 //! The formats, to the byte, are in `docs/formats/chunks.md`.
 
@@ -59,16 +59,16 @@ use crate::name::{ChunkForm, ChunkName};
 
 /// Chunks that store fewer bytes than this are records in segments.
 const SMALL: u64 = 64 << 10;
-/// Locks for changes, by name.
+/// Number of locks for changes, selected by name.
 const STRIPES: usize = 128;
 
-/// How a local store works.
+/// Options of a local store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// Whether a sync waits for the disk. Without, everything is as fast as memory, and the loss of
-    /// power loses it: for tests, and for data that can be made again.
+    /// Whether a sync waits for the disk. If false, writes run at memory speed and a power failure loses them: for
+    /// tests, and for reproducible data.
     pub fsync: bool,
-    /// The most files kept open; by default a quarter of what the process may open.
+    /// The maximum number of cached open files; by default a quarter of `RLIMIT_NOFILE`.
     pub open_files: Option<usize>,
 }
 
@@ -90,15 +90,15 @@ pub struct LocalStore {
     stripes: Box<[Mutex<()>]>,
     files: Files,
     segments: Segments,
-    /// Records that are superseded and may not die before what superseded them is on disk.
+    /// Superseded records, to be deleted once the files that supersede them are on disk.
     waiting: Mutex<HashMap<ChunkName, Vec<Place>>>,
-    /// Files that others were to fill, so far.
+    /// The number of files created for clients to fill.
     blanks: AtomicU64,
     closed: AtomicBool,
 }
 
 impl LocalStore {
-    /// The id of the store, drawn when its directory was made.
+    /// The id of the store, drawn at random when its directory was created.
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.directory.id()
@@ -110,13 +110,12 @@ impl LocalStore {
         self.directory.path()
     }
 
-    /// Brings everything to the disk and leaves the directory in order. Dropping does the same, but
-    /// can only log what goes wrong.
+    /// Syncs everything and marks the directory as cleanly closed. Dropping does the same, but can only log errors.
     pub fn close(self) -> Result<()> {
         self.shut()
     }
 
-    /// Lets go of the directory as a process does that is killed.
+    /// Abandons the directory, as if the process was killed.
     #[cfg(any(test, feature = "conformance"))]
     pub fn crash(self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -126,12 +125,12 @@ impl LocalStore {
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        self.mend_torn();
+        self.repair_torn();
         self.sync_all()?;
         self.files.settle_all()?;
         let small = self.index.read().small();
         if let Err(error) = catalogue::write(&self.directory, &self.shared, &small) {
-            // All is on disk; the next opening reads the segments, as after a crash.
+            // Everything is on disk; the next opening reads the segments, as after a crash.
             let path = self.directory.path().display();
             tracing::warn!("{path}: closed without a catalogue: {error}");
             return Ok(());
@@ -139,9 +138,9 @@ impl LocalStore {
         self.directory.note_clean(self.shared.durable)
     }
 
-    /// After a crash, before the store is said to be in order: from then on a page of sums that does not
-    /// match its own is damage, so none may be left that the crash tore.
-    fn mend_torn(&self) {
+    /// Repairs checksum pages torn by a crash, before the store is marked as clean. From then on a page that does not
+    /// match its own checksum counts as damage.
+    fn repair_torn(&self) {
         const NAMES: usize = 1024;
         if self.shared.clean || !self.shared.durable {
             return;
@@ -156,9 +155,9 @@ impl LocalStore {
                 .filter(|(_, entry)| matches!(entry, Entry::File))
                 .map(|(name, _)| name);
             for name in files {
-                // What cannot be opened is damaged, and says so when it is read.
+                // A file that cannot be opened is damaged; reading it reports that.
                 if let Ok(chunk) = self.files.get(name)
-                    && chunk.mend_torn()
+                    && chunk.repair_torn()
                 {
                     self.files.note_unsynced(name);
                 }
@@ -207,8 +206,8 @@ impl LocalStore {
         outcome
     }
 
-    /// Runs `small` or `large` on the chunk, wherever it is just now. It may move or go while that
-    /// happens; then it is tried anew.
+    /// Runs `small` or `large` on the chunk, depending on where it is stored. If the chunk is moved or deleted
+    /// meanwhile, tries again.
     fn look<R>(
         &self,
         name: &ChunkName,
@@ -235,7 +234,7 @@ impl Drop for LocalStore {
     fn drop(&mut self) {
         if let Err(error) = self.shut() {
             tracing::error!(
-                "{}: not left in order: {error}",
+                "{}: not closed cleanly: {error}",
                 self.directory.path().display()
             );
         }
@@ -438,7 +437,7 @@ impl ChunkStore for LocalStore {
     fn space(&self) -> Result<Space> {
         let path = self.directory.path();
         let stat = nix::sys::statvfs::statvfs(path)
-            .map_err(|e| StoreError::from_io("ask for the room of", path, &e.into()))?;
+            .map_err(|e| StoreError::from_io("statvfs", path, &e.into()))?;
         let unit = stat.fragment_size();
         Ok(Space {
             total: stat.blocks() * unit,

@@ -1,10 +1,9 @@
-//! Opening a store: what is there, and which of two homes of a chunk counts.
+//! Opens a store: finds all chunks, and resolves duplicates left by a crash.
 //!
-//! A chunk can be found twice when the process died at the wrong moment: a newer record beside the
-//! older one it superseded, or a file beside the record it grew out of. The higher sequence number
-//! counts, unless that is a record that was not written to its end. A record that lacks its end and is all
-//! there is of a chunk counts for nothing: nobody was told that it is there, and who sends it again must not
-//! meet a damaged one. One that has its end and is damaged all the same is an error.
+//! After a crash a chunk may be found twice: a newer record and the older one it superseded, or a file and the record
+//! it grew out of. The higher sequence number wins, unless it belongs to a truncated record. If a truncated record is
+//! the only copy of a chunk, it is dropped: the write was never acknowledged, and a retry must not meet a damaged
+//! chunk. A record that is complete but damaged is an error.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -26,12 +25,12 @@ use super::{LocalOptions, LocalStore, STRIPES};
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 
-/// Sequence numbers begin anew, higher, with each opening.
+/// Bits of a sequence number within one opening: each opening starts at a higher base.
 const SEQUENCES: u32 = 40;
 
 impl LocalStore {
-    /// Opens the store in a directory, which is made if it is not there. The directory is locked: a
-    /// second opener gets [`StoreError::Locked`].
+    /// Opens the store in a directory, creating it if it is missing. The directory is locked: a second process gets
+    /// [`StoreError::Locked`].
     pub fn open(dir: &Path, options: LocalOptions) -> Result<Self> {
         let directory = Arc::new(Directory::open(dir)?);
         let (opening, is_clean) = directory.note_opening(options.fsync)?;
@@ -73,7 +72,7 @@ impl LocalStore {
             segments,
             waiting: Mutex::default(),
             blanks: AtomicU64::new(0),
-            // Until it is wholly open there is nothing to leave in order.
+            // A store that is not fully open must not be marked as cleanly closed.
             closed: AtomicBool::new(true),
         };
         let mut index = Index::default();
@@ -81,7 +80,7 @@ impl LocalStore {
         store
             .directory
             .chunk_files(&mut |found| store.take_file(found, &sequences, &mut index))?;
-        store.call_the_roll(&stale, &mut index);
+        store.check_the_roll(&stale, &mut index);
         *store.index.write() = index;
         store.release_waiting()?;
         store
@@ -90,7 +89,7 @@ impl LocalStore {
         Ok(store)
     }
 
-    /// Enters the record that counts of each name, and says what it is.
+    /// Enters the valid record of each name into the index; returns the sequence numbers of grid chunks.
     fn take_records(
         &self,
         mut records: Vec<FoundRecord>,
@@ -104,7 +103,7 @@ impl LocalStore {
             for (i, record) in versions.iter().enumerate() {
                 if record.cut {
                     tracing::info!(
-                        "{}: a write of {} that was cut short when the server was killed; no fsync had told of it",
+                        "{}: a write of {} that was cut short when the server was killed; no fsync had acknowledged it",
                         self.segments.describe(&record.place),
                         record.name
                     );
@@ -129,30 +128,31 @@ impl LocalStore {
         Ok(sequences)
     }
 
-    /// Enters grid chunks that had files and have none: reading them is an error, and not fill. One of which there is
-    /// a record was deleted and made anew, and the roll has lost that: it would be missed once the record goes.
-    fn call_the_roll(&self, stale: &Stale, index: &mut Index) {
-        let (mut lost, mut made_anew) = (Vec::new(), Vec::new());
+    /// Enters grid chunks whose files are lost, so that reading them is an error and not fill. If there is a record of
+    /// such a chunk, it was deleted and recreated, and the roll lost that entry: its name is removed, or else the chunk
+    /// would be reported as lost once the record is deleted.
+    fn check_the_roll(&self, stale: &Stale, index: &mut Index) {
+        let (mut lost, mut recreated) = (Vec::new(), Vec::new());
         self.files.roll.each(|name| match index.get(name) {
             None => lost.push(name.clone()),
-            Some(Entry::Small(_)) => made_anew.push(name.clone()),
+            Some(Entry::Small(_)) => recreated.push(name.clone()),
             Some(Entry::File) => {}
         });
-        made_anew
+        recreated
             .iter()
             .for_each(|name| self.files.roll.forget(name));
-        // What is there is put down now; after a crash all of it was brought to the disk before.
+        // Existing files are entered now; after a crash, all of them were synced before.
         self.files.roll.begin(stale, index.grid_files());
         for name in lost {
             let path = self.directory.chunk_path(&name);
-            tracing::error!("{}: gone, and with it {name}", path.display());
+            tracing::error!("{}: missing, so {name} is lost", path.display());
             index.set(&name, Entry::File);
         }
     }
 
-    /// Whether the store ended between the making of a file and its first byte. Nobody was told then that
-    /// the chunk is there, and who makes it again must not meet a damaged one. (Of a grid chunk the roll
-    /// tells whether its file was on disk once: then it may have had cells of others.)
+    /// Whether the process ended after creating a file and before its first byte. Then the chunk was never
+    /// acknowledged, and a retry must not meet a damaged one. (The roll records whether a grid chunk's file was ever on
+    /// disk: then it may have held cells of other writers, and its loss is damage.)
     fn never_made(&self, name: &Option<ChunkName>, path: &Path) -> bool {
         let unknown = match name {
             Some(ChunkName::Free(_)) => true,
@@ -171,7 +171,7 @@ impl LocalStore {
     ) -> Result<()> {
         let path = found.path;
         if !self.shared.clean && self.never_made(&found.name, &path) {
-            tracing::info!("{}: was being made when the store ended", path.display());
+            tracing::info!("{}: creation was interrupted by a crash", path.display());
             return self.files.unlink(&path);
         }
         let head = |path: &Path| {
@@ -195,8 +195,8 @@ impl LocalStore {
         if let Some(record) = sequences.get(&name)
             && let Some(Entry::Small(place)) = index.get(&name)
         {
-            // A file whose head is damaged counts: it was on disk before its record was to die. One that has no head
-            // never was: it was deleted, and the record is newer.
+            // A file with a damaged head wins: it was on disk before its record was to be deleted. A file without a
+            // head never was on disk: the chunk was deleted, and the record is newer.
             if head(&path).is_some_and(|head| head.sequence < *record) || lacks_head(&path) {
                 return self.files.unlink(&path);
             }
@@ -209,7 +209,7 @@ impl LocalStore {
     }
 }
 
-/// Whether there is nothing where the head of a file should be, as when the file was made and never synced.
+/// Whether a file is empty or zero in place of its head, as if it was created and never synced.
 fn lacks_head(path: &Path) -> bool {
     let mut begin = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut begin));

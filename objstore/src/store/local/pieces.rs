@@ -1,4 +1,4 @@
-//! Data that lies in several pieces of memory, and putting it into a file.
+//! Data scattered over several pieces of memory, and writing it to a file.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 /// A few pieces of memory.
 pub(super) type Pieces<'a> = SmallVec<[IoSlice<'a>; 6]>;
 
-/// The most pieces one call of the system takes.
+/// The maximum number of pieces in one system call.
 const IOV_MAX: usize = 1024;
 
-/// The bytes of all pieces together.
+/// The total length of all pieces.
 pub(super) fn len(pieces: &[IoSlice<'_>]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
@@ -39,7 +39,7 @@ pub(crate) fn part<'a>(pieces: &'a [IoSlice<'_>], at: u64, len: u64) -> Pieces<'
     out
 }
 
-/// Copies the bytes from `at` on into `out`, which they fill.
+/// Copies bytes from `at` on to fill `out`.
 pub(super) fn copy(pieces: &[IoSlice<'_>], at: u64, out: &mut [u8]) {
     let mut done = 0;
     for piece in part(pieces, at, out.len() as u64) {
@@ -59,8 +59,8 @@ pub(crate) fn write_part(
     write_at(file, at, &part(pieces, from, len)).map_err(|(_, error)| error)
 }
 
-/// Writes all pieces to the file, one behind the other, in as few calls as possible. An error comes
-/// with how many bytes were written before it.
+/// Writes all pieces to the file contiguously, in as few system calls as possible. An error carries the number of bytes
+/// written before it.
 pub(super) fn write_at(
     file: &File,
     at: u64,

@@ -1,9 +1,9 @@
-//! Chunks that are removed while syncs go on.
+//! Tracks chunks that are removed while a sync runs.
 //!
-//! A sync takes a list of names and works through it. Meanwhile chunks of it may be removed, and others
-//! made of the same names. Then there is nothing to sync any more, and what the sync found out of the old
-//! file must not be said of the name: not that it is on disk, nor that it belongs on the roll. So each sync
-//! [watches](Removals::watch), and whoever removes a chunk [notes](Removals::note) it before he does.
+//! A sync takes a list of names and works through it. Meanwhile chunks on the list may be removed, and new ones created
+//! with the same names. Results for the old file must not be applied to the new one: neither that it is on disk, nor
+//! that its name belongs on the roll. So each sync [watches](Removals::watch) removals, and each removal is
+//! [noted](Removals::note) before it happens.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::name::ChunkName;
 
-/// What was removed, as far as a sync wants to know.
+/// Removals seen by running syncs.
 #[derive(Debug, Default)]
 pub(super) struct Removals {
     watches: Mutex<Watches>,
@@ -20,11 +20,11 @@ pub(super) struct Removals {
 #[derive(Debug, Default)]
 struct Watches {
     next: u64,
-    /// Removed since a watch began, by its number.
+    /// Names removed since each watch began, by watch number.
     seen: HashMap<u64, HashSet<ChunkName>>,
 }
 
-/// One sync's look at the removals since it began.
+/// One sync's view of the removals since it began.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     removals: &'a Removals,
@@ -32,7 +32,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl Removals {
-    /// Begins to watch.
+    /// Begins a watch.
     pub(super) fn watch(&self) -> Watch<'_> {
         let mut watches = self.watches.lock();
         let number = watches.next;
@@ -44,7 +44,7 @@ impl Removals {
         }
     }
 
-    /// A chunk is about to be removed.
+    /// Notes that a chunk is about to be removed.
     pub(super) fn note(&self, name: &ChunkName) {
         for seen in self.watches.lock().seen.values_mut() {
             seen.insert(name.clone());
@@ -53,7 +53,7 @@ impl Removals {
 }
 
 impl Watch<'_> {
-    /// Whether a chunk of that name was removed since.
+    /// Whether a chunk of that name was removed since the watch began.
     pub(super) fn saw(&self, name: &ChunkName) -> bool {
         let watches = self.removals.watches.lock();
         watches

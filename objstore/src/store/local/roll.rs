@@ -1,18 +1,17 @@
-//! The roll of grid chunks: which of them have a file of their own.
+//! The roll: a log of the names of grid chunks that have a file of their own, to detect lost files.
 //!
 //! ```text
 //! magic "SLABROLL" | version u32, 1 | entries
-//! an entry: length of what follows u32 | 1 is there, 0 is deleted u8 | name | CRC-32C of all before u32
+//! an entry: length of what follows u32 | 1 exists, 0 is deleted u8 | name | CRC-32C of all before u32
 //! ```
 //!
-//! Nobody else records which grid chunks there are, and one that does not exist reads as fill. A name
-//! is put down once its file is on disk, so a name without a file is a loss, and is reported as damage.
-//! The roll itself is written without waiting for the disk: what a loss of power takes from it costs no
-//! data, only that a later loss of those files would not be noticed. But that a chunk was deleted is on
-//! disk before anybody is told so.
+//! The metadata does not record which grid chunks exist, and a missing one reads as fill. A name is appended once its
+//! file is on disk, so a name without a file means a lost file, and is reported as damage. Additions are written
+//! without a sync: entries lost in a power failure cost no data; only a later loss of those files would go unnoticed. A
+//! deletion, however, is on disk before it is acknowledged.
 //!
-//! Deliberately elsewhere: small chunks, of which the segments and their catalogue tell; and free
-//! chunks, which the metadata names.
+//! Deliberately elsewhere: small chunks, which the segments and their catalogue record; and free chunks, which the
+//! metadata records.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -33,7 +32,7 @@ const MAGIC: &[u8; 8] = b"SLABROLL";
 const VERSION: u32 = 1;
 const HEAD: usize = 12;
 const FILE: &str = "roll";
-/// Entries that are of no use any more before the roll is written anew at an opening.
+/// The number of obsolete entries above which the roll is rewritten when the store is opened.
 const STALE: usize = 4096;
 
 /// The roll of an open store.
@@ -41,8 +40,8 @@ const STALE: usize = 4096;
 pub(super) struct Roll {
     path: PathBuf,
     shared: Arc<Shared>,
-    /// Nothing of it was missing when it was opened.
-    whole: bool,
+    /// The roll was complete and intact when it was opened.
+    intact: bool,
     inner: Mutex<Inner>,
 }
 
@@ -54,11 +53,11 @@ struct Inner {
     deleted: bool,
 }
 
-/// What a roll says.
+/// The content of a roll.
 struct Read {
     names: HashSet<ChunkName>,
     entries: usize,
-    whole: bool,
+    intact: bool,
 }
 
 impl Roll {
@@ -70,13 +69,13 @@ impl Roll {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Read {
                 names: HashSet::new(),
                 entries: 0,
-                whole: false,
+                intact: false,
             },
             Err(e) if e.raw_os_error() == Some(libc::EIO) => parse(&[]),
             Err(e) => return Err(StoreError::from_io("read", &path, &e)),
         };
         let stale = Stale {
-            anew: !read.whole || read.entries > 2 * read.names.len() + STALE,
+            rewrite: !read.intact || read.entries > 2 * read.names.len() + STALE,
         };
         let inner = Inner {
             names: read.names,
@@ -85,7 +84,7 @@ impl Roll {
         let roll = Self {
             path,
             shared,
-            whole: read.whole,
+            intact: read.intact,
             inner: Mutex::new(inner),
         };
         Ok((roll, stale))
@@ -98,15 +97,15 @@ impl Roll {
 
     /// Whether the file of a grid chunk was never known to be on disk.
     pub(super) fn never_had(&self, name: &ChunkName) -> bool {
-        self.whole && !self.inner.lock().names.contains(name)
+        self.intact && !self.inner.lock().names.contains(name)
     }
 
-    /// Begins to be kept: `there` are the grid chunks that have files.
+    /// Starts logging: `there` are the grid chunks that have files.
     pub(super) fn begin(&self, stale: &Stale, there: Vec<ChunkName>) {
-        if stale.anew {
+        if stale.rewrite {
             let mut inner = self.inner.lock();
             inner.names.extend(there);
-            // What was opened before is not the roll any more.
+            // The open file is about to be replaced.
             inner.file = None;
             if let Err(error) = self.rewrite(&inner.names) {
                 tracing::warn!("{}: cannot be written: {error}", self.path.display());
@@ -116,8 +115,8 @@ impl Roll {
         }
     }
 
-    /// Puts down chunks whose files are on disk, those that `stay`: it is asked under the lock under which
-    /// a chunk that is being deleted is taken off, so that none comes back.
+    /// Adds chunks whose files are on disk, if they `stay`: this is evaluated under the lock that [`Roll::forget`]
+    /// takes, so that a deleted chunk is not added again.
     pub(super) fn note<'a>(
         &self,
         chunks: impl IntoIterator<Item = &'a ChunkName>,
@@ -135,7 +134,7 @@ impl Roll {
         self.append(&mut inner, &bytes);
     }
 
-    /// Takes a chunk off that is being deleted.
+    /// Removes a chunk that is being deleted.
     pub(super) fn forget(&self, name: &ChunkName) {
         let mut inner = self.inner.lock();
         if inner.names.remove(name) {
@@ -146,7 +145,7 @@ impl Roll {
         }
     }
 
-    /// Returns when deletions are on disk.
+    /// Makes deletions durable.
     pub(super) fn sync(&self) -> Result<()> {
         let mut inner = self.inner.lock();
         if let (true, Some(file)) = (inner.deleted, &inner.file) {
@@ -158,7 +157,7 @@ impl Roll {
         Ok(())
     }
 
-    /// Adds entries. What cannot be written is left out: that costs no data.
+    /// Appends entries. A failure is only logged, since it costs no data.
     fn append(&self, inner: &mut Inner, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -170,7 +169,7 @@ impl Roll {
         let written = opened.and_then(|mut file| {
             let before = file.metadata()?.len();
             if let Err(error) = file.write_all(bytes) {
-                // Half an entry would end the roll there.
+                // A partial entry would end the roll there.
                 file.set_len(before)?;
                 return Err(error);
             }
@@ -198,10 +197,10 @@ impl Roll {
     }
 }
 
-/// How a roll was found.
+/// The condition of a roll when it was opened.
 pub(super) struct Stale {
-    /// It has to be written anew.
-    anew: bool,
+    /// It must be rewritten.
+    rewrite: bool,
 }
 
 fn push(name: &ChunkName, there: bool, out: &mut Vec<u8>) {
@@ -215,22 +214,22 @@ fn push(name: &ChunkName, there: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// Reads entries up to one that is not whole.
+/// Reads entries up to the first incomplete or damaged one.
 fn parse(bytes: &[u8]) -> Read {
     let mut read = Read {
         names: HashSet::new(),
         entries: 0,
-        whole: true,
+        intact: true,
     };
     let head = bytes.get(..HEAD);
     if head.is_none_or(|head| head[..8] != *MAGIC || head[8..] != VERSION.to_le_bytes()) {
-        read.whole = false;
+        read.intact = false;
         return read;
     }
     let mut rest = &bytes[HEAD..];
     while !rest.is_empty() {
         let Some((name, there, len)) = entry(rest) else {
-            read.whole = false;
+            read.intact = false;
             return read;
         };
         read.entries += 1;
@@ -269,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_keeps_what_is_before() {
+    fn a_torn_end_does_not_affect_earlier_entries() {
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
         push(&grid(1), true, &mut bytes);
         push(&grid(2), true, &mut bytes);
         push(&grid(1), false, &mut bytes);
-        let whole = parse(&bytes);
-        assert!(whole.whole && whole.entries == 3);
-        assert_eq!(whole.names, HashSet::from([grid(2)]));
+        let intact = parse(&bytes);
+        assert!(intact.intact && intact.entries == 3);
+        assert_eq!(intact.names, HashSet::from([grid(2)]));
         for len in 0..bytes.len() {
             let read = parse(&bytes[..len]);
             assert!(read.names.len() <= 2, "{len}");
@@ -284,7 +283,7 @@ mod tests {
         for at in HEAD..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 0x40;
-            assert!(!parse(&flipped).whole, "{at}");
+            assert!(!parse(&flipped).intact, "{at}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all open files of a store share: who we are, the clock, and how full the disk is.
+//! State shared by all open files of a store: the mark of this opening, a clock, and an estimate of free space.
 
 use std::fs::File;
 use std::io;
@@ -6,29 +6,29 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Below this much free room, writes into holes reserve their room first.
+/// Below this much free space, writes into holes reserve their space first.
 const TIGHT: u64 = 128 << 20;
-/// How long an answer about free room holds, in milliseconds.
-const ROOM_LIFE: u64 = 50;
+/// How long a `statvfs` result is valid, in milliseconds.
+const ROOM_VALID_MS: u64 = 50;
 
 /// Shared by all open files.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The mark of this opening of the store: random, never 0.
     pub(super) mark: u64,
-    /// Whether the store had been left in order before this opening: then no page of sums is torn.
+    /// Whether the store was closed cleanly before this opening: then no checksum page is torn.
     pub(super) clean: bool,
-    /// Whether to wait for the disk at all.
+    /// Whether to sync at all.
     pub(super) durable: bool,
     epoch: Instant,
     room: AtomicU64,
     room_at: AtomicU64,
-    /// Told of everything that was brought to the disk.
+    /// Called for every file and directory that was synced.
     #[cfg(test)]
     pub(super) witness: parking_lot::Mutex<Option<Witness>>,
 }
 
-/// Who is told of files and directories that were synced.
+/// A callback for files and directories that were synced.
 #[cfg(test)]
 pub(super) struct Witness(pub(super) Box<dyn FnMut(&Path) + Send>);
 
@@ -53,7 +53,7 @@ impl Shared {
         }
     }
 
-    /// Brings the data of a file to the disk, and its length.
+    /// Syncs a file's data and length (`fdatasync`).
     pub(super) fn sync_file(&self, file: &File, path: &Path) -> io::Result<()> {
         if self.durable {
             file.sync_data()?;
@@ -62,7 +62,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Brings the entries of a directory to the disk.
+    /// Syncs the entries of a directory.
     pub(super) fn sync_dir(&self, path: &Path) -> io::Result<()> {
         if self.durable {
             match File::open(path).and_then(|dir| dir.sync_all()) {
@@ -79,22 +79,22 @@ impl Shared {
 
     #[cfg(test)]
     fn note_synced(&self, path: &Path) {
-        if let Some(Witness(tell)) = &mut *self.witness.lock() {
-            tell(path);
+        if let Some(Witness(notify)) = &mut *self.witness.lock() {
+            notify(path);
         }
     }
 
-    /// Milliseconds on a clock that began, for all purposes, long ago.
+    /// Milliseconds on a monotonic clock that starts far from 0.
     pub(super) fn now(&self) -> u64 {
         (1 << 32) + self.epoch.elapsed().as_millis() as u64
     }
 
-    /// Whether the disk is so full that `bytes` more might not fit. An estimate, asked of the system
-    /// every now and then; where the system does not say, it is assumed to be.
+    /// Whether the disk is so full that `bytes` more might not fit. An estimate, refreshed from `statvfs` now and then;
+    /// if that fails, the disk is assumed to be full.
     pub(super) fn is_tight(&self, file: &File, bytes: u64) -> bool {
         let now = self.now();
         let known = self.room.load(Ordering::Relaxed);
-        if now - self.room_at.load(Ordering::Relaxed) <= ROOM_LIFE && known > TIGHT + bytes {
+        if now - self.room_at.load(Ordering::Relaxed) <= ROOM_VALID_MS && known > TIGHT + bytes {
             self.room.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }

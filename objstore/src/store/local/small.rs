@@ -1,7 +1,7 @@
-//! What chunks that are records in segments do.
+//! Reads and writes small chunks, which are records in segments.
 //!
-//! A record never changes: a new version is a new record. The old one dies at once if it is not on
-//! disk itself; else it waits until its successor is, so that a loss of power leaves one of the two.
+//! A record never changes: a new version is a new record. The old record is deleted at once if it is not on disk
+//! itself; otherwise only when its successor is on disk, so that a power failure leaves one of the two.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -18,14 +18,14 @@ use crate::fill::paint;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::Allocated;
 
-/// The most waiting records before the disk is asked to catch up.
+/// The number of waiting records that triggers a sync.
 const WAITING_MAX: usize = 1024;
 
 thread_local! {
     static RECORD: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Which bytes of a record take room: pages of zeros count as holes, since in a chunk's file they would be.
+/// Which bytes of a record count as allocated: pages of zeros count as holes, as they would be in a chunk's file.
 pub(super) fn allocated(bytes: &[u8], from: u64) -> Allocated {
     let mut allocated = Allocated::default();
     let mut at = 0;
@@ -45,8 +45,8 @@ pub(super) fn allocated(bytes: &[u8], from: u64) -> Allocated {
 }
 
 impl LocalStore {
-    /// Runs `f` with the data of a record. One that is not there as it was written is reported as
-    /// damaged; whether it died meanwhile is the caller's to find out.
+    /// Runs `f` with the data of a record. A record that does not match its checksum is reported as damaged; the caller
+    /// must check whether it was deleted meanwhile.
     pub(super) fn with_record<R>(
         &self,
         name: &ChunkName,
@@ -167,7 +167,7 @@ impl LocalStore {
         }
     }
 
-    /// Lets a superseded record die, now or when that is safe.
+    /// Deletes a superseded record, now or when that is safe.
     fn retire(&self, name: &ChunkName, old: Place) -> Result<()> {
         if !self.segments.is_durable(&old) {
             return self.segments.kill(&old);
@@ -184,12 +184,12 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Whether something of a small chunk is on disk that a crash must not lose.
+    /// Whether a version of a small chunk is on disk that must survive a crash.
     pub(super) fn has_durable_past(&self, name: &ChunkName, place: &Place) -> bool {
         self.segments.is_durable(place) || self.waiting.lock().contains_key(name)
     }
 
-    /// Kills the waiting records of a chunk that is a file now, and on disk where it must be.
+    /// Deletes the waiting records of a chunk that is a file now, and on disk if it must be.
     pub(super) fn retire_for_file(&self, name: &ChunkName, old: &Place) -> Result<()> {
         let waiting = self.waiting.lock().remove(name).unwrap_or_default();
         waiting
@@ -198,7 +198,7 @@ impl LocalStore {
         self.segments.kill(old)
     }
 
-    /// Kills the waiting records whose successors are on disk.
+    /// Deletes the waiting records whose successors are on disk.
     pub(super) fn release_waiting(&self) -> Result<()> {
         let mut due = Vec::new();
         {
@@ -221,8 +221,7 @@ fn fetch_from(bytes: &[u8]) -> impl FnMut(Range<u64>, &mut Take<'_>) -> Result<(
     |range, f| f(&bytes[range.start as usize..range.end as usize])
 }
 
-/// The bytes of a small grid chunk after some cells were written: as long as it must be, fill where
-/// nothing was written.
+/// The bytes of a small grid chunk after cells were written: as long as necessary, with fill where nothing was written.
 pub(super) fn written(
     form: &ChunkForm,
     old: &[u8],
@@ -244,7 +243,7 @@ pub(super) fn written(
     Ok(bytes)
 }
 
-/// Makes cells of a small grid chunk fill.
+/// Resets cells of a small grid chunk to fill.
 pub(super) fn cleared(form: &ChunkForm, bytes: &mut [u8], extent: &Extent<'_>) -> Result<()> {
     extent.runs(&mut |at, len| {
         let end = (at + len).min(bytes.len() as u64);

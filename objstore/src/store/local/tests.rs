@@ -1,4 +1,4 @@
-//! The local store: the conformance suite, and what happens to it in crashes.
+//! Tests of the local store: the conformance suite, crashes, damage, full disks.
 
 mod damage;
 mod full;
@@ -41,7 +41,7 @@ fn conforms_with_few_open_files_and_syncs() {
 }
 
 #[test]
-fn many_segments_are_open_by_turns() {
+fn few_of_many_segments_are_open_at_once() {
     const CHUNKS: u64 = 5500;
     const BYTES: u64 = 60_000;
     let dir = tempfile::tempdir().unwrap();
@@ -69,10 +69,10 @@ fn many_segments_are_open_by_turns() {
         }
     }
     store.sync(&[]).unwrap();
-    let whole = Hyperslab::whole(&form.shape);
+    let all = Hyperslab::all(&form.shape);
     let same = |store: &LocalStore| {
         for id in (0..CHUNKS).rev().step_by(37) {
-            assert!(conformance::read(store, &name(id), &form, &whole) == data(id));
+            assert!(conformance::read(store, &name(id), &form, &all) == data(id));
         }
         assert!(open() <= 3, "{} segments are open", open());
     };
@@ -82,7 +82,7 @@ fn many_segments_are_open_by_turns() {
 }
 
 #[test]
-fn names_too_long_for_a_file_are_found_again() {
+fn names_too_long_for_a_file_name_are_found_again() {
     let dir = tempfile::tempdir().unwrap();
     let at: Vec<u64> = (0..32).map(|axis| u64::MAX - axis).collect();
     let name = conformance::grid(1, u32::MAX, &at);
@@ -90,7 +90,7 @@ fn names_too_long_for_a_file_are_found_again() {
     shape.push(200_000);
     let form = conformance::form(&shape, 1, slabfs_model::Codec::None, &[]);
     let data = conformance::noise(200_000, 1);
-    let slab = Hyperslab::whole(&shape);
+    let slab = Hyperslab::all(&shape);
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     store
         .write(&name, &form, &slab, &[IoSlice::new(&data)])

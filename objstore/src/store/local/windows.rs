@@ -1,12 +1,12 @@
-//! Runs that lie close together are read and written together.
+//! Groups runs that lie close together, to be read or written together.
 
 use super::extent::Extent;
 use crate::error::Result;
 
-/// The most bytes a window of several runs spans.
+/// The maximum span of a window of several runs, in bytes.
 const SPAN_MAX: u64 = 1 << 20;
 
-/// A contiguous run of cells: where in the chunk, how long, and where in the packed data.
+/// A contiguous run of cells: its offset in the chunk, its length, and its offset in the packed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) at: u64,
@@ -14,8 +14,8 @@ pub(super) struct Run {
     pub(super) packed: u64,
 }
 
-/// Calls `f` with the runs of the slab, ascending, those together between which gaps are at most `gap`
-/// bytes and not more than the runs themselves are worth. A long run comes alone.
+/// Calls `f` with the runs of the slab in ascending order, in windows: gaps within a window are at most `gap` bytes,
+/// and a window of several runs spans at most [`SPAN_MAX`].
 pub(super) fn windows(
     extent: &Extent<'_>,
     gap: u64,
@@ -40,7 +40,7 @@ pub(super) fn windows(
     if held.is_empty() { Ok(()) } else { f(&held) }
 }
 
-/// The bytes a window spans.
+/// The byte range that a window spans.
 pub(super) fn span(runs: &[Run]) -> (u64, u64) {
     match (runs.first(), runs.last()) {
         (Some(first), Some(last)) => (first.at, last.at + last.len),

@@ -1,18 +1,18 @@
-//! What is sent without a copy arrives as it was.
+//! Tests that parts of files sent without a copy arrive unchanged.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use super::*;
 
-/// A file with so many bytes behind some others, and their checksum.
+/// A file with this many bytes after [`BEFORE`] others, and their checksum.
 struct Files(std::fs::File, u64, u32);
 
 const BEFORE: u64 = 1234;
 
 impl Handler for Files {
     fn handle(&self, call: Call<'_>) -> WireResult<()> {
-        // One that says that it has more than there is ends the connection in the middle of a reply.
+        // Announcing more than the file has ends the connection in the middle of a reply.
         let more = u64::from(call.control == b"more");
         let sum = self.2;
         call.reply

@@ -1,16 +1,16 @@
-//! Files that go beside replies, and what a handler keeps between two requests.
+//! Tests of file descriptors sent with replies, and of the state a handler stores between two requests.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 
 use super::*;
 
-/// Lends a file of a directory, and counts what is until_next.
+/// Hands out files of a directory; the count of its `Arc` shows whether the state is still stored.
 struct Files(std::path::PathBuf, Arc<()>);
 
 const FILES: u16 = 0x0210;
-/// Answers whether something was until_next.
-const KEPT: u16 = 0x0211;
+/// Answers whether state was stored by the request before.
+const HAS_STATE: u16 = 0x0211;
 
 impl Handler for Files {
     fn handle(&self, mut call: Call<'_>) -> WireResult<()> {
@@ -36,7 +36,7 @@ fn until() -> Until {
     soon().into()
 }
 
-/// Asks for files, writes to them, and asks whether something was until_next.
+/// Requests files, writes to them, and returns whether state was stored for the second request.
 fn exchange(pool: &Pool, count: u8) -> WireResult<(bool, Vec<u8>)> {
     let mut answer = Vec::new();
     let done = pool.exchange(
@@ -49,7 +49,7 @@ fn exchange(pool: &Pool, count: u8) -> WireResult<(bool, Vec<u8>)> {
             for (at, file) in files.into_iter().enumerate() {
                 write!(File::from(file), "file {at}").unwrap();
             }
-            Ok((KEPT, Vec::new()))
+            Ok((HAS_STATE, Vec::new()))
         },
         &mut |control, _| {
             answer = control.to_vec();
@@ -87,7 +87,7 @@ fn files_go_with_replies() {
         let many = exchange(&pool, MAX_FILES as u8 + 1);
         assert!(matches!(many, Err(WireError::Fault { .. })), "{many:?}");
         assert_eq!(exchange(&pool, 2).unwrap(), (true, vec![1]));
-        // Nobody asked for files: they are closed as they come.
+        // Files that were not expected are closed as they arrive.
         let path = dir.path().join("1");
         let is_it = |fd: &std::fs::DirEntry| fd.path().read_link().is_ok_and(|to| to == path);
         let opened = || {
@@ -96,14 +96,14 @@ fn files_go_with_replies() {
         };
         let mut back = Vec::new();
         pool.call(FILES, &[2], &[], &mut back).unwrap();
-        // The reply came, and the handler's own may close a moment later: the next request is behind that.
-        pool.call(KEPT, b"", &[], &mut back).unwrap();
+        // The reply has come, and the handler may close its own a moment later: the next request is behind that.
+        pool.call(HAS_STATE, b"", &[], &mut back).unwrap();
         assert_eq!(opened(), 0);
     }
 }
 
 #[test]
-fn what_is_kept_lasts_until_the_next_request_or_not_so_long() {
+fn stored_state_lasts_until_the_next_request_or_its_timeout() {
     let (dir, addr) = place();
     let count = Arc::new(());
     let handler = Arc::new(Files(dir.path().to_owned(), count.clone()));
@@ -113,9 +113,9 @@ fn what_is_kept_lasts_until_the_next_request_or_not_so_long() {
     let before = Arc::strong_count(&count);
     assert_eq!(exchange(&pool, 1).unwrap(), (true, vec![1]));
     let mut back = Vec::new();
-    assert_eq!(pool.call(KEPT, b"", &[], &mut back).unwrap(), [0]);
+    assert_eq!(pool.call(HAS_STATE, b"", &[], &mut back).unwrap(), [0]);
     assert_eq!(Arc::strong_count(&count), before);
-    // A peer that says nothing for too long.
+    // A peer that stays idle for too long.
     let late = pool.exchange(
         FILES,
         &[1],
@@ -125,7 +125,7 @@ fn what_is_kept_lasts_until_the_next_request_or_not_so_long() {
             while Arc::strong_count(&count) > before && Instant::now() < end {
                 std::thread::yield_now();
             }
-            Ok((KEPT, Vec::new()))
+            Ok((HAS_STATE, Vec::new()))
         },
         &mut |control, _| {
             assert_eq!(control, [0]);
@@ -134,7 +134,7 @@ fn what_is_kept_lasts_until_the_next_request_or_not_so_long() {
     );
     assert!(late.unwrap());
     assert_eq!(Arc::strong_count(&count), before);
-    // One that goes.
+    // A peer that closes the connection.
     let gone = pool.exchange(
         FILES,
         &[1],

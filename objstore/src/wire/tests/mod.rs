@@ -1,4 +1,4 @@
-//! Tests of the wire over real sockets: what works, what is refused, and what dies on the way.
+//! Tests of the wire over real sockets: service, refusals, and damage on the way.
 
 mod file_parts;
 mod handing;
@@ -23,7 +23,7 @@ const SILENT: u16 = 0x0202;
 /// Answered after 300 ms.
 const SLOW: u16 = 0x0203;
 
-/// Sends back what it got.
+/// Sends back the request.
 struct Echo;
 
 impl Handler for Echo {
@@ -101,12 +101,12 @@ fn raw(addr: &Addr) -> UnixStream {
     stream
 }
 
-/// The version of the protocol that is spoken.
+/// The protocol version that is spoken.
 const VERSION: u16 = frame::VERSIONS.1;
 
 fn frame(version: u16, kind: u16, control: &[u8], payload: u32) -> Vec<u8> {
     let mut out = Vec::new();
-    // Those of requests rise on a connection; replies are to the first one of a pool.
+    // Ids of requests increase on a connection; replies answer the first one of a pool.
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     let id = match kind & REPLY {
         0 => NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
@@ -116,7 +116,7 @@ fn frame(version: u16, kind: u16, control: &[u8], payload: u32) -> Vec<u8> {
     out
 }
 
-/// One frame's kind and control part from a plain socket; nothing when it was closed.
+/// One frame's kind and control part from a plain socket; `None` if it was closed.
 fn read_frame(stream: &mut impl Read) -> Option<(u16, Vec<u8>)> {
     let mut head = [0; 32];
     let mut got = 0;
@@ -132,8 +132,8 @@ fn read_frame(stream: &mut impl Read) -> Option<(u16, Vec<u8>)> {
     Some((header.kind, control))
 }
 
-/// A plain socket on which the unix opening has been done. Where the server says that it has too many connections it is
-/// tried again, as clients do, within the time that a read may take.
+/// A plain socket on which the unix opening has been done. If the server is at its limit of connections this retries,
+/// as clients do, within the read timeout.
 fn opened(addr: &Addr) -> UnixStream {
     let mut hello = vec![VERSION as u8, 0, VERSION as u8, 0];
     hello.extend([7; 32]);

@@ -1,4 +1,4 @@
-//! Who may connect, and who is told why not.
+//! Tests of which connections are accepted, and of the reasons for refusals.
 
 use std::{net::TcpListener, os::unix::fs::PermissionsExt, thread};
 
@@ -48,7 +48,7 @@ fn tcp_without_or_with_a_wrong_key() {
     echo(&pool(&addr), b"the right one still works").unwrap();
 }
 
-/// What a server that is not ours can say to a client that has a key.
+/// The messages of an impostor to a client that has a key.
 fn impostor(answer: impl FnOnce(&mut std::net::TcpStream) + Send + 'static) -> WireError {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = Addr::Tcp(listener.local_addr().unwrap().to_string());
@@ -56,7 +56,7 @@ fn impostor(answer: impl FnOnce(&mut std::net::TcpStream) + Send + 'static) -> W
         let (mut stream, _) = listener.accept().unwrap();
         assert_eq!(read_frame(&mut stream).unwrap().0, frame::kind::HELLO);
         answer(&mut stream);
-        // Until the client has gone.
+        // Until the client has closed.
         while read_frame(&mut stream).is_some() {}
     });
     let error = Connection::connect(&addr, Some(&key(1)), soon()).unwrap_err();
@@ -89,7 +89,7 @@ fn clients_check_servers_too() {
         s.write_all(&challenge(VERSION, 1)).unwrap();
         let (kind, proof) = read_frame(s).unwrap();
         assert_eq!(kind, frame::kind::PROOF);
-        // The client's own proof is not the server's.
+        // The client's own proof does not serve as the server's.
         s.write_all(&frame(0, frame::kind::WELCOME, &proof, 0))
             .unwrap();
     });
@@ -195,7 +195,7 @@ fn addresses_taken_stale_and_wrong() {
         unreachable!()
     };
     assert!(!path.exists(), "a stopped server leaves no socket");
-    // A server that died left its socket.
+    // A killed server left its socket.
     drop(std::os::unix::net::UnixListener::bind(path).unwrap());
     assert!(path.exists());
     echo_at(&addr, ServeOptions::default()).stop();

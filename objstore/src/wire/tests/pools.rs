@@ -1,4 +1,4 @@
-//! Calls that outlive servers.
+//! Tests of calls that outlive servers.
 
 use std::{
     os::unix::net::UnixListener,
@@ -46,7 +46,7 @@ fn a_server_that_dies_and_comes_back() {
 }
 
 #[test]
-fn nobody_there() {
+fn no_listener() {
     let (_dir, addr) = place();
     let pool = Pool::new(addr.clone(), None, Duration::from_millis(100));
     let begun = Instant::now();
@@ -68,7 +68,7 @@ fn a_server_that_hangs() {
     let listener = UnixListener::bind(path).unwrap();
     let pool = Pool::new(addr.clone(), None, Duration::from_millis(200));
     let begun = Instant::now();
-    // Accepted by the kernel, answered by nobody.
+    // Accepted by the kernel, but not answered.
     let error = echo(&pool, b"").unwrap_err();
     assert!(matches!(error, WireError::Unavailable { .. }), "{error}");
     assert!(error.to_string().contains("did not end in time"), "{error}");
@@ -110,7 +110,7 @@ fn a_closed_pool_waits_no_more() {
 }
 
 /// A server that answers each opened connection's first request with these bytes.
-fn liar(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
+fn impostor(reply: Vec<u8>) -> (tempfile::TempDir, Addr, thread::JoinHandle<()>) {
     let (dir, addr) = place();
     let Addr::Unix(path) = &addr else {
         unreachable!()
@@ -152,7 +152,7 @@ fn replies_that_make_no_sense() {
         ("header", true, longer),
         ("too many", false, too_long),
     ] {
-        let (_dir, addr, thread) = liar(reply);
+        let (_dir, addr, thread) = impostor(reply);
         let pool = Pool::new(addr, None, Duration::from_secs(10));
         let begun = Instant::now();
         let flight = pool.begin(ECHO, b"", &[], soon()).unwrap();
@@ -164,9 +164,9 @@ fn replies_that_make_no_sense() {
     }
 }
 
-/// What answers there is no data server, and does not become one.
+/// A service that never sends a valid frame is not a data server, and does not become one.
 #[test]
-fn who_never_makes_sense_is_given_up() {
+fn a_service_that_never_sends_a_frame_is_given_up() {
     let (_dir, addr) = place();
     let Addr::Unix(path) = addr.clone() else {
         unreachable!()
@@ -188,8 +188,8 @@ fn who_never_makes_sense_is_given_up() {
 }
 
 #[test]
-fn replies_cut_short_are_asked_for_again() {
-    // The liar's listener is gone after one connection, so the second attempt meets nobody.
+fn a_request_with_a_truncated_reply_is_resent() {
+    // The impostor's listener is gone after one connection, so the second attempt is refused.
     let mut half = frame(VERSION, ECHO | REPLY, b"", 100);
     half.extend([1; 50]);
     let (_dir, addr) = place();
@@ -211,7 +211,7 @@ fn replies_cut_short_are_asked_for_again() {
         read_frame(&mut stream).unwrap();
         stream.write_all(&half).unwrap();
         drop((stream, listener));
-        // The real one takes its place.
+        // The real server takes its address.
         std::fs::remove_file(&path).unwrap();
         echo_at(&Addr::Unix(path), ServeOptions::default())
     });

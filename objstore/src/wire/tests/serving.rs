@@ -1,4 +1,4 @@
-//! What peers do wrong touches nobody else.
+//! Tests that a peer's errors affect only its own connection.
 
 use std::{io::IoSlice, thread};
 
@@ -85,9 +85,9 @@ fn garbage_ends_its_connection_only() {
     echo(&pool, b"after").unwrap();
 }
 
-/// Strangers push out strangers, and not a peer that waits between two requests.
+/// Connections that have not authenticated displace each other, and not a peer that is idle between two requests.
 #[test]
-fn strangers_push_out_strangers() {
+fn strangers_displace_strangers() {
     let (_dir, addr) = place();
     let options = ServeOptions {
         connections: 6,
@@ -104,7 +104,7 @@ fn strangers_push_out_strangers() {
     };
     assert_eq!(ask(1), 1);
     let mut silent: Vec<UnixStream> = (0..30).map(|_| raw(&addr)).collect();
-    // All but the last two have to go.
+    // All but the last two are closed.
     for stream in &mut silent[..28] {
         assert!(closed(stream));
     }
@@ -112,9 +112,9 @@ fn strangers_push_out_strangers() {
     assert!(serving.connections() <= 8);
 }
 
-/// Who has been sending a request for long makes room for who comes with a whole one.
+/// A connection that has been sending a request for long is closed to make room for one with a complete request.
 #[test]
-fn who_dribbles_makes_room() {
+fn a_slow_sender_is_evicted() {
     let (_dir, addr) = place();
     let options = ServeOptions {
         connections: 4,
@@ -122,7 +122,7 @@ fn who_dribbles_makes_room() {
         ..ServeOptions::default()
     };
     let _serving = echo_at(&addr, options);
-    let whole = frame(VERSION, ECHO, b"control", 10_000_000);
+    let complete = frame(VERSION, ECHO, b"control", 10_000_000);
     let mut slow: Vec<UnixStream> = (0..4).map(|_| opened(&addr)).collect();
     let served = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|threads| {
@@ -130,10 +130,10 @@ fn who_dribbles_makes_room() {
             let mut sent = 0;
             while !served.load(std::sync::atomic::Ordering::SeqCst) {
                 for stream in &mut slow {
-                    // It may have been told to go.
-                    let _ = stream.write_all(&whole[sent..=sent]);
+                    // The server may have closed it.
+                    let _ = stream.write_all(&complete[sent..=sent]);
                 }
-                sent = (sent + 1).min(whole.len() - 1);
+                sent = (sent + 1).min(complete.len() - 1);
                 thread::sleep(Duration::from_millis(20));
             }
         });
@@ -148,34 +148,34 @@ fn who_dribbles_makes_room() {
 fn half_frames_and_dribbling() {
     let (_dir, addr) = place();
     let serving = echo_at(&addr, short());
-    let whole = frame(VERSION, ECHO, b"control", 10_000_000);
+    let complete = frame(VERSION, ECHO, b"control", 10_000_000);
     // Half a header, a header without its control part, some payload; then silence.
-    for len in [5, 32, 36, whole.len()] {
+    for len in [5, 32, 36, complete.len()] {
         let mut stream = opened(&addr);
-        stream.write_all(&whole[..len]).unwrap();
+        stream.write_all(&complete[..len]).unwrap();
         let begun = Instant::now();
         assert!(closed(&mut stream), "{len} bytes");
         assert!(
             begun.elapsed() > Duration::from_millis(150),
             "a moment is allowed"
         );
-        // The same, and gone.
+        // The same, then closed.
         let mut stream = opened(&addr);
-        stream.write_all(&whole[..len]).unwrap();
+        stream.write_all(&complete[..len]).unwrap();
     }
-    // A byte now and then does not help.
+    // A byte now and then does not extend the deadline.
     let mut stream = opened(&addr);
     let begun = Instant::now();
     let mut sent = 0;
-    while stream.write_all(&whole[sent..=sent]).is_ok() {
-        sent = (sent + 1).min(whole.len() - 1);
+    while stream.write_all(&complete[sent..=sent]).is_ok() {
+        sent = (sent + 1).min(complete.len() - 1);
         assert!(
             begun.elapsed() < Duration::from_secs(5),
             "a dribbling peer is dropped"
         );
         thread::sleep(Duration::from_millis(10));
     }
-    // Saying nothing at all while opening.
+    // A peer that sends nothing while opening.
     assert!(closed(&mut raw(&addr)));
     // A peer that does not take its reply.
     let mut stream = opened(&addr);
@@ -211,7 +211,7 @@ fn requests_that_fail_inside() {
             "{error}"
         );
     }
-    echo(&pool, b"the same connection goes on").unwrap();
+    echo(&pool, b"the same connection stays usable").unwrap();
     assert_eq!(serving.connections(), 1);
 }
 
@@ -232,7 +232,7 @@ fn the_number_of_connections_is_bounded() {
             assert!(serving.connections() <= 6, "{}", serving.connections());
         }
     }
-    // Strangers that never open push out each other, not those who talk.
+    // Strangers that never open displace each other, not those with requests.
     let mut talker = opened(&addr);
     let mut talk = || {
         talker

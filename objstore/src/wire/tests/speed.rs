@@ -1,10 +1,11 @@
-//! How fast 1 MiB requests go; run by hand: `cargo test -p slabfs-objstore wire::tests::speed -- --ignored --nocapture`.
+//! Measures the rate of 1 MiB requests; run by hand:
+//! `cargo test -p slabfs-objstore wire::tests::speed -- --ignored --nocapture`.
 
 use std::io::IoSlice;
 
 use super::*;
 
-/// Takes a payload, or gives one.
+/// Takes a payload, or returns one.
 struct Bulk(Vec<u8>);
 
 impl Handler for Bulk {

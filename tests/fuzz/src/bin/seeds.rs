@@ -1,6 +1,6 @@
-//! Writes the seeds of the targets whose inputs are not text, to `tests/fuzz/corpus` under the directory it
-//! is started in; after a change of messages:
-//! `cargo run --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz --bin seeds`.
+//! Writes the seeds of the targets whose inputs are not text, to `tests/fuzz/corpus` under the working
+//! directory; to be run after a change of messages: `cargo run --manifest-path tests/fuzz/Cargo.toml
+//! --target-dir target/fuzz --bin seeds`.
 
 use std::fs;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn metadata() {
             known: slabfs_model::Version(0),
             after: None,
             wanted: Some(slabfs_mdserver::api::WantedPart {
-                region: slabfs_model::Region::whole(&[4, 4]),
+                region: slabfs_model::Region::all(&[4, 4]),
                 most: 256,
             }),
         },
@@ -210,7 +210,7 @@ fn metadata() {
             wait_ms: 0,
         },
         Op::Stat { ino, keep: false },
-        Op::TellSize {
+        Op::ReportSize {
             question: 1,
             unflushed: None,
         },
@@ -250,7 +250,7 @@ fn chunks() {
         codec,
         fill: Fill::from_bytes(&[1, 2, 3, 4]),
     };
-    let whole = Hyperslab::from_region(&Region::new(&[0, 0], &[4, 8]));
+    let all = Hyperslab::from_region(&Region::new(&[0, 0], &[4, 8]));
     let free = ChunkName::Free(ChunkId(5));
     let grid = ChunkName::Grid {
         object: ObjectId(7),
@@ -271,9 +271,9 @@ fn chunks() {
         ("put", &free, Codec::None, WriteOp::Put),
         ("coded", &free, Codec::ShuffleZstd(3), WriteOp::Put),
         ("append", &free, Codec::Lz4, WriteOp::Append { at: 0 }),
-        ("grid", &grid, Codec::None, WriteOp::Write(whole.clone())),
+        ("grid", &grid, Codec::None, WriteOp::Write(all.clone())),
     ] {
-        let (name, form, slab) = (name.clone(), form(codec), whole.clone());
+        let (name, form, slab) = (name.clone(), form(codec), all.clone());
         let item = WriteItem {
             name: name.clone(),
             form: form.clone(),

@@ -37,13 +37,13 @@ pub(super) fn work(desk: &mut Desk) {
     finish(desk, &mut object);
 }
 
-/// Some cells that lie one after the other.
+/// A random run of consecutive cells.
 pub(super) fn run(desk: &mut Desk) -> (u64, u64) {
     let from = desk.random.range(0, SIDE * SIDE);
     (from, desk.random.range(from, SIDE * SIDE) + 1)
 }
 
-/// Some box of cells.
+/// A random box of cells.
 fn region(desk: &mut Desk) -> Region {
     [(); 2].map(|()| {
         let from = desk.random.range(0, SIDE);
@@ -51,7 +51,7 @@ fn region(desk: &mut Desk) -> Region {
     })
 }
 
-/// When all have written: everybody sees the same, whichever way.
+/// After all have written: all workers see the same, by every kind of access.
 pub(super) fn finish(desk: &mut Desk, object: &mut Object) {
     object.settle(desk);
     desk.peers.barrier();

@@ -1,4 +1,4 @@
-//! What each worker has: its task, log, numbers and peers.
+//! The state of a worker: its task, log, random numbers and peers.
 
 use std::io::{Error, Result};
 
@@ -10,16 +10,16 @@ use crate::Random;
 use crate::history::log::Log;
 use crate::history::{Answer, Call, Promise};
 
-/// A worker's things.
+/// A worker's state.
 #[derive(Debug)]
 pub struct Desk {
-    /// What it has to do.
+    /// Its task.
     pub task: Task,
-    /// Others.
+    /// The other workers.
     pub(super) peers: Peers,
-    /// Numbers of its own, by the run's seed.
+    /// Random numbers of its own, from the run's seed.
     pub(super) random: Random,
-    /// The same numbers in all workers, when each takes them at the same steps.
+    /// Random numbers that are the same in all workers, if each draws them at the same steps.
     pub(super) common: Random,
     log: Log,
     written: u64,
@@ -28,11 +28,10 @@ pub struct Desk {
 impl Desk {
     /// The worker of a task.
     ///
-    /// # Panics
-    /// When its log or pipes are not there.
+    /// # Panics If its log or pipes do not exist.
     pub fn new(task: Task) -> Desk {
         let log = task.dir.join(format!("log{}", task.process));
-        // The run's seed has had regard to `SLABFS_TEST_SEED`; here it would make all workers the same.
+        // `SLABFS_TEST_SEED` has been applied to the run's seed; applied here it would make all workers equal.
         let seeded = |more: u64| Random::exactly(task.seed.wrapping_mul(1000).wrapping_add(more));
         Desk {
             peers: Peers::new(&task.dir, task.process, task.processes),
@@ -44,7 +43,7 @@ impl Desk {
         }
     }
 
-    /// The object's name, by which its history goes.
+    /// The object's name, which identifies its history.
     pub fn name(&self) -> String {
         let name = self.task.object.file_name().expect("a name");
         name.to_string_lossy().into_owned()
@@ -55,7 +54,7 @@ impl Desk {
         self.task.promise == Promise::Commit
     }
 
-    /// A value that nobody else writes, and this worker no second time; never 0.
+    /// A unique value, different from all of this worker and of others; never 0.
     pub fn fresh(&mut self) -> u64 {
         self.written += 1;
         // One step of the generator is a bijection: different seeds, different values.
@@ -77,7 +76,7 @@ impl Desk {
     }
 }
 
-/// What an error says: that it was refused for what there is, or nothing.
+/// The answer for an error: refused because of the state, or unknown.
 fn refusal(error: &Error) -> Answer {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
     match errno {

@@ -1,7 +1,7 @@
-//! Everything at once on the same cells: who reads, who writes, who has them mapped, who asks for the size.
+//! Everything at once on the same cells: readers, writers, mappings, and queries of the size.
 //!
-//! Workers are dealt out so that each part is played on each mount once there are enough of them. Which
-//! cells: few, in different pages, some of them alone in theirs and some not.
+//! The roles are assigned such that each is played on each mount if there are enough workers. The cells are
+//! few, in different pages, some of them alone in theirs and some not.
 
 use super::Desk;
 use super::object::Object;

@@ -1,4 +1,4 @@
-//! Cells on both sides of the border of two pages, through a mapping and by system calls.
+//! Cells on both sides of the boundary of two pages, through a mapping and by system calls.
 
 use super::Desk;
 use super::object::Object;
@@ -12,7 +12,7 @@ pub(super) fn apart(desk: &mut Desk) {
     play(desk, &FIRST, &SECOND);
 }
 
-/// Both pages both ways.
+/// Both pages by both kinds of access.
 pub(super) fn mixed(desk: &mut Desk) {
     let all = [FIRST, SECOND].concat();
     play(desk, &all, &all);

@@ -1,19 +1,19 @@
-//! What a worker does: random operations from a seed, on one mount, next to its peers on others.
+//! The workloads of a worker: random operations from a seed, on one mount, concurrent with its peers on others.
 //!
-//! | workload | what it does | orders them by |
+//! | workload | operations | ordered by |
 //! |---|---|---|
 //! | `cells` | reads and writes of overlapping cells, by offset and through selections | nothing |
-//! | the same, in place | on layouts where selections write at once into what is there | nothing |
-//! | `mapped` | cells around the border of two pages: one page through a mapping, the other by writes | nothing |
-//! | the same, mixed | both pages both ways | nothing |
-//! | `records` | appends, cuts, sizes, and reads of all | nothing |
-//! | `names` | creates, removes, renames and looks at few names | nothing |
+//! | the same, in place | on layouts where writes through selections are done in place | nothing |
+//! | `mapped` | cells around the boundary of two pages: one page through a mapping, the other by writes | nothing |
+//! | the same, mixed | both pages by both | nothing |
+//! | `records` | appends, truncates, sizes, and reads of all | nothing |
+//! | `names` | creates, removes, renames and looks up few names | nothing |
 //! | `ordered` | overlapping writes without `fsync` that others read | `fcntl` locks, messages, or barriers |
 //! | `neighbours` | each worker its own bytes, all of them neighbours | nothing |
 //! | `hunt` | a reader, a writer, a mapping and `stat` of the same cells | nothing |
 //!
-//! A worker asks nothing of an answer: the checks do. It panics, and so ends with a status that its runner
-//! sees, only where there is nothing to go on with: an object that does not open, half an append.
+//! A worker does not check answers: the checks do. It panics, and so ends with a status that its runner sees,
+//! only where it cannot continue: an object that cannot be opened, a partial append.
 
 mod cells;
 mod desk;
@@ -33,9 +33,9 @@ use serde::{Deserialize, Serialize};
 use super::check::Promise;
 pub use desk::Desk;
 
-/// Kinds of work.
+/// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the table above says what each is")]
+#[allow(missing_docs, reason = "the table above explains each")]
 pub enum Workload {
     Cells,
     InPlace,
@@ -44,39 +44,38 @@ pub enum Workload {
     Records,
     Names,
     Locked,
-    Told,
+    Notified,
     Barriers,
     Neighbours,
     Hunt,
 }
 
-/// All a worker has to know; its only argument, as JSON.
+/// The parameters of a worker; its only argument, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Task {
     /// Its number, from 0 on.
     pub process: u32,
-    /// How many there are.
+    /// The number of workers.
     pub processes: u32,
-    /// How many mounts they are on.
+    /// The number of mounts.
     pub mounts: u32,
-    /// Where it works: on its mount.
+    /// The path of the object on its mount.
     pub object: PathBuf,
-    /// Of what kind.
+    /// The workload.
     pub workload: Workload,
-    /// By what it holds its peers and is held.
+    /// The promise that the workers rely on.
     pub promise: Promise,
-    /// How much.
+    /// The number of operations.
     pub operations: u64,
     /// The seed of the run: the same for all workers.
     pub seed: u64,
-    /// Where its log and the pipes to its peers are.
+    /// The directory of its log and the pipes to its peers.
     pub dir: PathBuf,
 }
 
-/// Does the work of a task.
+/// Runs a task.
 ///
-/// # Panics
-/// When something is refused that must not be.
+/// # Panics If something is refused that must not be.
 pub fn work(task: Task) {
     let mut desk = Desk::new(task);
     desk.peers.barrier();
@@ -87,7 +86,7 @@ pub fn work(task: Task) {
         Workload::Records => records::work(&mut desk),
         Workload::Names => names::work(&mut desk),
         Workload::Locked => ordered::by_locks(&mut desk),
-        Workload::Told => ordered::by_messages(&mut desk),
+        Workload::Notified => ordered::by_messages(&mut desk),
         Workload::Barriers => ordered::by_barriers(&mut desk),
         Workload::Neighbours => neighbours::work(&mut desk),
         Workload::Hunt => hunt::work(&mut desk),
@@ -95,10 +94,9 @@ pub fn work(task: Task) {
     desk.peers.barrier();
 }
 
-/// Makes on one mount what the workers work on, before they start.
+/// Creates the workers' object on one mount, before they start.
 ///
-/// # Panics
-/// When that fails.
+/// # Panics If that fails.
 pub fn prepare(workload: Workload, object: &std::path::Path, layout: u64) {
     use crate::{file, tool};
     let array = |dims: &str, dtype: &str, layouts: [&str; 3]| {
@@ -108,7 +106,7 @@ pub fn prepare(workload: Workload, object: &std::path::Path, layout: u64) {
     match workload {
         Workload::Cells => array("4,4", "V512", ["aligned"; 3]),
         Workload::InPlace => array("4,4", "V512", ["grid:3,3", "canonical", "grid:2,4"]),
-        Workload::Locked | Workload::Told | Workload::Barriers => {
+        Workload::Locked | Workload::Notified | Workload::Barriers => {
             array("4,4", "V512", ["aligned", "grid:3,3", "canonical"]);
         }
         Workload::Mapped | Workload::Mixed => {
@@ -124,10 +122,9 @@ pub fn prepare(workload: Workload, object: &std::path::Path, layout: u64) {
     }
 }
 
-/// The pipes between workers, made before they start.
+/// Creates the pipes between workers, before they start.
 ///
-/// # Panics
-/// When that fails.
+/// # Panics If that fails.
 pub fn pipes(dir: &std::path::Path, processes: u32) {
     peers::make(dir, processes);
 }

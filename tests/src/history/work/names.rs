@@ -1,4 +1,4 @@
-//! Few names in one directory: made, removed, renamed over each other, and looked at.
+//! Few names in one directory: created, removed, renamed over each other, and looked up.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;

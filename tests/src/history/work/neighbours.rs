@@ -1,4 +1,4 @@
-//! Each worker its own bytes, every one next to another worker's: in the end all have to be right.
+//! Each worker writes its own bytes, every one next to another worker's: in the end all have to be right.
 
 use super::Desk;
 use super::object::Object;

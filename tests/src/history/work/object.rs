@@ -14,10 +14,10 @@ use crate::file::{self, named};
 use crate::history::op::TORN;
 use crate::history::{Answer, Call, How};
 
-/// A box of cells: rows and columns, from and up to.
+/// A box of cells: rows and columns, each a half-open range.
 pub(super) type Region = [(u64, u64); 2];
 
-/// The open object. All cells have the same value in all their words, or were torn.
+/// The open object. All words of a cell have the same value, or it is torn.
 #[derive(Debug)]
 pub(super) struct Object {
     name: String,
@@ -59,12 +59,12 @@ impl Object {
         self.file.as_ref().expect("it is open")
     }
 
-    /// Maps it; it is not to be opened anew from then on.
+    /// Maps it; it must not be reopened from then on.
     pub(super) fn map(&mut self) {
         self.map = Some(file::map(self.file()).expect("mapped"));
     }
 
-    /// Where the promise asks for it: lets others see what was written, by `fsync` or by closing.
+    /// If the promise requires it: publishes the writes, by `fsync` or by closing.
     pub(super) fn settle(&mut self, desk: &mut Desk) {
         if desk.commits() {
             if desk.random.one_in(2) {
@@ -75,7 +75,7 @@ impl Object {
         }
     }
 
-    /// Where the promise asks for it: opens anew, to see what others have let be seen.
+    /// If the promise requires it: opens it again, to see what others published.
     pub(super) fn renew(&mut self, desk: &mut Desk) {
         if desk.commits() {
             self.reopen(desk);
@@ -103,13 +103,13 @@ impl Object {
         });
     }
 
-    /// A new value into cells that lie one after the other.
+    /// Writes a new value into consecutive cells.
     pub(super) fn write(&mut self, desk: &mut Desk, from: u64, to: u64) {
         let value = desk.fresh();
         self.write_value(desk, from, to, value);
     }
 
-    /// A value into cells that lie one after the other.
+    /// Writes a value into consecutive cells.
     pub(super) fn write_value(&mut self, desk: &mut Desk, from: u64, to: u64, value: u64) {
         let cells = (from as u32..to as u32).collect();
         let bytes = self.bytes(value, to - from);
@@ -123,11 +123,11 @@ impl Object {
             how: How::Call,
         };
         desk.note(&self.name, call, || {
-            whole(file.write_at(&bytes, at)?, bytes.len())
+            complete(file.write_at(&bytes, at)?, bytes.len())
         });
     }
 
-    /// The values of cells that lie one after the other.
+    /// Reads consecutive cells.
     pub(super) fn read(&mut self, desk: &mut Desk, from: u64, to: u64) {
         let cells = (from as u32..to as u32).collect();
         let (file, at) = (
@@ -142,19 +142,19 @@ impl Object {
                 how: How::Call,
             },
             || {
-                whole(file.read_at(&mut bytes, at)?, bytes.len())?;
+                complete(file.read_at(&mut bytes, at)?, bytes.len())?;
                 Ok(Answer::Values(values(&bytes, width)))
             },
         );
     }
 
-    /// A new value into a box of cells, through a selection that is opened and closed.
+    /// Writes a new value into a box of cells, through a selection that is opened and closed.
     pub(super) fn write_selection(&mut self, desk: &mut Desk, region: Region) {
         let value = desk.fresh();
         self.write_selection_value(desk, region, value);
     }
 
-    /// A value into a box of cells, through a selection that is opened and closed.
+    /// Writes a value into a box of cells, through a selection that is opened and closed.
     pub(super) fn write_selection_value(&mut self, desk: &mut Desk, region: Region, value: u64) {
         let cells = self.cells(region);
         let bytes = self.bytes(value, cells.len() as u64);
@@ -166,13 +166,13 @@ impl Object {
         };
         desk.note(&self.name, call, || {
             let file = open(&path)?;
-            let written = whole(file.write_at(&bytes, 0)?, bytes.len());
+            let written = complete(file.write_at(&bytes, 0)?, bytes.len());
             file::close(file)?;
             written
         });
     }
 
-    /// The values of a box of cells, through a selection that is opened and closed.
+    /// Reads a box of cells, through a selection that is opened and closed.
     pub(super) fn read_selection(&mut self, desk: &mut Desk, region: Region) {
         let cells = self.cells(region);
         let (path, width) = (self.selection(region), self.width);
@@ -185,13 +185,13 @@ impl Object {
             },
             || {
                 let file = File::open(&path)?;
-                whole(file.read_at(&mut bytes, 0)?, bytes.len())?;
+                complete(file.read_at(&mut bytes, 0)?, bytes.len())?;
                 Ok(Answer::Values(values(&bytes, width)))
             },
         );
     }
 
-    /// A new value into one cell of the mapping.
+    /// Stores a new value into one cell of the mapping.
     pub(super) fn store(&mut self, desk: &mut Desk, cell: u64) {
         let value = desk.fresh();
         let word = self.word(cell);
@@ -206,7 +206,7 @@ impl Object {
         });
     }
 
-    /// The value of one cell of the mapping.
+    /// Loads one cell of the mapping.
     pub(super) fn load(&mut self, desk: &mut Desk, cell: u64) {
         let word = self.word(cell);
         let call = Call::Read {
@@ -231,8 +231,8 @@ impl Object {
     fn word(&self, cell: u64) -> &AtomicU64 {
         let map = self.map.as_ref().expect("it is mapped");
         let word = &map[cell as usize * 8..][..8];
-        // SAFETY: eight bytes of the mapping, aligned since the mapping is, changed only as atomics by this
-        // process; what other processes do to them is what this is for.
+        // SAFETY: eight bytes of the mapping, aligned because the mapping is, changed only as atomics by this
+        // process; concurrent changes by other processes are the purpose.
         unsafe { AtomicU64::from_ptr(word.as_ptr().cast_mut().cast()) }
     }
 
@@ -282,8 +282,8 @@ fn answer(result: std::result::Result<(), &Error>) -> Result<Answer> {
     }
 }
 
-/// Done, when it was done wholly: the workers' requests are small.
-fn whole(done: usize, asked: usize) -> Result<Answer> {
+/// `Done` if all bytes were transferred: the workers' requests are small.
+fn complete(done: usize, asked: usize) -> Result<Answer> {
     if done == asked {
         Ok(Answer::Done)
     } else {

@@ -1,6 +1,6 @@
-//! Overlapping writes without `fsync`, ordered from outside: what one writes, the next has to see.
+//! Overlapping writes without `fsync`, ordered from outside: the next worker has to see the previous writes.
 //!
-//! Under the promise commit each lets be seen what it wrote before it lets others go on, and opens anew
+//! Under the promise commit each worker publishes its writes before it lets others continue, and opens again
 //! before it reads.
 
 use std::fs::File;
@@ -12,11 +12,11 @@ use super::object::Object;
 use crate::file::{named, open};
 use crate::history::{Answer, Call};
 
-/// By `fcntl` locks on the cells that are read and written.
+/// Ordered by `fcntl` locks on the cells that are read and written.
 pub(super) fn by_locks(desk: &mut Desk) {
     let mut object = Object::open(desk, SIDE, WIDTH);
-    // Closing any handle of a file frees the locks the process has on it, so where handles are closed all
-    // the time the locks are on another file.
+    // Closing any handle of a file releases the process's locks on it, so where handles are closed all the time
+    // the locks are on another file.
     let lock = if desk.commits() {
         open(&named(&desk.task.object, ".lock"))
     } else {
@@ -56,7 +56,7 @@ pub(super) fn by_locks(desk: &mut Desk) {
     finish(desk, &mut object);
 }
 
-/// By a message to the one that goes on: one writes and tells another, which reads, writes and tells.
+/// Ordered by messages: a worker writes and notifies the next, which reads, writes and notifies.
 pub(super) fn by_messages(desk: &mut Desk) {
     let mut object = Object::open(desk, SIDE, WIDTH);
     let others = u64::from(desk.task.processes);
@@ -69,7 +69,7 @@ pub(super) fn by_messages(desk: &mut Desk) {
             let (from, to) = run(desk);
             object.write(desk, from, to);
             object.settle(desk);
-            desk.peers.tell(next);
+            desk.peers.notify(next);
         } else if next == desk.task.process {
             desk.peers.hear();
         }
@@ -78,7 +78,7 @@ pub(super) fn by_messages(desk: &mut Desk) {
     finish(desk, &mut object);
 }
 
-/// By barriers: one writes after the other, in between all read.
+/// Ordered by barriers: one worker writes after the other, and in between all read.
 pub(super) fn by_barriers(desk: &mut Desk) {
     let mut object = Object::open(desk, SIDE, WIDTH);
     for _ in 0..desk.task.operations / 4 {

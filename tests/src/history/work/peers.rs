@@ -1,7 +1,7 @@
 //! Pipes between workers: messages from one to another, and barriers of all.
 //!
-//! Each worker has two named pipes: one brings messages, the other is for barriers. Both are open for
-//! reading and writing everywhere, so that nobody waits for an opening and nobody sees an end.
+//! Each worker has two named pipes: one for messages, the other for barriers. Both are open for reading and
+//! writing in all workers, so that no open blocks and no reader gets an end of file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ fn place(dir: &Path, kind: &str, process: u32) -> PathBuf {
     dir.join(format!("{kind}{process}"))
 }
 
-/// Makes the pipes of all.
+/// Creates the pipes of all.
 pub(super) fn make(dir: &Path, processes: u32) {
     for process in 0..processes {
         for kind in ["message", "barrier"] {
@@ -21,7 +21,7 @@ pub(super) fn make(dir: &Path, processes: u32) {
     }
 }
 
-/// The ends a worker has.
+/// A worker's open pipes.
 #[derive(Debug)]
 pub(super) struct Peers {
     me: usize,
@@ -44,30 +44,30 @@ impl Peers {
         }
     }
 
-    /// Lets another worker go on.
-    pub(super) fn tell(&self, to: u32) {
-        (&self.messages[to as usize]).write_all(&[1]).expect("told");
+    /// Lets another worker continue.
+    pub(super) fn notify(&self, to: u32) {
+        (&self.messages[to as usize]).write_all(&[1]).expect("sent");
     }
 
-    /// Waits until one tells this one.
+    /// Waits for a message of another worker.
     pub(super) fn hear(&self) {
         (&self.messages[self.me])
             .read_exact(&mut [0])
             .expect("heard");
     }
 
-    /// Waits until all are here.
+    /// Waits until all workers have called it.
     pub(super) fn barrier(&self) {
         let mut own = &self.barriers[self.me];
         let others = self.barriers.len() - 1;
-        // The first counts those who come and lets them go on: nobody overtakes anybody.
+        // The first counts the others and lets them continue: none can overtake another.
         if self.me == 0 {
             own.read_exact(&mut vec![0; others]).expect("all came");
             for mut other in &self.barriers[1..] {
-                other.write_all(&[1]).expect("told");
+                other.write_all(&[1]).expect("sent");
             }
         } else {
-            (&self.barriers[0]).write_all(&[1]).expect("told");
+            (&self.barriers[0]).write_all(&[1]).expect("sent");
             own.read_exact(&mut [0]).expect("all came");
         }
     }

@@ -1,4 +1,4 @@
-//! A byte object that all append to, cut, look at and read.
+//! A byte object to which all append, and which they truncate and read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Seek, Write};
@@ -9,7 +9,7 @@ use super::Desk;
 use crate::history::op::TORN;
 use crate::history::{Answer, Call};
 
-/// Room for more records than there ever are, in one request.
+/// More than the size of all records, in one request.
 const ROOM: usize = 64 << 10;
 
 pub(super) fn work(desk: &mut Desk) {
@@ -17,7 +17,7 @@ pub(super) fn work(desk: &mut Desk) {
     let mut options = OpenOptions::new();
     let file = options.read(true).append(true).open(&desk.task.object);
     let file = file.expect("the object opens");
-    // The kernel of one mount knows where an append of its own went; what others append it does not.
+    // The kernel of one mount knows the place of its own append, but not of other mounts' appends.
     let knows_places = desk.task.mounts == 1;
     for _ in 0..desk.task.operations {
         match desk.random.range(0, 12) {
@@ -46,8 +46,8 @@ pub(super) fn work(desk: &mut Desk) {
     desk.note(&name, Call::ReadAll, || read_all(&file));
 }
 
-/// The size, of the mount and not of what the kernel remembers: while an append runs the kernel of that mount
-/// may answer with the size behind it, and then once more, from memory, with the one before it.
+/// The size from the mount, not from the kernel's cache: while an append runs, the kernel of that mount may
+/// return the size after it, and then again the cached one before it.
 fn size(file: &File) -> Result<u64> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -71,7 +71,7 @@ fn size(file: &File) -> Result<u64> {
 
 fn append(mut file: &File, value: u64, knows_place: bool) -> Result<Answer> {
     let done = file.write(&value.to_le_bytes())?;
-    assert_eq!(done, 8, "a record is appended wholly");
+    assert_eq!(done, 8, "a record is appended completely");
     if !knows_place {
         return Ok(Answer::Done);
     }

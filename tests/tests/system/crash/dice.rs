@@ -1,9 +1,9 @@
-//! What a writer does next: an operation that is allowed where it stands.
+//! The next operation of a writer, chosen among those that are allowed in its state.
 
 use super::load::Worker;
 use super::model::{Node, ROWS};
 
-/// The most names in a writer's directory; above that names go.
+/// The most names in a writer's directory; above that names are removed.
 const NAMES: usize = 60;
 
 /// Tags that objects may have, by number.
@@ -33,7 +33,7 @@ pub(super) enum Step {
     Exchange(String, String),
     Link(String, String),
     Unlink(String),
-    /// While it is open, and it stays so.
+    /// The object is open, and stays open.
     UnlinkOpen(String),
     Rmdir(String),
     SyncDir,
@@ -51,7 +51,7 @@ impl Worker {
         (!from.is_empty()).then(|| self.random.pick(from).clone())
     }
 
-    /// A name that may be new, in some directory.
+    /// A name in some directory, possibly new.
     fn place(&mut self) -> String {
         let dirs = self.model.names_of(|node| *node == Node::Directory);
         let name = format!("n{}", self.random.range(0, 2 * NAMES as u64));
@@ -61,7 +61,7 @@ impl Worker {
         }
     }
 
-    /// The next operation, one that is allowed; nothing when the dice made none.
+    /// The next operation; `None` if the random choice is not possible.
     pub(super) fn step(&mut self) -> Option<Step> {
         let objects = self.objects();
         let place = self.place();
@@ -136,7 +136,7 @@ impl Worker {
                 let dirs = self.model.names_of(|node| *node == Node::Directory);
                 let dir = self.pick(&dirs);
                 match dir {
-                    // A whole directory, but not into itself.
+                    // An entire directory, but not into itself.
                     Some(dir) if self.random.one_in(2) && !place.starts_with(&dir) => {
                         Step::Rename(dir, place)
                     }

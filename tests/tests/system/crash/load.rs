@@ -1,4 +1,4 @@
-//! A writer: it does random operations until one fails, and knows what has to be there then.
+//! A writer: it does random operations until one fails, and tracks the expected state.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) struct Worker {
     pub(super) dir: PathBuf,
     pub(super) random: Random,
     pub(super) model: Model,
-    /// The model if the operation that did not return happened.
+    /// The model if the operation that did not return had happened.
     other: Option<Model>,
     done: Vec<String>,
     /// Open files without names.
@@ -46,7 +46,7 @@ impl Worker {
         file::sync_dir(&self.dir).expect("synced");
     }
 
-    /// Does one operation after the other until one fails. That may be once `end` is set.
+    /// Does operations until one fails, which may happen once `end` is set.
     pub(super) fn run(&mut self, done: &AtomicU64, end: &AtomicBool) {
         loop {
             let Some(step) = self.step() else { continue };
@@ -54,9 +54,9 @@ impl Worker {
             let result = self.play(&step);
             self.done.push(format!("{step:?} {result:?}"));
             if let Err(error) = result {
-                // What the model shows now is what would be if it had happened.
+                // The model now is the state as if the operation had happened.
                 self.other = Some(std::mem::replace(&mut self.model, before));
-                // A write under way may be there even if only its sync failed.
+                // A write may be stored although its sync failed.
                 if let Step::Write {
                     name, row, byte, ..
                 } = &step
@@ -73,7 +73,8 @@ impl Worker {
         }
     }
 
-    /// Holds what is there against the model; the one that fits is the model from now on.
+    /// Compares the directory with the model, and with the one in which the last operation happened; the
+    /// matching one becomes the model.
     pub(super) fn compare(&mut self, round: u64) {
         self.held.clear();
         let seen = look(&self.dir);
@@ -96,7 +97,7 @@ impl Worker {
         self.search(round);
     }
 
-    /// Each tag is found on as many objects as have it.
+    /// A search for each tag finds the objects that have it.
     fn search(&mut self, round: u64) {
         for tag in 0..TAGS {
             let tag = tag.to_string();

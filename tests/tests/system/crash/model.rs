@@ -1,7 +1,7 @@
-//! The reference model: what one writer's directory holds, and what it may hold.
+//! The reference model: the contents of one writer's directory, and the allowed variations.
 //!
-//! Names, tags and dims have one state. Each row of an object (a thousand bytes of one value) has a
-//! stored value and the values of writes that were not synced; each of its bytes may be any of these.
+//! Names, tags and dims have one state. Each row of an object (a thousand bytes of one value) has a stored
+//! value and the values of writes that were not synced; each of its bytes may be any of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ pub(super) const ROW: usize = 1000;
 /// The most rows of an array, and of a plain file.
 pub(super) const ROWS: usize = 16;
 
-/// What a name is.
+/// The node that a name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
     Directory,
     Symlink(String),
-    /// An object, by number: hard links have the same.
+    /// An object, by number: its hard links have the same number.
     Object(u64),
 }
 
-/// What is known of the bytes of a row.
+/// The known values of the bytes of a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) stored: Vec<u8>,
@@ -38,9 +38,9 @@ pub(super) struct Object {
     pub(super) elastic: bool,
     /// Whether anything was ever written to it.
     pub(super) touched: bool,
-    /// Rows that a plain file has at least.
+    /// The least number of rows of a plain file.
     pub(super) rows: usize,
-    /// Rows that it may have, with writes that were not synced.
+    /// The most rows that it may have, including writes that were not synced.
     pub(super) reach: usize,
     pub(super) content: Vec<Row>,
 }
@@ -74,14 +74,14 @@ impl Object {
         }
     }
 
-    /// Emptied: all fill, and dims as they are.
+    /// Truncated to 0: all fill, and the dims stay.
     pub(super) fn empty(&mut self) {
         self.content = vec![Row::default(); ROWS];
         self.rows = 0;
         self.reach = 0;
     }
 
-    /// New dims: what is outside is gone.
+    /// New dims: data outside is gone.
     pub(super) fn resize(&mut self, rows: u64) {
         for row in &mut self.content[rows as usize..] {
             *row = Row::default();
@@ -126,7 +126,7 @@ impl Model {
         self.forget_unnamed();
     }
 
-    /// As rename(2): over what is there, and with everything below a directory.
+    /// As rename(2): replaces the target, and moves everything below a directory.
     pub(super) fn rename(&mut self, from: &str, to: &str) {
         if self.names.get(from) == self.names.get(to)
             && matches!(self.names.get(from), Some(Node::Object(_)))
@@ -149,7 +149,7 @@ impl Model {
         self.forget_unnamed();
     }
 
-    /// Two names swap what they name.
+    /// Exchanges two names.
     pub(super) fn exchange(&mut self, a: &str, b: &str) {
         self.rename(a, "\0");
         self.rename(b, a);

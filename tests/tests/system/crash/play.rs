@@ -1,4 +1,4 @@
-//! Operations done: one system call or one request each, and what each does to the model.
+//! Executes operations: one system call or one request each, and the change of the model.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use super::model::{Node, ROW, ROWS};
 const HELD: usize = 4;
 
 impl Worker {
-    /// Does it, and to the model what it does; that is done also when it fails.
+    /// Executes the operation, and applies it to the model, also when it fails.
     pub(super) fn play(&mut self, step: &Step) -> std::io::Result<()> {
         let at = |name: &str| self.dir.join(name);
         let flags = nix::fcntl::RenameFlags::RENAME_EXCHANGE;

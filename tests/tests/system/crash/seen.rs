@@ -1,4 +1,4 @@
-//! What a directory holds as a program sees it, held against the model.
+//! The contents of a directory as a program sees them, compared with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -80,7 +80,7 @@ fn one(path: &Path) -> Found {
 }
 
 impl Seen {
-    /// Whether the model may look like this; what is wrong otherwise.
+    /// Whether the model allows this state; otherwise the difference.
     pub(super) fn fits(&self, model: &Model) -> Result<(), String> {
         let (here, wanted): (Vec<_>, Vec<_>) =
             (self.names.keys().collect(), model.names.keys().collect());
@@ -133,7 +133,7 @@ impl Seen {
         }
     }
 
-    /// The model with what was seen as what is stored.
+    /// Sets the stored values of the model to the observed ones.
     pub(super) fn settle(&self, model: &mut Model) {
         for (name, node) in &model.names {
             let Node::Object(number) = node else { continue };

@@ -1,4 +1,4 @@
-//! Requests that a mount has given up and a data server finds later: nothing that was written since is undone.
+//! Requests that a mount has given up and that a data server executes later: they do not undo later writes.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,8 +14,8 @@ const OBJECTS: usize = 8;
 /// How often the server is stopped.
 const ROUNDS: usize = 2;
 
-/// How many connections of a data server, over TCP, are closed at their other end and not yet at its own: what lies
-/// in them may still be done.
+/// The number of connections of a data server, over TCP, that the peer has closed and the server has not: the
+/// requests in them may still be executed.
 fn half_closed(cluster: &Cluster) -> usize {
     let (_, port) = cluster.server_addr(0).rsplit_once(':').expect("a port");
     let local = format!(":{:04X}", port.parse::<u16>().expect("a port"));
@@ -29,10 +29,11 @@ fn half_closed(cluster: &Cluster) -> usize {
     table.lines().filter(closed).count()
 }
 
-/// A data server is stopped for longer than its mount waits. The mount's programs are told, and write anew while
-/// the server is stopped and when it goes on; by then it has all that was given up before it.
+/// A data server is stopped for longer than its mount waits. The mount's programs get errors, and write again
+/// while the server is stopped and when it continues; by then it has executed all the requests that were given
+/// up before.
 #[test]
-pub(super) fn what_a_stopped_server_finds_undoes_nothing() {
+pub(super) fn requests_given_up_before_a_stop_undo_nothing() {
     needs_mount!();
     let mut cluster = Cluster::new(1, &["--io-timeout", "1s"], true);
     cluster.start_all(2);
@@ -51,7 +52,7 @@ pub(super) fn what_a_stopped_server_finds_undoes_nothing() {
     let mut found = 0;
     for round in 0..ROUNDS {
         let stop = AtomicBool::new(false);
-        let told: Vec<u64> = writers.iter().map(Writer::told).collect();
+        let before: Vec<u64> = writers.iter().map(Writer::losses).collect();
         std::thread::scope(|scope| {
             let until = Until(&stop);
             for (i, writer) in writers.iter().enumerate() {
@@ -60,9 +61,9 @@ pub(super) fn what_a_stopped_server_finds_undoes_nothing() {
             }
             await_syncs(&writers, 2);
             cluster.server(0).signal(Signal::SIGSTOP);
-            poll::until_true("each writer to be told", || {
-                let mut writers = writers.iter().zip(&told);
-                writers.all(|(writer, told)| writer.told() > *told)
+            poll::until_true("each writer to get an error", || {
+                let mut writers = writers.iter().zip(&before);
+                writers.all(|(writer, before)| writer.losses() > *before)
             });
             found += half_closed(&cluster);
             cluster.server(0).signal(Signal::SIGCONT);

@@ -1,8 +1,8 @@
-//! Programs that write regions of objects and sync them, and know what has to be there whatever happens.
+//! Programs that write regions of objects and sync them, and know the allowed contents after any fault.
 //!
-//! An object is cut into regions, and a region is always written by one `write`: with a number, its *stamp*,
-//! over and over. Stamps grow over all programs, so that it shows which write a region is of. A region with two
-//! stamps in it is torn.
+//! An object is cut into regions, and a region is always written by one `write`: with one number, its *stamp*,
+//! repeated. Stamps increase over all programs, so that a region shows which write it is from. A region with
+//! two stamps is torn.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -31,16 +31,16 @@ fn next_stamp() -> u64 {
     NEXT.fetch_add(1, Ordering::SeqCst)
 }
 
-/// What is known of one object's regions: stamps, 0 before the first.
+/// The known stamps of one object's region; 0 before the first.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Known {
-    /// Of the last write that has begun.
+    /// Of the last write that began.
     pub(crate) begun: u64,
     /// Of the last write that returned.
     pub(crate) written: u64,
     /// Of the last write that was synced.
     pub(crate) synced: u64,
-    /// Up to here what was written may be gone, as was told.
+    /// Writes up to this one may be lost, as an error reported.
     gone: u64,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct Writer {
     file: File,
     known: Mutex<[Known; REGIONS]>,
     syncs: AtomicU64,
-    /// How often it was told of a loss.
-    told: AtomicU64,
-    /// How it ended before it was told to.
+    /// How many errors reported a loss.
+    losses: AtomicU64,
+    /// The error that ended it.
     ended: Mutex<Option<std::io::Error>>,
 }
 
-/// Makes the objects on a mount; each region has a stamp and is synced.
+/// Creates the objects on a mount; each region has a stamp and is synced.
 #[track_caller]
 pub(crate) fn prepare(cluster: &Cluster, mount: usize) -> Vec<Writer> {
     let writer = |name: &&str| {
@@ -82,13 +82,13 @@ impl Writer {
             file: file::open(path),
             known: Mutex::default(),
             syncs: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
             ended: Mutex::default(),
         }
     }
 
-    /// Writes random regions and syncs now and then, until `stop` or until something fails. With `forgives`
-    /// it goes on after a loss that it was told.
+    /// Writes random regions and syncs now and then, until `stop` or until something fails. With `forgives` it
+    /// continues after an error that reports a loss.
     pub(crate) fn run(&self, seed: u64, stop: &AtomicBool, forgives: bool) {
         let mut random = Random::new(seed);
         while !stop.load(Ordering::SeqCst) {
@@ -101,7 +101,7 @@ impl Writer {
                     if forgives
                         && Errno::from_raw(error.raw_os_error().unwrap_or(0)) == Errno::EIO =>
                 {
-                    self.told.fetch_add(1, Ordering::SeqCst);
+                    self.losses.fetch_add(1, Ordering::SeqCst);
                     for known in self.known.lock().expect("the lock").iter_mut() {
                         known.gone = known.written;
                     }
@@ -145,11 +145,11 @@ impl Writer {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn told(&self) -> u64 {
-        self.told.load(Ordering::SeqCst)
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::SeqCst)
     }
 
-    /// What ended it, if anything has.
+    /// The error that ended it, if any.
     pub(crate) fn ended(&self) -> Option<ErrorKind> {
         let ended = self.ended.lock().expect("the lock");
         ended.as_ref().map(std::io::Error::kind)

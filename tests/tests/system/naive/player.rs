@@ -1,4 +1,4 @@
-//! A player of random operations on one object, which keeps the naive array beside it.
+//! Random operations on one object and on the naive array.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::path::Path;
 use slabfs_tests::array::{Array, Select, same};
 use slabfs_tests::{Random, file};
 
-/// What kind of object, and how hard.
+/// The kind of object, and how many operations.
 pub(super) struct Plan {
     pub(super) dims: &'static [u64],
     pub(super) elem: usize,
@@ -19,13 +19,13 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
-/// Handles that stay open over many steps, as those of a running program.
+/// Handles that stay open over many steps, like those of a running program.
 pub(super) struct Player<'a> {
     plan: &'a Plan,
     pub(super) array: Array,
     pub(super) random: Random,
     pub(super) handles: Vec<File>,
-    /// Open selections, with where a program that writes on from there is.
+    /// Open selections, each with the position of its program.
     selected: Vec<(Select, File, usize)>,
     done: Vec<String>,
 }
@@ -93,7 +93,7 @@ impl<'a> Player<'a> {
         let len = select.count() as usize * self.array.elem;
         let bytes = self.random.bytes(len);
         let path = select.of(object);
-        // All of it at once, or in pieces that may stand in any order.
+        // All of it at once, or in pieces of any order.
         let mut cuts = vec![0, len];
         if self.random.one_in(3) {
             cuts.extend((0..3).map(|_| self.random.range(0, len as u64 + 1) as usize));
@@ -123,7 +123,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Through a selection that stays open: on from where it is, or anywhere.
+    /// Through a selection that stays open: from its position, or anywhere.
     fn write_on(&mut self, object: &Path) {
         if self.selected.len() < 2 {
             let select = Select::random(&self.array.dims, &mut self.random);
@@ -203,11 +203,7 @@ impl<'a> Player<'a> {
     fn read(&mut self, object: &Path) {
         let size = self.array.bytes.len();
         match self.random.range(0, 3) {
-            0 => same(
-                &self.context("whole"),
-                &file::read(object),
-                &self.array.bytes,
-            ),
+            0 => same(&self.context("all"), &file::read(object), &self.array.bytes),
             1 => {
                 let select = Select::random(&self.array.dims, &mut self.random);
                 let found = file::read(&select.of(object));
@@ -238,7 +234,7 @@ impl<'a> Player<'a> {
     fn resize(&mut self, object: &Path) {
         self.close_selected();
         let mut dims = self.array.dims.clone();
-        // One file in canonical order: rows stay where they are, so that only their number can change.
+        // One file in canonical order: rows do not move, so that only their number can change.
         let axes = if self.plan.more.contains(&"canonical") {
             1
         } else {
@@ -252,7 +248,7 @@ impl<'a> Player<'a> {
         let text: Vec<String> = dims.iter().map(u64::to_string).collect();
         self.say(format!("dims {}", text.join(",")));
         if self.random.one_in(3) && dims[1..] == self.array.dims[1..] {
-            // Whole rows of the slowest axis: the size says it.
+            // Complete rows of the slowest axis: the size determines them.
             let rows = dims[0] * self.array.row() as u64;
             self.with_handle(object, |handle| handle.set_len(rows).expect("truncate"));
         } else {
@@ -265,7 +261,7 @@ impl<'a> Player<'a> {
         self.close_selected();
         self.say("emptied".to_owned());
         file::close(File::create(object).expect("O_TRUNC")).expect("closing");
-        // The slowest axis is unlimited: it keeps nothing. The others stay.
+        // The slowest axis is unlimited: it becomes 0. The others stay.
         let mut dims = self.array.dims.clone();
         let size = object.metadata().expect("its size").len();
         if size == 0 {

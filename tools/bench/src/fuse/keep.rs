@@ -1,4 +1,4 @@
-//! What becomes of the bytes of a file: nothing, or one copy into memory.
+//! The storage of a file's bytes: none, or one copy in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use super::FsKind;
 use super::settings::MAX_WRITE;
 
-/// Bytes of one block; a request that begins on a block touches one.
+/// Bytes of one block; a request that begins at a block touches one.
 const BLOCK: usize = MAX_WRITE as usize;
 
 type Block = Arc<RwLock<Box<[u8]>>>;
@@ -30,12 +30,12 @@ impl Bytes {
         }
     }
 
-    /// Bytes from the start to the end.
+    /// The size of the file.
     pub(super) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Cuts or lengthens; what is new reads as zeros.
+    /// Truncates or extends; new bytes read as zeros.
     pub(super) fn resize(&self, size: u64) {
         let mut blocks = self.blocks.write();
         self.size.store(size, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Bytes {
         }
     }
 
-    /// Takes `data` at `offset`.
+    /// Writes `data` at `offset`.
     pub(super) fn write(&self, offset: u64, data: &[u8]) {
         if self.kind == FsKind::Memory {
             let mut at = offset;
@@ -79,7 +79,7 @@ impl Bytes {
         Arc::clone(blocks[index].get_or_insert(fresh))
     }
 
-    /// Gives up to `len` bytes from `offset` on to `give`, without a copy where they lie together.
+    /// Hands up to `len` bytes from `offset` to `give`, without a copy if they are contiguous.
     pub(super) fn read(&self, offset: u64, len: usize, give: impl FnOnce(&[u8])) {
         let end = self.size().min(offset.saturating_add(len as u64));
         let len = end.saturating_sub(offset) as usize;
@@ -121,7 +121,7 @@ impl Bytes {
     }
 }
 
-/// One buffer of zeros whose pages are there already: a fresh one would cost page faults a request.
+/// One buffer of zeros whose pages are allocated already: a new one would cost page faults per request.
 fn zeros() -> &'static [u8] {
     static ZEROS: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     ZEROS.get_or_init(|| {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_keeps_what_was_written() {
+    fn memory_stores_written_data() {
         let bytes = Bytes::new(FsKind::Memory);
         let at = BLOCK as u64 - 3;
         bytes.write(at, b"abcdef");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn null_keeps_the_size_alone() {
+    fn null_stores_only_the_size() {
         let bytes = Bytes::new(FsKind::Null);
         bytes.write(10, b"abc");
         assert_eq!(bytes.size(), 13);

@@ -1,7 +1,7 @@
 //! The benchmark's own filesystems, served by a process of their own: `slabfs-bench fs KIND DIR`.
 //!
-//! `settings` holds what they have in common with the slabfs mount; `tree` the names; `keep` what
-//! becomes of the bytes; `ops` answers the kernel.
+//! `settings` has the parameters that are equal to those of the slabfs mount; `tree` the names; `keep` the
+//! bytes; `ops` the FUSE operations.
 
 mod keep;
 mod ops;
@@ -22,21 +22,21 @@ pub(crate) struct FsArgs {
     mountpoint: PathBuf,
 }
 
-/// What becomes of the bytes.
+/// The storage of file data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FsKind {
-    /// Nothing: writes are dropped, reads come from one buffer.
+    /// None: writes are dropped, reads come from one buffer.
     Null,
-    /// They are copied into memory once, and read from there.
+    /// Data is copied into memory once, and read from there.
     Memory,
 }
 
-/// Mounts, says `ready:` and serves until SIGTERM or SIGINT.
+/// Mounts, prints `ready:` and serves until SIGTERM or SIGINT.
 pub(crate) fn serve(args: &FsArgs) -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
-    // Blocked before the session's threads start, so that `wait` alone sees them.
+    // Blocked before the session's threads start, so that only `wait` gets them.
     signals.thread_block().context("cannot block signals")?;
     let name = match args.kind {
         FsKind::Null => "slabfs-bench-null",

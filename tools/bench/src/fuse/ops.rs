@@ -1,4 +1,4 @@
-//! Answers the kernel; one function an operation, each as short as the thing allows.
+//! The FUSE operations, one function each, as short as possible.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use super::tree::{Node, Tree};
 /// The filesystem, null or in memory.
 pub(super) struct BenchFs {
     tree: Tree,
-    /// Open files keep their node when its name goes.
+    /// Open files hold their node when its name is removed.
     open: RwLock<HashMap<u64, Arc<Node>>>,
     next_handle: AtomicU64,
 }
@@ -46,7 +46,7 @@ impl BenchFs {
     }
 }
 
-/// Answers with the error, or goes on with the value.
+/// Replies with the error, or continues with the value.
 macro_rules! or_reply {
     ($result:expr, $reply:expr) => {
         match $result {
@@ -195,7 +195,7 @@ impl Filesystem for BenchFs {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // The kernel remembers and asks no more: there is nothing to flush here.
+        // With ENOSYS the kernel sends no further flushes: there is nothing to flush here.
         reply.error(Errno::ENOSYS);
     }
 
@@ -234,7 +234,8 @@ impl Filesystem for BenchFs {
     ) {
         let node = or_reply!(self.tree.node(ino), reply);
         let names = or_reply!(node.names(), reply).read();
-        // Inode numbers grow and are never used again: they are the cookies, and names may go meanwhile.
+        // Inode numbers increase and are never reused: they are the cookies, and names may be removed
+        // meanwhile.
         let mut entries: Vec<_> = names
             .iter()
             .filter(|(_, child)| child.ino().0 > offset)

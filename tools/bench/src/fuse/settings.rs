@@ -1,5 +1,5 @@
-//! The settings of the kernel's side, the same as those of the slabfs mount (`fs/src/mount`), so that
-//! the difference between the filesystems is what they do with a request.
+//! The kernel settings, the same as those of the slabfs mount (`fs/src/mount`), so that the filesystems differ
+//! only in how they process a request.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use fuser::{Config, FopenFlags, InitFlags, KernelConfig, MountOption, SessionACL
 
 /// Largest request, in bytes.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
-/// Requests in flight that nobody waits for.
+/// The most background requests in flight.
 const MAX_BACKGROUND: u16 = 128;
-/// How long the kernel may keep names and attributes: as a slabfs mount that is alone.
+/// How long the kernel may cache names and attributes: as for a slabfs mount that is the only one.
 pub(super) const TTL: Duration = Duration::from_secs(1);
 
 /// Flags of every open file: no page cache, several writers at once.
@@ -37,14 +37,14 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16))
 }
 
-/// What is agreed with the kernel at the mount.
+/// The capabilities negotiated with the kernel.
 pub(super) fn init(config: &mut KernelConfig) {
-    // Both are below what fuser takes at most; a refusal would tell the nearest value that it takes.
-    if let Err(nearest) = config.set_max_write(MAX_WRITE) {
-        let _ = config.set_max_write(nearest);
+    // Both are below fuser's limits; an error would contain the closest valid value.
+    if let Err(closest) = config.set_max_write(MAX_WRITE) {
+        let _ = config.set_max_write(closest);
     }
-    if let Err(nearest) = config.set_max_background(MAX_BACKGROUND) {
-        let _ = config.set_max_background(nearest);
+    if let Err(closest) = config.set_max_background(MAX_BACKGROUND) {
+        let _ = config.set_max_background(closest);
     }
     let wanted = [
         InitFlags::FUSE_ASYNC_DIO,
@@ -53,7 +53,7 @@ pub(super) fn init(config: &mut KernelConfig) {
         InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     ];
     for flag in wanted {
-        // A kernel that has not got one works without it, for all systems alike.
+        // A kernel without a capability works without it, for all systems alike.
         let _ = config.add_capabilities(flag);
     }
 }

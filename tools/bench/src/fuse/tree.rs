@@ -18,11 +18,11 @@ pub(super) struct Node {
     owner: (u32, u32),
     mode: Mutex<u16>,
     time: Mutex<SystemTime>,
-    /// What it holds.
+    /// Its contents.
     pub(super) body: Body,
 }
 
-/// What a node holds.
+/// The contents of a node.
 pub(super) enum Body {
     /// Bytes.
     File(Bytes),
@@ -38,7 +38,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// With the root alone.
+    /// With only the root.
     pub(super) fn new(kind: FsKind) -> Tree {
         let root = Node {
             ino: INodeNo::ROOT.0,
@@ -58,12 +58,12 @@ impl Tree {
         }
     }
 
-    /// The node of a number.
+    /// The node with this inode number.
     pub(super) fn node(&self, ino: INodeNo) -> Result<Arc<Node>, Errno> {
         self.nodes.read().get(&ino.0).cloned().ok_or(Errno::ENOENT)
     }
 
-    /// The node of a name.
+    /// The node with this name.
     pub(super) fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<Arc<Node>, Errno> {
         let parent = self.node(parent)?;
         parent
@@ -105,7 +105,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// Takes a name away; the kind must be the one that is meant.
+    /// Removes a name; the node must be of the expected kind.
     pub(super) fn remove(
         &self,
         parent: INodeNo,
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// What `stat` shows.
+    /// The attributes for `stat`.
     pub(super) fn attr(&self) -> FileAttr {
         let (size, kind, nlink) = match &self.body {
             Body::File(bytes) => (bytes.size(), FileType::RegularFile, 1),
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_and_go() {
+    fn names_are_added_and_removed() {
         let tree = Tree::new(FsKind::Memory);
         let root = INodeNo::ROOT;
         let make = |parent, name: &str, kind| tree.make(parent, name.as_ref(), kind, 0o755, (0, 0));

@@ -1,5 +1,5 @@
-//! A large 2-D array written as misaligned blocks and read by columns: the pattern for which slabfs
-//! exists. On slabfs through selection paths; elsewhere by rows of a flat file, with the same bytes.
+//! A large 2-D array written as misaligned blocks and read by columns: the pattern for which slabfs exists. On
+//! slabfs through selection paths; elsewhere by rows of a flat file, with the same bytes.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::systems::{Kind, System, Systems};
 
 /// Bytes of an element.
 const ELEM: u64 = 4;
-/// Columns that are read at a time.
+/// Columns that are read at once.
 const COLUMNS: u64 = 64;
 
 /// A box of elements.
@@ -34,12 +34,12 @@ pub(crate) fn run(
     round: u32,
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    // The same number of elements a block in both.
+    // The same number of elements per block in both.
     let (side, cuts) = if args.quick { (4096, 8) } else { (16_384, 32) };
     let blocks = tiling(side, cuts);
-    // A null filesystem has no bytes to be checked, and memory and disk say nothing that bindfs does not.
+    // A null filesystem has no data to check, and memory and disk show nothing that bindfs does not.
     let measured = |system: &&System| matches!(system.kind, Kind::Bindfs | Kind::Up | Kind::Split);
-    for system in systems.in_turn(round).filter(measured) {
+    for system in systems.in_rotation(round).filter(measured) {
         let path = system.dir.join("columns");
         let access = Access {
             path: &path,
@@ -71,8 +71,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Cuts a square into `cuts` × `cuts` blocks of uneven sizes whose edges line up with nothing: the
-/// bands of rows are uneven, and every band has its own cuts of the columns.
+/// Cuts a square into `cuts` × `cuts` blocks of uneven sizes whose edges are not aligned: the bands of rows are
+/// uneven, and every band has its own cuts of the columns.
 fn tiling(side: u64, cuts: u64) -> Vec<Block> {
     let rows = edges(side, cuts, 1);
     let mut blocks = Vec::new();
@@ -106,7 +106,7 @@ fn edges(side: u64, cuts: u64, seed: u64) -> Vec<u64> {
     edges
 }
 
-/// One way to the same array.
+/// One kind of access to the same array.
 struct Access<'a> {
     path: &'a Path,
     side: u64,
@@ -114,7 +114,7 @@ struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Writes all blocks; the time of the system calls alone, from open to close.
+    /// Writes all blocks; returns the time of the system calls only, from open to close.
     fn write_all(&self, blocks: &[Block]) -> anyhow::Result<Duration> {
         let mut time = Duration::ZERO;
         for block in blocks {
@@ -144,7 +144,7 @@ impl Access<'_> {
         Ok(time)
     }
 
-    /// Reads all columns, 64 at a time; the time of the system calls alone. Every byte is checked.
+    /// Reads all columns, 64 at a time; returns the time of the system calls only. Every byte is checked.
     fn read_all(&self) -> anyhow::Result<Duration> {
         let mut time = Duration::ZERO;
         let width = (COLUMNS * ELEM) as usize;
@@ -193,12 +193,12 @@ impl Access<'_> {
 }
 
 impl Block {
-    /// The block's bytes: every element tells its place.
+    /// The block's bytes: every element encodes its position.
     fn bytes(self, side: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((self.rows * self.columns * ELEM) as usize);
         for row in self.row..self.row + self.rows {
             let first = row * side + self.column;
-            // Never zero, and below 2^32 for the sides used here.
+            // Never zero, and below 2^32 for the sizes used here.
             let values = first..first + self.columns;
             bytes.extend(values.flat_map(|value| (value as u32 | 1 << 31).to_le_bytes()));
         }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_file_holds_what_was_written() {
+    fn a_flat_file_contains_the_written_data() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("flat");
         File::create(&path)

@@ -1,4 +1,4 @@
-//! fio's psync engine on 1 MiB requests, as a check of the numbers of `seq` by another program.
+//! fio's psync engine on 1 MiB requests, to check the numbers of `seq` with another program.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub(crate) fn run(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     for &jobs in &args.jobs {
-        for system in systems.in_turn(round) {
+        for system in systems.in_rotation(round) {
             for (what, direction) in [("write", "write"), ("read", "read")] {
                 let speed = fio(system, args.size / jobs as u64, jobs, direction)?;
                 let case = Case {
@@ -58,7 +58,7 @@ fn fio(system: &System, mib: u64, jobs: usize, direction: &str) -> anyhow::Resul
         .arg(format!("--size={}M", mib.max(1)))
         .arg(format!("--numjobs={jobs}"))
         .output()
-        .context("running fio; install it or leave it out by --groups")?;
+        .context("running fio; install it or omit it with --groups")?;
     ensure!(
         output.status.success(),
         "fio failed: {}",

@@ -1,4 +1,4 @@
-//! 4 KiB requests anywhere in an object small enough for every cache, which is warm.
+//! 4 KiB requests at random offsets in an object small enough for every cache, which is warm.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::load::{self, End};
 use crate::results::{Case, Results, Unit};
 use crate::systems::{System, Systems};
 
-/// Bytes of the object of a job; all jobs together fit the mount's cache.
+/// Bytes of a job's object; all jobs together fit the mount's cache.
 const BYTES: u64 = 8 << 20;
 /// Bytes of a request.
 const REQUEST: usize = 4096;
@@ -23,7 +23,7 @@ pub(crate) fn run(
     let time = Duration::from_millis(if args.quick { 300 } else { 1000 });
     for &form in &args.forms {
         for &jobs in &args.jobs {
-            for system in systems.in_turn(round) {
+            for system in systems.in_rotation(round) {
                 one_system(system, form, jobs, time, round, results)?;
             }
         }

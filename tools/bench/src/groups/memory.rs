@@ -1,4 +1,4 @@
-//! The peak of the mount's memory while a file is written and read that is larger than it may take.
+//! The peak memory of the mount while a file is written and read that is larger than its limit.
 
 use anyhow::Context;
 
@@ -7,11 +7,14 @@ use crate::load::{self, End};
 use crate::results::{Case, Results, Unit};
 use crate::systems::Systems;
 
-/// One run of the group; a peak does not go down again, so one is all there is.
+/// One run of the group; a peak never decreases, so there is only one.
 pub(crate) fn run(args: &Args, systems: &Systems, results: &mut Results) -> anyhow::Result<()> {
     let bytes: u64 = if args.quick { 1 << 30 } else { 4 << 30 };
     for &form in &args.forms {
-        for system in systems.in_turn(0).filter(|system| system.kind.is_slabfs()) {
+        for system in systems
+            .in_rotation(0)
+            .filter(|system| system.kind.is_slabfs())
+        {
             let pid = system.mount_pid.context("a mount without a process")?;
             let path = system.create("memory", form, bytes)?;
             let mut buffer = load::buffer(1 << 20);
@@ -40,7 +43,7 @@ fn of_process(pid: u32, field: &str) -> anyhow::Result<f64> {
         .context("reading the state of the mount's process")?;
     field_of(&status, field)
         .map(|kib| kib as f64 / 1024.0)
-        .with_context(|| format!("the process tells no {field}"))
+        .with_context(|| format!("the process has no {field}"))
 }
 
 fn field_of(status: &str, field: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Names: every job makes files in a directory of its own, looks at them and takes them away.
+//! Names: every job creates files in a directory of its own, stats and removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::load;
 use crate::results::{Case, Results, Unit};
 use crate::systems::{System, Systems};
 
-/// A name for the table, and what is done with one path.
+/// A name for the table, and the operation on one path.
 type Step = (&'static str, fn(&Path) -> std::io::Result<()>);
 
-/// What is done with every name, in this order; each starts where the one before has ended.
+/// The operations on every name, in this order; each starts when the previous one has ended.
 const STEPS: [Step; 5] = [
     ("create", |path| fs::File::create_new(path).map(drop)),
     ("stat", |path| fs::metadata(path).map(drop)),
@@ -23,7 +23,7 @@ const STEPS: [Step; 5] = [
     ("rmdir", |path| fs::remove_dir(path)),
 ];
 
-/// Bytes of memory for a name, in the kernel and in a filesystem, with as much again to spare.
+/// Memory per name, in the kernel and in a filesystem, with a factor of two to spare.
 const NAME: u64 = 8 << 10;
 
 /// One round of the group.
@@ -35,7 +35,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let names = if args.quick { 1000 } else { 5000 };
     for &jobs in &args.jobs {
-        for system in systems.in_turn(round) {
+        for system in systems.in_rotation(round) {
             one_system(system, jobs, names, results)?;
         }
     }
@@ -62,7 +62,7 @@ fn one_system(
                 .collect()
         })
         .collect();
-    backing::bring((names * jobs) as u64 * NAME)?;
+    backing::touch((names * jobs) as u64 * NAME)?;
     for (what, step) in STEPS {
         let (time, _) = load::together(&paths, 0, |paths, _| {
             paths.iter().try_for_each(|path| {

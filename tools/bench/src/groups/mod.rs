@@ -1,5 +1,5 @@
-//! The groups of cases. Each runs its cases on every system in turn, so that neighbours in the table
-//! are neighbours in time.
+//! The groups of cases. Each runs its cases on one system after the other, so that neighbours in the table were
+//! measured close in time.
 
 mod columns;
 mod fio;
@@ -12,7 +12,7 @@ use crate::args::{Args, Group};
 use crate::results::Results;
 use crate::systems::Systems;
 
-/// Runs all rounds of all groups that are asked for.
+/// Runs all rounds of all requested groups.
 pub(crate) fn run_all(args: &Args, systems: &Systems, results: &mut Results) -> anyhow::Result<()> {
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
@@ -22,7 +22,7 @@ pub(crate) fn run_all(args: &Args, systems: &Systems, results: &mut Results) -> 
                 Group::Fio => fio::run(args, systems, round, results)?,
                 Group::Iops => iops::run(args, systems, round, results)?,
                 Group::Meta => meta::run(args, systems, round, results)?,
-                // These move gigabytes a system; two rounds show whether they can be trusted.
+                // These move gigabytes per system; two rounds show whether they can be trusted.
                 Group::Columns if round < args.heavy_rounds() => {
                     columns::run(args, systems, round, results)?;
                 }

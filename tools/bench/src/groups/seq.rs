@@ -1,8 +1,8 @@
-//! Large requests from the start of an object to its end, one object a job.
+//! Large requests from the start of an object to its end, one object per job.
 //!
-//! `write` fills new objects and closes them; `overwrite` does it again; `sustained` fills new objects
-//! twice the size of what may wait in memory anywhere, and counts until `fsync` has returned; `read`
-//! reads what was written, and checks it where it is stored at all.
+//! `write` fills new objects and closes them; `overwrite` does it again; `sustained` fills new objects of twice
+//! the size of all buffers, and counts until `fsync` has returned; `read` reads the data, and checks it where
+//! it is stored at all.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::load::{self, End};
 use crate::results::{Case, Results, Unit};
 use crate::systems::{Kind, System, Systems};
 
-/// A case without what is done.
+/// A case without its operation.
 #[derive(Clone, Copy)]
 struct Setting {
     form: Form,
     jobs: usize,
-    /// Bytes a request.
+    /// Bytes per request.
     request: usize,
-    /// Bytes a job.
+    /// Bytes per job.
     bytes: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn run(
         for &request in &args.requests {
             for &jobs in &args.jobs {
                 let request = request as usize * 1024;
-                // Whole requests and whole rows of 256 KiB.
+                // Complete requests and complete rows of 256 KiB.
                 let unit = (request as u64).max(256 << 10);
                 let bytes = ((args.size << 20) / jobs as u64).div_ceil(unit) * unit;
                 let setting = Setting {
@@ -44,7 +44,7 @@ pub(crate) fn run(
                     request,
                     bytes,
                 };
-                for system in systems.in_turn(round) {
+                for system in systems.in_rotation(round) {
                     one_system(system, setting, results)?;
                 }
             }
@@ -62,7 +62,7 @@ fn one_system(system: &System, setting: Setting, results: &mut Results) -> anyho
     note("write", setting.write(&paths, End::Close)?);
     note("overwrite", setting.write(&paths, End::Close)?);
     let check = system.kind != Kind::Null;
-    // The first pass is not counted: what comes after a write is not yet where reads find it.
+    // The first run is not counted: just written data is not yet where reads find it.
     setting.read(&paths, check)?;
     note("read", setting.read(&paths, check)?);
     load::remove(&paths)?;
@@ -90,8 +90,8 @@ impl Setting {
     }
 
     fn write(self, paths: &[PathBuf], end: End) -> anyhow::Result<Duration> {
-        // Half as much again as is written, for what is read ahead, buffered and logged beside it.
-        backing::bring(self.bytes * self.jobs as u64 * 3 / 2)?;
+        // Half as much again as is written, for read-ahead, buffers and logs.
+        backing::touch(self.bytes * self.jobs as u64 * 3 / 2)?;
         let (time, _) = load::together(paths, self.request, |path, buffer| {
             load::write(path, self.bytes, buffer, end)
         })?;

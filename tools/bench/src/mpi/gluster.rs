@@ -1,9 +1,9 @@
 //! GlusterFS: a distributed volume of two bricks, and two mounts.
 //!
-//! Bricks and mounts are started by themselves, by volume files that have what `gluster volume create` of
-//! version 10 writes into them for such a volume, with its defaults; what does nothing unless it is switched
-//! on (trash, changelog, quota and their like) is left out. So there is no glusterd, which would keep its own
-//! processes, ports and directories outside this program's reach.
+//! Bricks and mounts are started directly, by volume files that have what `gluster volume create` of version 10
+//! writes into them for such a volume, with its defaults; translators without an effect by default (trash,
+//! changelog, quota and the like) are omitted. So there is no glusterd, whose processes, ports and directories
+//! would be outside this program's control.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn start_brick(place: &Place, brick: u16) -> anyhow::Result<()> {
     wait_for(PORT + brick, pid, "a brick of GlusterFS")
 }
 
-/// Translators, each on the one before unless it says otherwise.
+/// Translators, each on the previous one by default.
 struct Volume {
     text: String,
     below: Option<String>,

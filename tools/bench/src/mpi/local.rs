@@ -1,4 +1,4 @@
-//! What runs on one node: ext4 in an image in memory, and bindfs over a directory. Both places are one mount.
+//! Systems on one node: ext4 in an image in memory, and bindfs over a directory. Both places are one mount.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ impl Ext4 {
     pub(super) fn start(place: &Place) -> anyhow::Result<Ext4> {
         let image = place.write("image", "")?;
         let file = std::fs::File::options().write(true).open(&image);
-        // All patterns, and as much again as ext4 keeps for itself.
+        // All patterns, and as much again for ext4's own structures.
         file.and_then(|file| file.set_len((4 * place.size + 512) << 20))
             .context("sizing the image")?;
         succeed(Command::new("mkfs.ext4").arg("-q").arg(&image))?;
@@ -91,7 +91,7 @@ impl System for Bindfs<'_> {
     }
 }
 
-/// Runs a command that must succeed; what it says beside errors is of no interest.
+/// Runs a command that must succeed; its other output is discarded.
 pub(super) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command

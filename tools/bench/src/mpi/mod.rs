@@ -1,17 +1,18 @@
-//! `slabfs-bench mpi`: four ranks of an MPI program on two mounts, on slabfs and beside it on other
-//! distributed filesystems with two servers, bindfs and ext4.
+//! `slabfs-bench mpi`: four ranks of an MPI program on two mounts, on slabfs and on other distributed
+//! filesystems with two servers, bindfs and ext4.
 //!
-//! Each rank writes and then reads (`worker.c`, the same program with the same hints everywhere) its
-//! misaligned box of a 2-D array, every fourth piece of 4 KiB, or a file of its own. Between the two every
-//! cache is dropped: all mounts are taken down and mounted anew, and so are the kernel's caches. All data is
-//! in memory (`work` should be a tmpfs), also the image of the ext4, so that software is measured.
+//! Each rank writes and then reads (`worker.c`, the same program with the same hints everywhere) its misaligned
+//! box of a 2-D array, every fourth piece of 4 KiB, or a file of its own. Between the two every cache is
+//! dropped: all mounts are unmounted and mounted again, and the kernel's caches are dropped. All data is in
+//! memory (`work` should be a tmpfs), also the image of the ext4, so that software is measured.
 //!
-//! slabfs stands there twice: over TCP, compared with what is distributed and talks by TCP too; and over Unix sockets,
-//! as its processes on one node talk, compared with bindfs, which knows one node and no network.
+//! slabfs is measured twice: over TCP, compared with the distributed filesystems, which use TCP too; and over
+//! Unix sockets, as its processes on one node communicate, compared with bindfs, which works on one node and
+//! has no network.
 //!
-//! One system runs at a time (`systems`): in each round each is started from nothing, measured, and stopped,
-//! another first each round. Everything that talks by TCP does so in a network namespace of this program
-//! (`network`), so ports are free, nobody else reaches them, and MooseFS gets an address that is not
+//! One system runs at a time (`systems`): in each round each is started from scratch, measured, and stopped,
+//! another first each round. Everything that uses TCP does so in a network namespace of this program
+//! (`network`), so ports are free, no other process reaches them, and MooseFS gets an address other than
 //! 127.0.0.1, which it refuses. Needs root.
 
 mod gluster;
@@ -33,13 +34,13 @@ use systems::{Kind, Place};
 use table::Table;
 use worker::Worker;
 
-/// MPI programs on two mounts, beside other distributed filesystems.
+/// MPI programs on two mounts, compared with other distributed filesystems.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MpiArgs {
-    /// What to measure on
+    /// Systems to measure
     #[arg(long, value_delimiter = ',', default_values = ["ext4", "bindfs", "glusterfs", "moosefs", "slabfs", "slabfs-unix"])]
     systems: Vec<Kind>,
-    /// What the ranks write and read
+    /// Access patterns of the ranks
     #[arg(long, value_delimiter = ',', default_values = ["box", "strided", "own"])]
     patterns: Vec<Pattern>,
     /// MiB of data, all ranks together
@@ -48,45 +49,45 @@ pub(crate) struct MpiArgs {
     /// How often everything is measured on every system
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// A look in a minute: little data, one round
+    /// A run of a minute: little data, one round
     #[arg(long)]
     quick: bool,
-    /// Collective calls, instead of each rank by itself
+    /// Collective calls, instead of independent ones
     #[arg(long)]
     collective: bool,
-    /// Let the MPI library sieve: read more than is asked for, and read, change and write back under a lock
+    /// Let the MPI library sieve: read more than requested, and read, modify and write back under a lock
     #[arg(long)]
     sieving: bool,
-    /// What the file of the strided pattern is on slabfs
+    /// The type of the strided pattern's file on slabfs
     #[arg(long, default_value = "line")]
     strided_as: StridedAs,
-    /// JSON instead of the table
+    /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// The slabfs binary (default: the one beside this program)
+    /// The slabfs binary (default: the one next to this program)
     #[arg(long, value_name = "PATH")]
     slabfs: Option<PathBuf>,
-    /// The compiled worker.c (default: slabfs-bench-mpi beside this program)
+    /// The compiled worker.c (default: slabfs-bench-mpi next to this program)
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// Where data is kept: a directory in memory (default: a new one in /dev/shm)
+    /// Directory for data, in memory (default: a new one in /dev/shm)
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 }
 
-/// What the ranks write and read.
+/// The access pattern of the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Pattern {
-    /// A misaligned box of a 2-D array a rank.
+    /// A misaligned box of a 2-D array per rank.
     Box,
-    /// Pieces of 4 KiB of the ranks in turn.
+    /// Pieces of 4 KiB of the ranks, in round-robin order.
     Strided,
-    /// A file a rank.
+    /// A file per rank.
     Own,
 }
 
 impl Pattern {
-    /// As it is written on the command line.
+    /// As on the command line.
     fn name(self) -> &'static str {
         match self {
             Pattern::Box => "box",
@@ -96,14 +97,14 @@ impl Pattern {
     }
 }
 
-/// What the file of the strided pattern is on slabfs.
+/// The type of the strided pattern's file on slabfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StridedAs {
     /// An array of one axis.
     Line,
-    /// The 2-D array, of whose rows every piece is a part.
+    /// The 2-D array; every piece is a part of one of its rows.
     Rows,
-    /// A file nobody declared.
+    /// A plain file.
     Bytes,
 }
 
@@ -116,7 +117,7 @@ impl MpiArgs {
         [(self.size << 20) / (COLUMNS * 4), COLUMNS]
     }
 
-    /// How slabfs declares the file of a pattern; files of a rank's own nobody declares.
+    /// How slabfs declares the file of a pattern; the files of single ranks are plain.
     fn declared(&self, pattern: Pattern) -> Option<String> {
         let [rows, columns] = self.dims();
         match (pattern, self.strided_as) {
@@ -129,7 +130,7 @@ impl MpiArgs {
     }
 }
 
-/// Measures everything and prints the table, also of what was measured before an error.
+/// Measures everything and prints the table, also of the measurements before an error.
 pub(crate) fn run(args: &MpiArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
     if args.quick {
@@ -168,7 +169,7 @@ fn rounds(args: &MpiArgs, worker: &Worker, table: &mut Table) -> anyhow::Result<
     Ok(())
 }
 
-/// Starts a system, lets the ranks write and read all patterns on it; whoever calls takes it down.
+/// Starts a system, and lets the ranks write and read all patterns on it; the caller stops it.
 fn measure(
     args: &MpiArgs,
     place: &Place,
@@ -185,8 +186,8 @@ fn measure(
                 system.forget()?;
                 drop_kernel_caches()?;
             }
-            // The ranks' own memory, the data where it is kept, and on its way there.
-            backing::bring(3 * (args.size << 20))?;
+            // The ranks' own memory, the stored data, and the data in flight.
+            backing::touch(3 * (args.size << 20))?;
             let seconds = worker
                 .run(what, pattern, round, &paths)
                 .with_context(|| format!("{} {what}", pattern.name()))?;
@@ -196,13 +197,13 @@ fn measure(
     Ok(())
 }
 
-/// Clean pages, names and inodes, of everything.
+/// Drops clean pages, names and inodes.
 fn drop_kernel_caches() -> anyhow::Result<()> {
     nix::unistd::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the kernel's caches")
 }
 
-/// Whether a path is a file, with what to do when it is not.
+/// Checks that a path is a file; an error says how to get it.
 fn needed(path: &Path, what: &str) -> anyhow::Result<PathBuf> {
     ensure!(path.is_file(), "there is no {}: {what}", path.display());
     path.canonicalize().context("finding a program")

@@ -1,4 +1,4 @@
-//! MooseFS: a master, two chunkservers, and two mounts; one copy of everything, as the others keep it.
+//! MooseFS: a master, two chunkservers, and two mounts; one copy of everything, as in the other systems.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,10 @@ use super::systems::{Place, System, end_foreign_mount};
 const CLIENTS: u16 = 9421;
 /// The first chunkserver's port; the second has the next.
 const CHUNKS: u16 = 9422;
-/// What a master starts from that has never run.
+/// The initial metadata of a master that has never run.
 const EMPTY: &str = "MFSM NEW";
 
-/// The processes do what they do for an installation, except that they leave the machine as it is.
+/// The processes run as in an installation, except that they do not change the machine's settings.
 const MODEST: &str =
     "WORKING_USER = root\nWORKING_GROUP = root\nNICE_LEVEL = 0\nDISABLE_OOM_KILLER = 0\n";
 
@@ -39,7 +39,7 @@ impl<'a> Moose<'a> {
             pids: [0; 2],
         };
         moose.mount()?;
-        // Chunkservers tell the master of themselves in their own time; each has the room of the whole tmpfs.
+        // Chunkservers register with the master at some time; each reports the size of the entire tmpfs.
         let room = |path: &Path| -> anyhow::Result<u64> {
             let stat = nix::sys::statvfs::statvfs(path).context("asking for room")?;
             Ok(stat.blocks() * stat.fragment_size())

@@ -1,5 +1,5 @@
-//! A network of this program's own: a loopback device that has, besides 127.0.0.1, an address that programs
-//! which refuse that one take. It goes when the last process in it has ended.
+//! A network of this program's own: a loopback device that has, besides 127.0.0.1, an address for programs that
+//! refuse 127.0.0.1. It is removed when the last process in it has ended.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::cleanup;
 /// The address.
 pub(super) const ADDRESS: &str = "10.111.0.1";
 
-/// Moves this program there. Call before any other thread starts.
+/// Moves this program there. Must be called before any other thread starts.
 pub(super) fn enter() -> anyhow::Result<()> {
     // SAFETY: it takes no pointers; this thread is the only one.
     let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
@@ -34,7 +34,7 @@ pub(super) fn enter() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until something listens at a port of the address; `pid` is who is to.
+/// Waits until process `pid` listens at a port of the address.
 pub(super) fn wait_for(port: u16, pid: u32, name: &str) -> anyhow::Result<()> {
     let address: SocketAddr = format!("{ADDRESS}:{port}").parse().context("an address")?;
     wait_until(pid, name, || {
@@ -42,8 +42,8 @@ pub(super) fn wait_for(port: u16, pid: u32, name: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Waits until something is so that programs of others do not tell; an error when `pid` has ended before, or
-/// after two minutes.
+/// Waits for a condition that a foreign program does not report; fails if `pid` has ended before, or after two
+/// minutes.
 pub(super) fn wait_until(
     pid: u32,
     name: &str,
@@ -59,7 +59,7 @@ pub(super) fn wait_until(
             started.elapsed() < Duration::from_secs(120),
             "{name} was not ready within two minutes"
         );
-        // There is nothing to be woken by.
+        // There is no event to wait for.
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! slabfs: a metadata service, two data servers and two mounts, over TCP as the others or over Unix sockets.
+//! slabfs: a metadata service, two data servers and two mounts, over TCP like the others or over Unix sockets.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,7 +65,7 @@ impl<'a> Slabfs<'a> {
         command
     }
 
-    /// Of the metadata service (0) or a data server.
+    /// The address of the metadata service (0) or a data server.
     fn address(&self, process: u16) -> String {
         if is_unix(self.place) {
             let socket = self.place.dir.join(format!("{process}.sock"));
@@ -100,7 +100,7 @@ fn is_unix(place: &Place) -> bool {
     place.kind == Kind::SlabfsUnix
 }
 
-/// A key that the processes share; nobody else reaches them.
+/// A key that the processes share; no others reach them.
 fn write_key(place: &Place) -> anyhow::Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let path = place.write("key", "the benchmark's own, on its own network\n")?;

@@ -1,5 +1,5 @@
-//! The systems that are compared, one trait for all: start, two places of the same files, forget, and, by
-//! `cleanup` alone, stop.
+//! The compared systems, with one trait for all: start, two directories of the same files, dropping caches,
+//! and, only by `cleanup`, stopping.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,14 +23,14 @@ pub(super) enum Kind {
     /// MooseFS: two chunkservers, one copy, two mounts.
     #[value(name = "moosefs")]
     Moose,
-    /// slabfs: a metadata service, two data servers, two mounts, over TCP as the other distributed ones.
+    /// slabfs: a metadata service, two data servers, two mounts, over TCP like the other distributed ones.
     Slabfs,
-    /// The same over Unix sockets, as on one node: what is compared with filesystems that know one node only.
+    /// The same over Unix sockets, as on one node: compared with filesystems for one node.
     SlabfsUnix,
 }
 
 impl Kind {
-    /// As it is written on the command line and in the table.
+    /// As on the command line and in the table.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Ext4 => "ext4",
@@ -43,21 +43,21 @@ impl Kind {
     }
 }
 
-/// A system that runs.
+/// A running system.
 pub(super) trait System {
-    /// The two places at which the same files are.
+    /// The two directories with the same files.
     fn dirs(&self) -> [&Path; 2];
 
-    /// Takes the mounts down and mounts anew, so that no process knows any data any more.
+    /// Unmounts and mounts again, so that no process has any data cached.
     fn forget(&mut self) -> anyhow::Result<()>;
 
-    /// Makes an array of 4-byte elements with such dims, where that means something.
+    /// Creates an array of 4-byte elements with these dims, where that is supported.
     fn declare(&self, _path: &Path, _dims: Option<&str>) -> anyhow::Result<()> {
         Ok(())
     }
 }
 
-/// Where a system is started: a directory of its own, noted to be removed.
+/// Where a system is started: a directory of its own, recorded to be removed.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) kind: Kind,
@@ -106,7 +106,7 @@ impl Place {
         Ok(path)
     }
 
-    /// Starts a program of others; what it says goes to a file.
+    /// Starts a program of another project; its output goes to a file.
     pub(super) fn foreign(&self, command: &mut Command, name: &'static str) -> anyhow::Result<u32> {
         let log = std::fs::File::options()
             .create(true)
@@ -117,14 +117,12 @@ impl Place {
         command.stdin(Stdio::null()).stdout(log).stderr(other);
         cleanup::prepare(command);
         let child = command.spawn().with_context(|| {
-            format!(
-                "starting {name}; install it (tools/setup --bench) or leave it out by --systems"
-            )
+            format!("starting {name}; install it (tools/setup --bench) or omit it with --systems")
         })?;
         Ok(cleanup::foreign(child, name))
     }
 
-    /// Starts a program of others that mounts, and waits for the mount.
+    /// Starts a program of another project that mounts, and waits for the mount.
     pub(super) fn foreign_mount(
         &self,
         command: &mut Command,
@@ -137,13 +135,13 @@ impl Place {
     }
 }
 
-/// Takes a mount of a program of others down and ends its process.
+/// Unmounts a mount of another project's program and ends its process.
 pub(super) fn end_foreign_mount(at: &Path, pid: u32) -> anyhow::Result<()> {
     cleanup::unmount(at)?;
     cleanup::end_now(pid, nix::sys::signal::Signal::SIGTERM)
 }
 
-/// Starts a system. What was started is noted with `cleanup`, also on an error.
+/// Starts a system. Its processes are recorded with `cleanup`, also on an error.
 pub(super) fn start(place: &Place) -> anyhow::Result<Box<dyn System + '_>> {
     Ok(match place.kind {
         Kind::Ext4 => Box::new(local::Ext4::start(place)?),

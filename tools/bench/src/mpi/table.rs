@@ -1,4 +1,4 @@
-//! What was measured, and what the targets say of it.
+//! The measurements, and the results of their targets.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Notes a sample, and says it.
+    /// Records a sample, and prints it.
     pub(super) fn add(&mut self, pattern: Pattern, what: &'static str, kind: Kind, value: f64) {
         eprintln!(
             "  {} {what} {}: {value:.1} MiB/s",
@@ -29,7 +29,7 @@ impl Table {
         case.entry(kind).or_default().push(value);
     }
 
-    /// The table for people.
+    /// The table as text.
     pub(super) fn text(&self, systems: &[Kind]) -> String {
         let mut heading = vec!["pattern".to_owned(), "unit".to_owned()];
         heading.extend(systems.iter().map(|system| system.name().to_owned()));
@@ -47,7 +47,7 @@ impl Table {
         aligned(&lines) + "\nNumbers are medians of the rounds.\n"
     }
 
-    /// The same for programs, with all samples.
+    /// The same as JSON, with all samples.
     pub(super) fn json(&self) -> Value {
         let cases = self.samples.iter().map(|(&(pattern, what), systems)| {
             let systems: serde_json::Map<String, Value> = systems
@@ -67,7 +67,7 @@ impl Table {
         median(self.samples.get(&case)?.get(&system)?)
     }
 
-    /// What the targets of a case say, as far as the systems were measured that they name.
+    /// The results of a case's targets, for the systems that were measured.
     fn verdicts(&self, case: Case) -> String {
         let slabfs = self.median(case, Kind::Slabfs);
         let on_a_node = self.median(case, Kind::SlabfsUnix);

@@ -1,12 +1,12 @@
 /*
- * What `slabfs-bench mpi` measures: four ranks write, or read, a pattern by MPI-IO.
+ * The program that `slabfs-bench mpi` measures: four ranks write, or read, a pattern by MPI-IO.
  *
  *   slabfs-bench-mpi write|read box|strided|own ROWS COLUMNS collective|independent sieving|exact SEED FILE...
  *
- * The array has ROWS x COLUMNS elements of 4 bytes. The ranks are spread evenly over the names given, which all mean
- * the same file; with `own` each rank appends its number. Rank 0 prints the seconds from before the open until
+ * The array has ROWS x COLUMNS elements of 4 bytes. The ranks are spread evenly over the given names, which all refer
+ * to the same file; with `own` each rank appends its number. Rank 0 prints the seconds from before the open until
  * after the close, of the slowest rank; a write has been synced by then. Every byte that was read is compared,
- * outside the time. Nothing here knows which filesystem it runs on.
+ * not included in the time. The program is independent of the filesystem.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -38,14 +38,14 @@ static int rank;
         }                                                                                                              \
     } while (0)
 
-/* What a rank has of the array. */
+/* A rank's part of the array. */
 struct part {
     MPI_Datatype view;
     MPI_Offset displacement;
     int count;
 };
 
-/* Four uneven boxes whose edges line up with no page and, beside each other, with no edge of their neighbour. */
+/* Four uneven boxes whose edges are aligned neither with pages nor with the edges of their neighbours. */
 static void box(const int dims[2], int offset[2], int shape[2])
 {
     int column = dims[1] * 9 / 16 + 37, left = dims[0] * 10 / 16 + 5, right = dims[0] * 7 / 16 + 3;
@@ -83,7 +83,7 @@ static struct part part_of(const char *pattern, const int dims[2])
     return part;
 }
 
-/* Elements tell what they are: which of which rank, in which run. */
+/* An element encodes its index, its rank and its run. */
 static unsigned value(long i, unsigned seed) { return ((unsigned)i * RANKS + (unsigned)rank) * 2654435761u + seed; }
 
 static MPI_Info hints(int sieving)
@@ -121,7 +121,7 @@ static double timed(int writing, int collective, const char *pattern, const char
     int moved = -1;
     OK(MPI_Get_count(&status, MPI_UNSIGNED, &moved));
     if (moved != part->count) FAIL("%d elements were transferred and not %d", moved, part->count);
-    /* Nobody goes on to compare while others are still timed: that would take the processor from them. */
+    /* No rank starts to compare while others are still timed: that would take the processor from them. */
     OK(MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
     return slowest;
 }

@@ -1,4 +1,4 @@
-//! Running the ranks: `mpirun.mpich` of the program compiled from `worker.c`.
+//! Runs the ranks: `mpirun.mpich` of the program compiled from `worker.c`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,8 +36,8 @@ impl Worker {
         })
     }
 
-    /// Lets the ranks write or read; gives the seconds it took the slowest. The first half of the ranks uses
-    /// the first path.
+    /// Lets the ranks write or read; returns the seconds of the slowest. The first half of the ranks uses the
+    /// first path.
     pub(super) fn run(
         &self,
         what: &str,
@@ -46,7 +46,7 @@ impl Worker {
         paths: &[PathBuf; 2],
     ) -> anyhow::Result<f64> {
         let mut command = Command::new("mpirun.mpich");
-        // On this machine alone, bound to no processor, over shared memory.
+        // On this machine only, bound to no processor, over shared memory.
         command.args(["-launcher", "fork", "-iface", "lo", "-bind-to", "none"]);
         command.args(["-genv", "UCX_TLS", "self,sm", "-n", "4"]);
         command
@@ -62,6 +62,6 @@ impl Worker {
         ensure!(out.status.success(), "the ranks failed ({})", out.status);
         let text = String::from_utf8_lossy(&out.stdout);
         let seconds = text.lines().find_map(|line| line.trim().parse().ok());
-        seconds.with_context(|| format!("the ranks said no time but: {text}"))
+        seconds.with_context(|| format!("the ranks printed no time but: {text}"))
     }
 }

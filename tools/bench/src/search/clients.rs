@@ -1,4 +1,4 @@
-//! Several clients at once, for a time.
+//! Several concurrent clients, for a time.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 
-/// Lets every client do `step` again and again for `time`; gives how many things were done a second by
-/// all of them. A step gets its client, the client's number, and its own number, and answers how many
-/// things it did; nothing when there is nothing left to do, which ends the measurement for all.
+/// Lets every client do `step` repeatedly for `time`; returns the number of operations per second by all of
+/// them. A step gets its client, the client's number, and its own number, and returns how many operations it
+/// did; `None` if there is nothing left to do, which ends the measurement for all.
 pub(crate) fn rate<C: Send>(
     clients: &mut [C],
     time: Duration,

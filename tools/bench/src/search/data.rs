@@ -1,8 +1,8 @@
-//! The data set: objects with ten tags each, the same for the same number, and what is asked of it.
+//! The data set: objects with ten tags each, the same for the same number, and the queries.
 //!
-//! Ten objects share a `run`, ten the first part of their `label`, ten others its middle, and ten others
-//! its end; `temperature` is spread evenly. So every query for one of these has ten results, at any
-//! size. `quality` is `common` on nine objects of ten.
+//! Ten objects share a `run`, ten the first part of their `label`, ten others its middle, and ten others its
+//! end; `temperature` is spread evenly. So every query for one of these has ten results, at any size. `quality`
+//! is `common` on nine objects of ten.
 
 /// Objects of a container.
 pub(crate) const PER_CONTAINER: u64 = 1000;
@@ -18,7 +18,7 @@ pub(crate) enum Value {
     Text(String),
 }
 
-/// What a query looks for.
+/// The kind of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
     /// `run` equal to a number.
@@ -31,12 +31,12 @@ pub(crate) enum Look {
     Suffix,
     /// A word anywhere in `label`.
     Infix,
-    /// A common and a rare tag at once.
+    /// A common and a rare tag together.
     Both,
 }
 
 impl Look {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Look; 6] = [
         Look::Exact,
         Look::Prefix,
@@ -46,7 +46,7 @@ impl Look {
         Look::Both,
     ];
 
-    /// As it is written in the table.
+    /// As in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Look::Exact => "exact",
@@ -58,7 +58,7 @@ impl Look {
         }
     }
 
-    /// How many results every such query has.
+    /// The number of results of every such query.
     pub(crate) fn results(self) -> usize {
         match self {
             Look::Both => 9,
@@ -70,12 +70,12 @@ impl Look {
 /// A data set of some number of objects, a multiple of 1000.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Data {
-    /// How many.
+    /// Their number.
     pub(crate) objects: u64,
 }
 
 impl Data {
-    /// How many groups of ten there are.
+    /// The number of groups of ten.
     pub(crate) fn groups(self) -> u64 {
         self.objects / 10
     }
@@ -134,20 +134,20 @@ impl Data {
         ]
     }
 
-    /// Every place of a scale from 0 to 1000 has one object.
+    /// Every step of a scale from 0 to 1000 has one object.
     fn temperature(self, object: u64) -> f64 {
         let place = object * 7919 % self.objects;
         place as f64 * 1000.0 / self.objects as f64
     }
 
-    /// The two numbers between which ten temperatures lie.
+    /// The limits of an interval with ten temperatures.
     pub(crate) fn range(self, group: u64) -> (f64, f64) {
         let step = 1000.0 / self.objects as f64;
         let first = (group * 10) as f64 * step;
         (first - step / 2.0, first + step * 9.5)
     }
 
-    /// The word that a query for a group's part of the label looks for.
+    /// The word that a query for a group's part of the label uses.
     pub(crate) fn word(look: Look, group: u64) -> String {
         word(
             match look {
@@ -176,7 +176,7 @@ impl Data {
     }
 }
 
-/// A number that looks like none, the same for the same one.
+/// A hash of a number.
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -184,10 +184,10 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A word of eight letters and digits; `first` begins it, and no two numbers have the same.
+/// A word of eight letters and digits that begins with `first`; unique for each number.
 fn word(first: char, number: u64) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    // An odd factor is a permutation of the numbers of 35 bits.
+    // Multiplication by an odd factor is a permutation of the numbers of 35 bits.
     let mut bits = number.wrapping_mul(0x5_deec_e66d) & ((1 << 35) - 1);
     let mut word = String::from(first);
     for _ in 0..7 {

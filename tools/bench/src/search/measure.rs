@@ -1,4 +1,4 @@
-//! One size: what is done to both, in which order, and what is noted of it.
+//! One size: the operations on both, their order, and the records.
 
 use std::path::Path;
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub(super) fn size(
             exact = rate;
         }
         if look == Look::Both {
-            // What the common tag costs beside the rare one by itself.
+            // The cost of the common tag in addition to the rare one.
             run.note(
                 table,
                 "common and rare: times an exact one",
@@ -50,7 +50,7 @@ pub(super) fn size(
     run.restarts(table)
 }
 
-/// What a size is measured with.
+/// The state of the measurement of one size.
 struct Run<'a> {
     args: &'a SearchArgs,
     data: Data,
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
             let clients = (0..self.args.clients).map(|_| database.connect());
             self.sqlite = clients.collect::<Result<_, _>>()?;
         }
-        // Only now: a session that says nothing for half a minute is ended.
+        // Only now: a session that is silent for half a minute expires.
         let clients = (0..self.args.clients).map(|_| self.server.connect());
         self.clients = clients.collect::<Result<_, _>>()?;
         self.note(table, "load, one client", "s", slabfs, sqlite);
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
         Ok(slabfs)
     }
 
-    /// Measures SQLite too, if it takes part.
+    /// Measures SQLite too, if it is not left out.
     fn next_to(
         &mut self,
         measure: impl FnOnce(&mut [sqlite::Client]) -> anyhow::Result<f64>,
@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
         measure(&mut self.sqlite).map(Some)
     }
 
-    /// Tags put on objects anywhere, numbers and texts in turn; a query afterwards sees the last ones.
+    /// Tags set on random objects, alternately numbers and texts; a query afterwards sees the last ones.
     fn puts(&mut self, table: &mut Table, what: &str, batch: u64) -> anyhow::Result<()> {
         let (data, time, inos) = (self.data, self.args.time(), &self.inos);
         let mark = |number: u64, at: u64, place: u64| {
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
             killed.as_secs_f64(),
             None,
         );
-        // What was there is found, and found quickly.
+        // Existing objects are found, and quickly.
         let mut client = self.server.connect()?;
         let started = Instant::now();
         for group in (0..self.data.groups()).step_by((self.data.groups() / 1000).max(1) as usize) {

@@ -1,9 +1,9 @@
-//! `slabfs-bench search`: the metadata service and SQLite side by side on the same objects and tags.
+//! `slabfs-bench search`: compares the metadata service with SQLite on the same objects and tags.
 //!
-//! For each size: load both (`data`), ask both the same queries from several clients (`clients`), put
-//! tags, create and open objects; then restart the service and look at its memory. slabfs is a
-//! process of its own behind a Unix socket (`slabfs`), SQLite runs in this one (`sqlite`) and so has no
-//! socket to pay for. Every answer is counted. The numbers stand beside the targets (`table`).
+//! For each size: load both (`data`), run the same queries on both from several clients (`clients`), set tags,
+//! create and open objects; then restart the service and measure its memory. slabfs is a process of its own
+//! behind a Unix socket (`slabfs`), SQLite runs in this one (`sqlite`) and so has no socket overhead. Every
+//! result is counted. The numbers are printed with the targets (`table`).
 
 mod clients;
 mod data;
@@ -21,37 +21,37 @@ use crate::{cleanup, systems};
 use data::{Data, PER_CONTAINER};
 use table::Table;
 
-/// Search, tags and names of the metadata service, beside SQLite with the same data.
+/// Search, tags and names of the metadata service, compared with SQLite on the same data.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SearchArgs {
-    /// How many objects, with ten tags each; multiples of 1000
+    /// Numbers of objects, with ten tags each; multiples of 1000
     #[arg(long, value_delimiter = ',', default_values = ["10000", "100000", "1000000"])]
     sizes: Vec<u64>,
-    /// Clients at the same time
+    /// Number of concurrent clients
     #[arg(long, default_value = "4", value_parser = clap::value_parser!(u64).range(1..=64))]
     clients: u64,
-    /// Seconds that each rate is measured; sessions are lost when SQLite takes longer for one
+    /// Seconds for which each rate is measured; sessions expire if SQLite takes longer for one
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=20))]
     seconds: u64,
-    /// Leave SQLite out
+    /// Omit SQLite
     #[arg(long)]
     no_sqlite: bool,
-    /// JSON instead of the table
+    /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// The slabfs binary (default: the one beside this program)
+    /// The slabfs binary (default: the one next to this program)
     #[arg(long, value_name = "PATH")]
     slabfs: Option<PathBuf>,
-    /// Where data is kept: a directory in memory (default: a new one in /dev/shm)
+    /// Directory for data, in memory (default: a new one in /dev/shm)
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 }
 
-/// Measures all sizes and prints the table, also of what was measured before an error.
+/// Measures all sizes and prints the table, also of the measurements before an error.
 pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<()> {
-    let whole = |size: &u64| *size > 0 && size.is_multiple_of(PER_CONTAINER) && *size <= 10_000_000;
+    let valid = |size: &u64| *size > 0 && size.is_multiple_of(PER_CONTAINER) && *size <= 10_000_000;
     ensure!(
-        args.sizes.iter().all(whole),
+        args.sizes.iter().all(valid),
         "--sizes are multiples of {PER_CONTAINER}, up to 10000000"
     );
     cleanup::on_signals()?;

@@ -19,7 +19,7 @@ use crate::{cleanup, systems};
 
 /// How long a call may take.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How often a client says that it lives, at most.
+/// The least interval between heartbeats of a client.
 const BEAT: Duration = Duration::from_secs(5);
 
 /// A metadata service of this program.
@@ -32,7 +32,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the service on `work/md`; answers also how long it took until it was ready.
+    /// Starts the service on `work/md`; also returns the time until it was ready.
     pub(crate) fn start(binary: &Path, work: &Path) -> anyhow::Result<(Server, Duration)> {
         let mut server = Server {
             binary: binary.to_owned(),
@@ -56,13 +56,13 @@ impl Server {
         Ok(started.elapsed())
     }
 
-    /// Ends the service by `signal`, and starts it again; answers how long the start took.
+    /// Ends the service by `signal`, and starts it again; returns the time of the start.
     pub(crate) fn restart(&mut self, signal: Signal) -> anyhow::Result<Duration> {
         cleanup::end_now(self.pid, signal)?;
         self.start_again()
     }
 
-    /// Resident memory in MiB: now, and the most there ever was.
+    /// Resident memory in MiB: current and maximum.
     pub(crate) fn memory(&self) -> anyhow::Result<(f64, f64)> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))
             .context("the memory of slabfs mdserver")?;
@@ -95,13 +95,13 @@ pub(crate) struct Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // A service that was just killed needs no goodbye.
+        // A service that was just killed needs no detach.
         drop(self.md.detach(true));
     }
 }
 
 impl Client {
-    /// Says that the session lives, when it is time to.
+    /// Sends a heartbeat, if it is due.
     fn beat(&mut self) -> anyhow::Result<()> {
         if self.beat.elapsed() > BEAT {
             self.md.heartbeat(self.md.servers_version())?;
@@ -110,7 +110,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a container in the root.
+    /// Creates a container in the root.
     pub(crate) fn container(&mut self, name: &str) -> anyhow::Result<Ino> {
         let made = self.md.create(Create {
             parent: ROOT,
@@ -127,7 +127,7 @@ impl Client {
         Ok(made.entry.attr.ino)
     }
 
-    /// Makes all objects of a container with their tags; answers the inode of each.
+    /// Creates all objects of a container with their tags; returns their inodes.
     pub(crate) fn load(&mut self, data: Data, container: u64) -> anyhow::Result<Vec<Ino>> {
         self.beat()?;
         let parent = self.container(&Data::container(container))?;
@@ -148,7 +148,7 @@ impl Client {
         Ok(inos)
     }
 
-    /// Makes one empty object, open afterwards.
+    /// Creates one empty object, which is open afterwards.
     pub(crate) fn create(&mut self, parent: Ino, name: &str) -> anyhow::Result<Ino> {
         self.beat()?;
         let made = self.md.create(Create {
@@ -166,7 +166,7 @@ impl Client {
         Ok(made.entry.attr.ino)
     }
 
-    /// Makes empty objects in one request.
+    /// Creates empty objects in one request.
     pub(crate) fn create_many(&mut self, parent: Ino, names: &[String]) -> anyhow::Result<usize> {
         self.beat()?;
         let objects = names
@@ -183,7 +183,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes back one opening each.
+    /// Releases one opening of each.
     pub(crate) fn release(&mut self, inos: Vec<Ino>) -> anyhow::Result<()> {
         Ok(self.md.release(inos)?)
     }

@@ -1,6 +1,6 @@
-//! The same data in SQLite, in this process: a row a tag, an index on numbers, on texts and on reversed
-//! texts, and its own index of trigrams (FTS5). Journal `WAL`, synced at checkpoints only, so that a
-//! commit waits for no disk, as with slabfs until somebody syncs.
+//! The same data in SQLite, in this process: a row per tag, an index on numbers, on texts and on reversed
+//! texts, and its own index of trigrams (FTS5). Journal `WAL`, synced at checkpoints only, so that a commit
+//! waits for no disk, as with slabfs until a client syncs.
 
 use std::path::{Path, PathBuf};
 
@@ -176,7 +176,7 @@ fn paths(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The first text behind all that begin with `word`, whose last character is ASCII.
+/// The first text after all that begin with `word`, whose last character is ASCII.
 fn behind(word: &str) -> String {
     let mut bytes = word.as_bytes().to_vec();
     if let Some(last) = bytes.last_mut() {

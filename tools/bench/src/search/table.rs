@@ -1,4 +1,4 @@
-//! What was measured, beside what is to be reached.
+//! The measurements, with their targets.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use crate::targets;
 pub(crate) struct Line {
     /// Objects in the data set.
     pub(crate) objects: u64,
-    /// What was done.
+    /// The operation.
     pub(crate) what: String,
-    /// What the numbers count.
+    /// The unit.
     pub(crate) unit: &'static str,
-    /// Of slabfs.
+    /// The value of slabfs.
     pub(crate) slabfs: f64,
-    /// Of SQLite in the same run, where it does the like.
+    /// The value of SQLite in the same run, if it has a counterpart.
     pub(crate) sqlite: Option<f64>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Notes a number, and says it.
+    /// Records a number, and prints it.
     pub(crate) fn add(&mut self, line: Line) {
         eprintln!(
             "  {} {}: {}",
@@ -37,7 +37,7 @@ impl Table {
         self.lines.push(line);
     }
 
-    /// The table for people.
+    /// The table as text.
     pub(crate) fn text(&self) -> String {
         let heading = ["objects", "what", "unit", "slabfs", "SQLite", "target"].map(str::to_owned);
         let mut rows = vec![heading.to_vec()];
@@ -53,7 +53,7 @@ impl Table {
         crate::results::aligned(&rows)
     }
 
-    /// The same for programs.
+    /// The same as JSON.
     pub(crate) fn json(&self) -> Value {
         let lines = self.lines.iter().map(|line| {
             json!({"objects": line.objects, "what": line.what, "unit": line.unit,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_said() {
+    fn targets_are_reported() {
         let mut table = Table::default();
         let line = |what: &str, slabfs, sqlite| Line {
             objects: 1000,

@@ -1,5 +1,5 @@
-//! slabfs as it is measured: a metadata service, two data servers and a mount as processes over Unix sockets, this
-//! process attached to them by the client library, and beside them what sends raw bytes.
+//! The measured slabfs: a metadata service, two data servers and a mount as processes over Unix sockets, this
+//! process attached to them by the client library, and the processes of `raw`.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,16 @@ use crate::systems::{binary, spawn};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// All that runs.
-pub(super) struct House {
+/// Everything that runs.
+pub(super) struct Cluster {
     client: Arc<Client>,
     mountpoint: PathBuf,
     pub(super) raw: RefCell<Raw>,
 }
 
-impl House {
-    /// Starts everything; on an error what was started is noted with `cleanup`.
-    pub(super) fn start(args: &TransferArgs) -> anyhow::Result<House> {
+impl Cluster {
+    /// Starts everything; on an error, what was started is recorded with `cleanup`.
+    pub(super) fn start(args: &TransferArgs) -> anyhow::Result<Cluster> {
         let dir = new_directory(args.work.as_deref().unwrap_or(Path::new("/dev/shm")))?;
         let slabfs = binary(args.slabfs.as_deref())?;
         let socket = |number: u32| format!("unix:{}", dir.join(format!("{number}.sock")).display());
@@ -58,19 +58,19 @@ impl House {
         let mut mount = command("mount");
         mount.args(["--md", &md]);
         spawn(arg(mount, mountpoint.clone()), "slabfs mount")?;
-        Ok(House {
+        Ok(Cluster {
             client: attach(&dir.join("0.sock"))?,
             mountpoint,
             raw: RefCell::new(Raw::start(&dir, (args.size as usize).max(256) << 20)?),
         })
     }
 
-    /// Where a name of an object is on the mount.
+    /// The path of an object on the mount.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.mountpoint.join(name)
     }
 
-    /// A new `aligned` array of bytes, whose chunks go to both servers.
+    /// Creates an `aligned` array of bytes, whose chunks go to both servers.
     pub(super) fn create(&self, name: &str, dims: &[u64]) -> anyhow::Result<Arc<Handle>> {
         let mode = OpenMode {
             write: true,
@@ -89,7 +89,7 @@ impl House {
         Ok(handle)
     }
 
-    /// Detaches; `cleanup` takes down the rest.
+    /// Detaches; `cleanup` stops the rest.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         Ok(self.client.stop()?)
     }

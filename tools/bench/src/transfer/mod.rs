@@ -1,14 +1,15 @@
-//! `slabfs-bench transfer`: what programs gain that say in one request which pieces or regions they want.
+//! `slabfs-bench transfer`: the advantage of programs that name in one request the pieces or regions they need.
 //!
-//! Two data servers and a metadata service run as processes over Unix sockets, with a mount beside (`house`); this
-//! program attaches to them as the client library does. Beside it two processes (`raw`) send and take plain bytes
-//! through sockets of the same settings: what the machine allows. Everything lies in `work`, which should be a tmpfs.
+//! Two data servers and a metadata service run as processes over Unix sockets, and a mount (`house`); this
+//! program attaches to them through the client library. For comparison two processes (`raw`) send and receive
+//! plain bytes through sockets with the same settings, which is the machine's limit. All data is in `work`,
+//! which should be a tmpfs.
 //!
-//! - `nested`: a nested-strided read as one batch, as one `pread` a piece on the mount, by ROMIO's data sieving on
-//!   the mount (`sieve.c`), and as the packed bytes out of `raw`'s memory;
-//! - `regions`: 64 regions of 4 MiB by `start_all` and `wait_all` beside the same bytes by `raw`, and how much of a
-//!   write a sleep of that length hides;
-//! - `small`: regions of 3 KiB, 64 to a start.
+//! - `nested`: a nested-strided read as one batch, as one `pread` a piece on the mount, by ROMIO's data sieving
+//!   on the mount (`sieve.c`), and as the packed bytes from `raw`'s memory;
+//! - `regions`: 64 regions of 4 MiB by `start_all` and `wait_all`, compared with the same bytes by `raw`, and
+//!   how much of a write a sleep of that length hides;
+//! - `small`: regions of 3 KiB, 64 per start.
 //!
 //! In each round everything is measured once, another first each round; medians of the rounds are printed.
 
@@ -25,64 +26,64 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::cleanup;
-use house::House;
+use house::Cluster;
 use table::Table;
 
 pub(crate) use raw::{RawArgs, serve as serve_raw};
 
-/// Transfers and batches of the client library, beside the mount and plain sockets.
+/// Transfers and batches of the client library, compared with the mount and plain sockets.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct TransferArgs {
-    /// What to measure
+    /// Cases to measure
     #[arg(long, value_delimiter = ',', default_values = ["nested", "regions", "small"])]
     cases: Vec<Kind>,
     /// Bytes of a piece of the nested-strided read
     #[arg(long, value_delimiter = ',', default_values = ["8", "64", "512", "4096"])]
     pieces: Vec<u64>,
-    /// Every which piece is read
+    /// Read every N-th piece
     #[arg(long, default_value = "2", value_parser = clap::value_parser!(u64).range(2..=64))]
     every: u64,
-    /// MiB that the nested-strided read gives
+    /// MiB that the nested-strided read returns
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = clap::value_parser!(u64).range(16..=1024))]
     size: u64,
-    /// At most so many pieces are read by `pread`, from the start; rates are compared
+    /// At most this many pieces are read by `pread`, from the start; rates are compared
     #[arg(long, default_value = "65536", value_parser = clap::value_parser!(u64).range(1024..))]
     preads: u64,
-    /// Seconds that small regions are written, and read, a round
+    /// Seconds for which small regions are written, and read, per round
     #[arg(long, default_value = "2", value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
     /// How often everything is measured
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// A look in a minute: one round
+    /// A run of a minute: one round
     #[arg(long)]
     quick: bool,
-    /// JSON instead of the table
+    /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// The slabfs binary (default: the one beside this program)
+    /// The slabfs binary (default: the one next to this program)
     #[arg(long, value_name = "PATH")]
     slabfs: Option<PathBuf>,
-    /// The compiled sieve.c (default: slabfs-bench-sieve beside this program)
+    /// The compiled sieve.c (default: slabfs-bench-sieve next to this program)
     #[arg(long, value_name = "PATH")]
     sieve: Option<PathBuf>,
-    /// Where data is kept: a directory in memory (default: a new one in /dev/shm)
+    /// Directory for data, in memory (default: a new one in /dev/shm)
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 }
 
-/// What is measured.
+/// The cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// Pieces of a nested strided pattern.
     Nested,
-    /// Large regions, and how much of a write is hidden.
+    /// Large regions, and the hidden part of a write.
     Regions,
     /// Small regions.
     Small,
 }
 
-/// Measures everything and prints the table, also of what was measured before an error.
+/// Measures everything and prints the table, also of the measurements before an error.
 pub(crate) fn run(args: &TransferArgs) -> anyhow::Result<()> {
     let mut args = args.clone();
     if args.quick {
@@ -91,9 +92,9 @@ pub(crate) fn run(args: &TransferArgs) -> anyhow::Result<()> {
     }
     cleanup::on_signals()?;
     let mut table = Table::default();
-    let measured = House::start(&args).and_then(|house| {
-        let measured = rounds(&args, &house, &mut table);
-        measured.and(house.stop())
+    let measured = Cluster::start(&args).and_then(|cluster| {
+        let measured = rounds(&args, &cluster, &mut table);
+        measured.and(cluster.stop())
     });
     let cleaned = cleanup::run();
     if args.json {
@@ -104,15 +105,15 @@ pub(crate) fn run(args: &TransferArgs) -> anyhow::Result<()> {
     measured.and(cleaned)
 }
 
-fn rounds(args: &TransferArgs, house: &House, table: &mut Table) -> anyhow::Result<()> {
+fn rounds(args: &TransferArgs, cluster: &Cluster, table: &mut Table) -> anyhow::Result<()> {
     let mut cases = args
         .cases
         .iter()
         .map(|kind| {
             let case: Box<dyn Case> = match kind {
-                Kind::Nested => Box::new(nested::Nested::new(args, house)?),
-                Kind::Regions => Box::new(regions::Regions::new(house)?),
-                Kind::Small => Box::new(small::Small::new(args, house)?),
+                Kind::Nested => Box::new(nested::Nested::new(args, cluster)?),
+                Kind::Regions => Box::new(regions::Regions::new(cluster)?),
+                Kind::Small => Box::new(small::Small::new(args, cluster)?),
             };
             Ok(case)
         })
@@ -126,10 +127,10 @@ fn rounds(args: &TransferArgs, house: &House, table: &mut Table) -> anyhow::Resu
     Ok(())
 }
 
-/// How often what is compared most closely is measured in a round, by turns.
-const TURNS: u32 = 3;
+/// How often the closely compared systems are measured in a round, alternately.
+const REPEATS: u32 = 3;
 
-/// Something that is measured once a round.
+/// A case that is measured once per round.
 trait Case {
     fn round(&mut self, round: u32, table: &mut Table) -> anyhow::Result<()>;
 }

@@ -1,5 +1,5 @@
-//! Nested-strided reads: every n-th piece of each row of a matrix, whose rows do not end with a stride, so that the
-//! pattern is two loops and not one.
+//! Nested-strided reads: every n-th piece of each row of a matrix, whose rows do not end with a stride, so that
+//! the pattern is two loops and not one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,19 +12,19 @@ use anyhow::{Context, ensure};
 use slabfs_fs::client::Handle;
 use slabfs_model::batch::{Batch, Pattern, Place, Plan};
 
-use super::house::House;
+use super::house::Cluster;
 use super::table::Table;
-use super::{Case, TURNS, TransferArgs, rate};
+use super::{Case, REPEATS, TransferArgs, rate};
 use crate::cleanup;
 
 /// Pieces of a row.
 const INNER: u64 = 1024;
 const NAME: &str = "matrix";
 
-/// The cases and what they need.
+/// The cases and their state.
 pub(super) struct Nested<'a> {
     args: &'a TransferArgs,
-    house: &'a House,
+    cluster: &'a Cluster,
     handle: Arc<Handle>,
     path: PathBuf,
     sieve: PathBuf,
@@ -51,7 +51,7 @@ impl Shape {
         }
     }
 
-    /// Where the pieces lie in the object, in their order.
+    /// The offsets of the pieces in the object, in order.
     fn places(self) -> impl Iterator<Item = u64> {
         let rows = self.bytes / (INNER * self.piece);
         (0..rows).flat_map(move |row| (0..INNER).map(move |n| row * self.row + n * self.stride))
@@ -79,7 +79,7 @@ impl Shape {
 }
 
 impl<'a> Nested<'a> {
-    pub(super) fn new(args: &'a TransferArgs, house: &'a House) -> anyhow::Result<Nested<'a>> {
+    pub(super) fn new(args: &'a TransferArgs, cluster: &'a Cluster) -> anyhow::Result<Nested<'a>> {
         ensure!(
             args.pieces
                 .iter()
@@ -88,15 +88,15 @@ impl<'a> Nested<'a> {
         );
         let shapes = args.pieces.iter().map(|&piece| Shape::new(args, piece));
         let end = shapes.map(Shape::end).max().context("no --pieces")?;
-        let handle = house.create(NAME, &[end])?;
+        let handle = cluster.create(NAME, &[end])?;
         fill(&handle, end)?;
         let own = std::env::current_exe().context("finding this program")?;
         let next_to = own.with_file_name("slabfs-bench-sieve");
         Ok(Nested {
             args,
-            house,
+            cluster,
             handle,
-            path: house.path(NAME),
+            path: cluster.path(NAME),
             sieve: args.sieve.clone().unwrap_or(next_to),
             out: crate::load::buffer((args.size << 20) as usize),
         })
@@ -113,7 +113,7 @@ impl<'a> Nested<'a> {
         Ok(rate(shape.bytes, time))
     }
 
-    /// One `pread` a piece. The mount bypasses the page cache: each is a request of its own.
+    /// One `pread` per piece. The mount bypasses the page cache: each is a separate request.
     fn preads(&mut self, shape: Shape) -> anyhow::Result<f64> {
         let bytes = shape.bytes.min(self.args.preads * shape.piece);
         let shape = Shape { bytes, ..shape };
@@ -145,10 +145,10 @@ impl<'a> Nested<'a> {
         cleanup::prepare(&mut command);
         let out = command
             .output()
-            .context("running mpirun.mpich; tools/setup --bench brings it")?;
+            .context("running mpirun.mpich; tools/setup --bench installs it")?;
         ensure!(out.status.success(), "sieving failed ({})", out.status);
         let text = String::from_utf8_lossy(&out.stdout);
-        let seconds: f64 = text.trim().parse().context("sieving said no time")?;
+        let seconds: f64 = text.trim().parse().context("sieving printed no time")?;
         Ok(rate(shape.bytes, Duration::from_secs_f64(seconds)))
     }
 
@@ -156,7 +156,7 @@ impl<'a> Nested<'a> {
         let half = self.out.len() / 2;
         let bytes = self.out.len() as u64;
         let (one, other) = self.out.split_at_mut(half);
-        let time = self.house.raw.borrow_mut().read(&mut [one, other])?;
+        let time = self.cluster.raw.borrow_mut().read(&mut [one, other])?;
         Ok(rate(bytes, time))
     }
 }
@@ -168,8 +168,8 @@ impl Case for Nested<'_> {
             let name = ("nested read", piece);
             table.add(name, "MiB/s", "pread", self.preads(shape)?);
             table.add(name, "MiB/s", "sieving", self.sieving(shape)?);
-            for turn in 0..2 * TURNS {
-                match (turn + round).is_multiple_of(2) {
+            for repeat in 0..2 * REPEATS {
+                match (repeat + round).is_multiple_of(2) {
                     true => table.add(name, "MiB/s", "slabfs", self.batch(shape)?),
                     false => table.add(name, "MiB/s", "raw", self.raw()?),
                 }
@@ -184,7 +184,7 @@ impl Case for Nested<'_> {
     }
 }
 
-/// What the object holds at a place, a multiple of 8.
+/// The object's value at an offset that is a multiple of 8.
 fn word(at: u64) -> [u8; 8] {
     (at / 8)
         .wrapping_add(1)
@@ -206,7 +206,7 @@ fn fill(handle: &Handle, end: u64) -> anyhow::Result<()> {
     Ok(handle.fsync()?)
 }
 
-/// Looks at the first and the last word of each piece.
+/// Checks the first and the last word of each piece.
 fn check(out: &[u8], shape: Shape) -> anyhow::Result<()> {
     let last = shape.piece - 8;
     for (piece, at) in out.chunks_exact(shape.piece as usize).zip(shape.places()) {

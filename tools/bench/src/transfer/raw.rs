@@ -1,8 +1,8 @@
-//! What sockets alone do: two processes that send plain bytes out of memory, or take them into a buffer, through Unix
-//! sockets with the buffers that slabfs gives its own.
+//! The speed of sockets alone: two processes that send plain bytes from memory, or receive them into a buffer,
+//! through Unix sockets with the buffer sizes of slabfs.
 //!
-//! A request is a letter and a number of bytes: `r` asks for so many, `w` brings so many and is answered by a letter
-//! when all of them have come. No file, no checksum, no metadata is touched.
+//! A request is a letter and a number of bytes: `r` requests that many, `w` sends that many and is answered by
+//! a letter when all of them have arrived. No files, checksums or metadata are involved.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,23 +16,23 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::systems::spawn;
 
-/// As `objstore/src/wire/stream.rs` sets them.
+/// As in `objstore/src/wire/stream.rs`.
 const SOCKET_BUFFER: usize = 2 << 20;
-/// Into which a server takes bytes.
+/// A server's receive buffer.
 const BLOCK: usize = 1 << 20;
 
-/// A process that sends and takes plain bytes.
+/// A process that sends and receives plain bytes.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RawArgs {
-    /// Where it listens
+    /// Path of the socket
     socket: PathBuf,
-    /// Bytes it has to send
+    /// Bytes that it has to send
     bytes: usize,
 }
 
 /// Serves one connection until it is closed.
 pub(crate) fn serve(args: &RawArgs) -> anyhow::Result<()> {
-    end_when_told()?;
+    end_on_request()?;
     let own = crate::load::buffer(args.bytes);
     let mut block = crate::load::buffer(BLOCK);
     let listener = UnixListener::bind(&args.socket).context("listening")?;
@@ -58,8 +58,8 @@ pub(crate) fn serve(args: &RawArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the process by SIGTERM as if all were done.
-fn end_when_told() -> anyhow::Result<()> {
+/// Lets the process end with status 0 on SIGTERM.
+fn end_on_request() -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.thread_block().context("cannot block a signal")?;
@@ -72,7 +72,7 @@ fn end_when_told() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// False when the other side has closed.
+/// False if the other side has closed.
 fn read_or_end(stream: &mut UnixStream, into: &mut [u8]) -> anyhow::Result<bool> {
     let first = stream.read(into)?;
     if first > 0 {
@@ -116,7 +116,7 @@ impl Raw {
         })
     }
 
-    /// Fills the buffers, by turns from both.
+    /// Fills the buffers, alternately from both.
     pub(super) fn read<B: AsMut<[u8]> + Send>(
         &mut self,
         buffers: &mut [B],
@@ -131,7 +131,7 @@ impl Raw {
         })
     }
 
-    /// Sends the buffers, by turns to both, and waits until all has come.
+    /// Sends the buffers, alternately to both, and waits until all have arrived.
     pub(super) fn write<B: AsMut<[u8]> + Send>(
         &mut self,
         buffers: &mut [B],

@@ -7,22 +7,22 @@ use slabfs_fs::client::Handle;
 use slabfs_fs::client::transfer::{Memory, Transfer, start_all, wait_all};
 use slabfs_model::{Hyperslab, Region};
 
-use super::house::House;
+use super::house::Cluster;
 use super::table::{Name, Table};
-use super::{Case, TURNS, rate};
+use super::{Case, REPEATS, rate};
 use crate::backing;
 
 const COUNT: u64 = 64;
 const BYTES: usize = 4 << 20;
-/// What a write takes of memory that is free: what it replaces goes when it is committed.
+/// Free memory that a write needs: the replaced chunks are deleted after the commit.
 const FRESH: u64 = 2 * COUNT * BYTES as u64;
 const WRITTEN: Name = ("regions written", BYTES as u64);
 const READ: Name = ("regions read", BYTES as u64);
 const HIDDEN: Name = ("hidden by a sleep", BYTES as u64);
 
-/// The cases and what they need.
+/// The cases and their state.
 pub(super) struct Regions<'a> {
-    house: &'a House,
+    cluster: &'a Cluster,
     handle: Arc<Handle>,
     buffers: Vec<Vec<u8>>,
 }
@@ -32,7 +32,7 @@ pub(super) fn row(number: u64, len: usize) -> Hyperslab {
     Hyperslab::from_region(&Region::new(&[number, 0], &[1, len as u64]))
 }
 
-/// Transfers of whole rows from `first` on, not started.
+/// Transfers of complete rows from `first` on, not started.
 pub(super) fn writes(
     handle: &Arc<Handle>,
     first: u64,
@@ -66,7 +66,7 @@ pub(super) fn reads(
         .collect()
 }
 
-/// Starts all of them and waits; gives the buffers back.
+/// Starts all of them and waits; returns the buffers.
 pub(super) fn through(mut all: Vec<Transfer<Vec<u8>>>) -> anyhow::Result<Vec<Vec<u8>>> {
     start_all(&mut all)?;
     ended(all)
@@ -80,22 +80,22 @@ fn ended(all: Vec<Transfer<Vec<u8>>>) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 impl<'a> Regions<'a> {
-    pub(super) fn new(house: &'a House) -> anyhow::Result<Regions<'a>> {
+    pub(super) fn new(cluster: &'a Cluster) -> anyhow::Result<Regions<'a>> {
         let buffers = vec![crate::load::buffer(BYTES); COUNT as usize];
-        let handle = house.create("regions", &[COUNT, BYTES as u64])?;
+        let handle = cluster.create("regions", &[COUNT, BYTES as u64])?;
         Ok(Regions {
-            house,
+            cluster,
             handle,
             buffers,
         })
     }
 
     fn write(&mut self) -> anyhow::Result<Duration> {
-        backing::bring(FRESH)?;
+        backing::touch(FRESH)?;
         let begun = Instant::now();
         self.buffers = through(writes(&self.handle, 0, std::mem::take(&mut self.buffers))?)?;
         let time = begun.elapsed();
-        // What was replaced goes before anything else is measured.
+        // Delete the replaced chunks before the next measurement.
         self.handle.fsync()?;
         Ok(time)
     }
@@ -106,9 +106,9 @@ impl<'a> Regions<'a> {
         Ok(begun.elapsed())
     }
 
-    /// A write behind a sleep: what is left to wait for.
+    /// A write during a sleep: the remaining time to wait.
     fn hidden(&mut self, sleep: Duration) -> anyhow::Result<Duration> {
-        backing::bring(FRESH)?;
+        backing::touch(FRESH)?;
         let mut all = writes(&self.handle, 0, std::mem::take(&mut self.buffers))?;
         start_all(&mut all)?;
         std::thread::sleep(sleep);
@@ -128,9 +128,9 @@ impl Case for Regions<'_> {
             self.write()?;
             self.read()?;
         }
-        for turn in 0..2 * TURNS {
-            if !(turn + round).is_multiple_of(2) {
-                let mut raw = self.house.raw.borrow_mut();
+        for repeat in 0..2 * REPEATS {
+            if !(repeat + round).is_multiple_of(2) {
+                let mut raw = self.cluster.raw.borrow_mut();
                 let written = raw.write(&mut self.buffers)?;
                 let read = raw.read(&mut self.buffers)?;
                 table.add(WRITTEN, "MiB/s", "raw", rate(bytes, written));

@@ -1,11 +1,11 @@
 /*
- * What `slabfs-bench transfer` measures of ROMIO: one rank reads a nested-strided pattern by data sieving.
+ * The ROMIO program that `slabfs-bench transfer` measures: one rank reads a nested-strided pattern by data sieving.
  *
  *   slabfs-bench-sieve FILE ROWS INNER PIECE STRIDE ROW
  *
  * ROWS rows of ROW bytes, of each INNER pieces of PIECE bytes, STRIDE bytes apart, into one packed buffer. Prints the
  * seconds of the read alone; the file is open before, and the buffer's pages are there. First and last word of every
- * piece are compared, outside the time.
+ * piece are compared, not included in the time.
  */
 #include <inttypes.h>
 #include <mpi.h>
@@ -31,7 +31,7 @@
         }                                                                                                              \
     } while (0)
 
-/* What the object holds at a place. */
+/* The object's value at an offset. */
 static uint64_t word(uint64_t at) { return (at / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15); }
 
 static void check(const char *out, const long *shape)

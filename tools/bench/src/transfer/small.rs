@@ -1,11 +1,11 @@
-//! Regions of 3 KiB, 64 to a start: rows of an array, from its first to its last and again.
+//! Regions of 3 KiB, 64 per start: rows of an array, cyclically.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slabfs_fs::client::Handle;
 
-use super::house::House;
+use super::house::Cluster;
 use super::regions::{reads, through, writes};
 use super::table::Table;
 use super::{Case, TransferArgs};
@@ -15,7 +15,7 @@ const TOGETHER: u64 = 64;
 /// Rows of the array: 48 MiB.
 const ROWS: u64 = 256 * TOGETHER;
 
-/// The cases and what they need.
+/// The case and its state.
 pub(super) struct Small {
     handle: Arc<Handle>,
     time: Duration,
@@ -24,14 +24,14 @@ pub(super) struct Small {
 }
 
 impl Small {
-    pub(super) fn new(args: &TransferArgs, house: &House) -> anyhow::Result<Small> {
+    pub(super) fn new(args: &TransferArgs, cluster: &Cluster) -> anyhow::Result<Small> {
         let mut small = Small {
-            handle: house.create("small", &[ROWS, BYTES as u64])?,
+            handle: cluster.create("small", &[ROWS, BYTES as u64])?,
             time: Duration::from_secs(args.seconds),
             buffers: vec![crate::load::buffer(BYTES); TOGETHER as usize],
             next: 0,
         };
-        // All rows are there before any is read.
+        // All rows are written before any is read.
         for _ in 0..ROWS / TOGETHER {
             small.start(true)?;
         }

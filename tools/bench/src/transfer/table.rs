@@ -1,4 +1,4 @@
-//! What was measured, beside what is to be reached.
+//! The measurements, with their targets.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::results::{aligned, median, show};
 use crate::targets;
 
-/// What was done, and with how many bytes of a piece or a region.
+/// The operation, and the bytes of a piece or a region.
 pub(super) type Name = (&'static str, u64);
 
 const COLUMNS: [&str; 6] = ["slabfs", "pread", "sieving", "raw", "p50 ms", "p99 ms"];
@@ -32,7 +32,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Notes a sample, and says it.
+    /// Records a sample, and prints it.
     pub(super) fn add(&mut self, name: Name, unit: &'static str, column: &'static str, value: f64) {
         eprintln!("  {} {} {column}: {value:.1} {unit}", name.0, name.1);
         let row = self.rows.entry(name).or_default();
@@ -40,12 +40,12 @@ impl Table {
         row.samples.entry(column).or_default().push(value);
     }
 
-    /// Something to know of the numbers of a row.
+    /// Adds a note to the numbers of a row.
     pub(super) fn note(&mut self, name: Name, text: String) {
         self.rows.entry(name).or_default().note = Some(text);
     }
 
-    /// The table for people.
+    /// The table as text.
     pub(super) fn text(&self) -> String {
         let mut heading = vec!["case".to_owned(), "bytes".to_owned(), "unit".to_owned()];
         heading.extend(COLUMNS.map(str::to_owned));
@@ -66,7 +66,7 @@ impl Table {
         out
     }
 
-    /// The same for programs, with all samples.
+    /// The same as JSON, with all samples.
     pub(super) fn json(&self) -> Value {
         let rows = self.rows.iter().map(|(&name, row)| {
             json!({"case": name.0, "bytes": name.1, "unit": row.unit, "samples": row.samples,
@@ -76,12 +76,12 @@ impl Table {
     }
 }
 
-/// What the targets of a row say, as far as it was measured.
+/// The results of a row's targets, if it was measured.
 fn verdicts(name: Name, row: &Row) -> String {
     let Some(slabfs) = row.median("slabfs") else {
         return String::new();
     };
-    let told = targets::of_transfer(name.0, name.1)
+    let verdicts = targets::of_transfer(name.0, name.1)
         .into_iter()
         .filter_map(|target| {
             let (value, next_to) = match target.times {
@@ -96,7 +96,7 @@ fn verdicts(name: Name, row: &Row) -> String {
             let bound = target.bound;
             Some(format!("{}{next_to} (>= {bound} {reached})", show(value)))
         });
-    told.collect::<Vec<_>>().join(", ")
+    verdicts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_said() {
+    fn targets_are_reported() {
         let mut table = Table::default();
         let name = ("nested read", 64);
         for (column, value) in [("slabfs", 2000.0), ("raw", 5000.0), ("pread", 100.0)] {

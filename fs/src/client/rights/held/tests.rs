@@ -1,4 +1,4 @@
-//! What is held, against cells that are counted one by one.
+//! Tests of `Held` against a naive model with one mode for each cell.
 
 use proptest::prelude::*;
 use slabfs_model::Region;
@@ -7,11 +7,11 @@ use super::*;
 
 const END: usize = 24;
 
-fn cells(from: usize, len: usize) -> Cells {
-    Cells::of([Region::new(&[from as u64], &[len as u64])])
+fn cells(from: usize, len: usize) -> BoxSet {
+    BoxSet::of([Region::new(&[from as u64], &[len as u64])])
 }
 
-fn want(mode: RightMode, area: Cells) -> Want {
+fn want(mode: RightMode, area: BoxSet) -> Want {
     Want {
         by: By::Program,
         mode,
@@ -24,12 +24,12 @@ fn page(by: By) -> Want {
     Want {
         by,
         mode: RightMode::Write,
-        area: Cells::All,
+        area: BoxSet::All,
         span: None,
     }
 }
 
-fn closing(keep: Option<RightMode>, area: Cells) -> Closing {
+fn closing(keep: Option<RightMode>, area: BoxSet) -> Closing {
     Closing { keep, area }
 }
 
@@ -60,7 +60,7 @@ fn mode(write: bool) -> RightMode {
     }
 }
 
-/// What each cell is held for.
+/// The mode in which each cell is held.
 type Naive = Vec<Option<RightMode>>;
 
 fn has(naive: &Naive, mode: RightMode, at: usize, len: usize) -> bool {
@@ -69,7 +69,7 @@ fn has(naive: &Naive, mode: RightMode, at: usize, len: usize) -> bool {
 
 proptest! {
     #[test]
-    fn nothing_runs_that_is_not_held(steps in prop::collection::vec(step(), 1..60)) {
+    fn no_operation_runs_without_its_rights(steps in prop::collection::vec(step(), 1..60)) {
         let mut held = Held::default();
         let mut naive: Naive = vec![None; END + 8];
         let mut running: Vec<(OpId, RightMode, usize, usize)> = Vec::new();
@@ -83,7 +83,7 @@ proptest! {
                 }
                 Step::Wait(write, at, len) => {
                     let id = held.wait(want(mode(write), cells(at, len)));
-                    held.let_in();
+                    held.begin_waiting();
                     waiting.push((id, mode(write), at, len));
                 }
                 Step::Grant(write, at, len) => {
@@ -115,7 +115,7 @@ proptest! {
                         !ends
                     });
                     prop_assert!(!held.is_busy());
-                    let given = held.take_out(&closing, more.then_some(&Cells::default()));
+                    let given = held.take_out(&closing, more.then_some(&BoxSet::default()));
                     prop_assert!(given.covers(&closing.area));
                     for (at, cell) in naive.iter_mut().enumerate() {
                         if given.covers(&cells(at, 1)) {
@@ -123,12 +123,12 @@ proptest! {
                         }
                     }
                     for (_, mode, from, count) in &running {
-                        prop_assert!(has(&naive, *mode, *from, *count), "what runs stays");
+                        prop_assert!(has(&naive, *mode, *from, *count), "rights of running operations stay");
                     }
                     held.reopen();
                 }
             }
-            // Who waits begins as soon as it may, and not before.
+            // A waiting operation begins as soon as it may, and not before.
             waiting.retain(|&(id, mode, at, len)| {
                 let begun = held.take_begun(id);
                 assert_eq!(begun, has(&naive, mode, at, len));
@@ -146,28 +146,34 @@ proptest! {
 }
 
 #[test]
-fn more_is_given_than_has_to_be_but_for_what_is_used() {
+fn a_release_names_all_cells_that_are_not_recently_used() {
     let mut held = Held::default();
-    held.grant(RightMode::Write, &Cells::All);
+    held.grant(RightMode::Write, &BoxSet::All);
     let id = held.begin(&want(RightMode::Write, cells(0, 10))).unwrap();
     held.end(id);
     let recall = closing(None, cells(50, 10));
     held.close(recall.clone());
-    let given = held.take_out(&recall, Some(&Cells::default()));
+    let given = held.take_out(&recall, Some(&BoxSet::default()));
     held.reopen();
     assert_eq!(given, cells(10, usize::MAX - 10));
     assert!(held.write.covers(&cells(0, 10)) && !held.read.overlaps(&given));
-    // What is not used while others ask again is not kept.
+    // BoxSet that are not used between two recalls are not retained.
     let recall = closing(None, cells(0, 1));
     held.close(recall.clone());
-    assert_eq!(held.take_out(&recall, Some(&Cells::default())), cells(0, 1));
+    assert_eq!(
+        held.take_out(&recall, Some(&BoxSet::default())),
+        cells(0, 1)
+    );
     let recall = closing(None, cells(1, 1));
     held.close(recall.clone());
-    assert_eq!(held.take_out(&recall, Some(&Cells::default())), cells(1, 9));
+    assert_eq!(
+        held.take_out(&recall, Some(&BoxSet::default())),
+        cells(1, 9)
+    );
 }
 
 #[test]
-fn those_who_wait_begin_before_a_recall_is_looked_at() {
+fn waiting_operations_begin_before_a_recall_is_handled() {
     let mut held = Held::default();
     let id = held.wait(want(RightMode::Write, cells(3, 4)));
     held.grant(RightMode::Write, &cells(0, 10));
@@ -181,14 +187,14 @@ fn those_who_wait_begin_before_a_recall_is_looked_at() {
 #[test]
 fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
     let mut held = Held::default();
-    held.grant(RightMode::Write, &Cells::All);
+    held.grant(RightMode::Write, &BoxSet::All);
     assert_eq!(held.page_mode(), RightMode::Read);
     held.writers = 1;
     let first = held.begin(&page(By::PageOut)).unwrap();
     held.end(first);
     held.close(closing(None, cells(0, 1)));
     assert!(held.has_pages());
-    // Before the drop, and while it goes on, the kernel gets what it wants.
+    // Before and during the drop, the kernel's page requests are served.
     let second = held.begin(&page(By::PageOut)).unwrap();
     held.drop_begins(Span::ALL);
     held.end(second);
@@ -198,11 +204,11 @@ fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
     held.drop_ended(Span::ALL);
     assert!(held.is_paging(Span::ALL) && held.begin(&page(By::PageOut)).is_none());
     let late = held.wait(page(By::PageOut));
-    held.let_in();
+    held.begin_waiting();
     assert!(!held.take_begun(late));
     held.end(third);
     assert!(!held.is_paging(Span::ALL) && held.has_pages());
-    // Again, and whoever came to the shut door is let in meanwhile.
+    // The second drop admits a request that waited at the closed gate.
     held.drop_begins(Span::ALL);
     assert!(held.take_begun(late));
     held.end(late);
@@ -210,12 +216,12 @@ fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
     held.drop_begins(Span::ALL);
     held.drop_ended(Span::ALL);
     assert!(!held.has_pages());
-    // Nobody waits for who comes now: there is no drop.
+    // A request that arrives now is not waited for: there is no drop.
     let after = held.wait(page(By::PageOut));
-    held.let_in();
+    held.begin_waiting();
     let recall = closing(None, cells(0, 1));
-    let given = held.take_out(&recall, Some(&Cells::default()));
-    assert_eq!(given, Cells::All);
+    let given = held.take_out(&recall, Some(&BoxSet::default()));
+    assert_eq!(given, BoxSet::All);
     held.reopen();
     assert!(!held.take_begun(after));
     held.close(recall);
@@ -223,17 +229,21 @@ fn pages_are_dropped_until_none_was_handed_out_meanwhile() {
 }
 
 #[test]
-fn pages_for_reading_stay_where_reading_may() {
+fn pages_for_reading_stay_under_a_right_to_read() {
     let mut held = Held::default();
-    held.grant(RightMode::Read, &Cells::All);
+    held.grant(RightMode::Read, &BoxSet::All);
     let id = held.begin(&page(By::PageOut)).unwrap();
     held.end(id);
-    held.close(closing(Some(RightMode::Read), Cells::All));
+    held.close(closing(Some(RightMode::Read), BoxSet::All));
     assert!(!held.has_pages());
     held.reopen();
     held.writers = 1;
     assert!(held.has_pages_to_read());
-    assert_eq!(held.page_mode(), RightMode::Read, "as those that are there");
+    assert_eq!(
+        held.page_mode(),
+        RightMode::Read,
+        "the mode of the existing pages"
+    );
     held.drop_begins(Span::ALL);
     held.drop_ended(Span::ALL);
     held.reopen();
@@ -241,15 +251,15 @@ fn pages_for_reading_stay_where_reading_may() {
     assert!(held.begin(&page(By::PageOut)).is_none());
 }
 
-/// A file that is opened for writing while pages for reading are dropped waits for the end of that: pages of it, which
-/// may come back changed, would be handed out for reading else, and the drop wait for a write that nothing lets in.
+/// An open for writing waits for the end of a drop of pages for reading. Otherwise pages of that file, which may come
+/// back modified, would be handed out for reading, and the drop would wait for a page write that is never admitted.
 #[test]
-fn pages_that_are_being_dropped_are_pages_to_read() {
+fn pages_that_are_being_dropped_count_as_pages_for_reading() {
     let mut held = Held::default();
-    held.grant(RightMode::Read, &Cells::All);
+    held.grant(RightMode::Read, &BoxSet::All);
     let id = held.begin(&page(By::PageOut)).expect("a page");
     held.end(id);
-    held.close(closing(None, Cells::All));
+    held.close(closing(None, BoxSet::All));
     held.drop_begins(Span::ALL);
     held.writers = 1;
     assert!(held.has_pages_to_read());
@@ -267,23 +277,20 @@ fn pages_that_are_being_dropped_are_pages_to_read() {
     assert_eq!(held.page_mode(), RightMode::Write);
 }
 
-/// The kernel holds changed pages back as long as the size is being set, and a drop waits for them.
+/// The kernel holds modified pages back while the size is being set, and a drop waits for them.
 #[test]
-fn what_sets_the_size_does_not_wait_for_a_drop() {
+fn a_truncate_does_not_wait_for_a_drop() {
     let mut held = Held {
         writers: 1,
         ..Held::default()
     };
-    held.grant(RightMode::Write, &Cells::All);
+    held.grant(RightMode::Write, &BoxSet::All);
     let page_out = held.begin(&page(By::PageOut)).expect("a page");
     held.end(page_out);
-    held.close(closing(None, Cells::All));
+    held.close(closing(None, BoxSet::All));
     let (truncate, write) = (held.wait(page(By::Truncate)), held.wait(page(By::Program)));
-    held.let_in();
-    assert!(
-        !held.take_begun(truncate),
-        "the drop is not sure to wait for it"
-    );
+    held.begin_waiting();
+    assert!(!held.take_begun(truncate), "the drop may not wait for it");
     assert!(held.has_pages());
     held.drop_begins(Span::ALL);
     assert!(held.take_begun(truncate) && !held.take_begun(write));
@@ -291,15 +298,15 @@ fn what_sets_the_size_does_not_wait_for_a_drop() {
     assert!(held.is_paging(Span::ALL), "it runs under the old right");
     held.end(truncate);
     assert!(!held.is_paging(Span::ALL) && held.begin(&page(By::Truncate)).is_none());
-    held.take_out(&closing(None, Cells::All), None);
+    held.take_out(&closing(None, BoxSet::All), None);
     held.reopen();
     assert!(!held.take_begun(write));
 }
 
 #[test]
-fn what_sets_the_size_is_waited_for_where_no_page_is() {
+fn a_truncate_without_pages_is_waited_for() {
     let mut held = Held::default();
-    held.grant(RightMode::Write, &Cells::All);
+    held.grant(RightMode::Write, &BoxSet::All);
     let truncate = held.begin(&page(By::Truncate)).expect("held");
     held.close(closing(Some(RightMode::Read), cells(3, 4)));
     assert!(held.is_busy());
@@ -312,7 +319,7 @@ fn at(by: By, from: u64, len: u64) -> Want {
     Want {
         by,
         mode: RightMode::Write,
-        area: Cells::All,
+        area: BoxSet::All,
         span: Some(Span::of(from, len)),
     }
 }
@@ -327,11 +334,11 @@ fn writes_and_pages_of_the_same_bytes_exclude_each_other() {
     let first = held.begin_alone(&page(0)).unwrap();
     assert!(held.begin_alone(&write(50)).is_none() && held.has_pages_under(&write(99)));
     let overlaps = held.begin_alone(&write(100)).unwrap();
-    // The kernel has none there, and gets none while that is written.
+    // The kernel has no page there, and gets none during the write.
     assert!(held.begin_alone(&page(100)).is_none());
     let span = Span::of(50, 1);
     held.drop_begins(span);
-    assert!(held.begin_alone(&page(100)).is_none(), "whatever the door");
+    assert!(held.begin_alone(&page(100)).is_none(), "whatever the gate");
     let late = held.begin_alone(&page(0)).unwrap();
     held.end(first);
     held.drop_ended(span);
@@ -352,7 +359,7 @@ fn writes_and_pages_of_the_same_bytes_exclude_each_other() {
     held.end(under);
     assert!(held.begin_alone(&page(0)).is_some());
     assert!(
-        held.begin_alone(&want(RightMode::Write, Cells::All))
+        held.begin_alone(&want(RightMode::Write, BoxSet::All))
             .is_some(),
         "a change of form"
     );
@@ -366,21 +373,21 @@ fn a_write_that_waits_for_a_right_begins_before_a_page_does() {
     };
     let page = held.wait(at(By::PageOut, 0, 100));
     let write = held.wait(at(By::Program, 50, 1));
-    held.grant(RightMode::Write, &Cells::All);
+    held.grant(RightMode::Write, &BoxSet::All);
     assert!(held.take_begun(write) && !held.take_begun(page));
     held.end(write);
     assert!(held.take_begun(page));
-    // Now it would have to have the page dropped.
+    // Now the page would have to be dropped first.
     let again = held.wait(at(By::Program, 50, 1));
-    held.let_in();
+    held.begin_waiting();
     assert!(!held.take_begun(again) && held.holds(&at(By::Program, 50, 1)));
 }
 
-/// Somebody else takes back other cells, for which all pages have to go.
+/// Another mount recalls other cells, for which all pages have to be dropped.
 #[test]
-fn a_write_waits_for_pages_that_are_being_dropped_for_others() {
+fn a_write_waits_for_pages_that_are_dropped_for_another_mount() {
     let mut held = Held::default();
-    held.grant(RightMode::Write, &Cells::All);
+    held.grant(RightMode::Write, &BoxSet::All);
     let page = held.begin(&at(By::PageOut, 0, 100)).unwrap();
     held.end(page);
     held.close(closing(None, cells(3, 1)));
@@ -391,7 +398,7 @@ fn a_write_waits_for_pages_that_are_being_dropped_for_others() {
     let waits = held.wait(write.clone());
     held.drop_begins(Span::ALL);
     assert!(held.begin(&write).is_none() && !held.take_begun(waits));
-    // What was stored into the page is older than the write.
+    // The data stored into the page is older than the write.
     let back = held.begin(&at(By::PageBack, 0, 100)).unwrap();
     held.drop_ended(Span::ALL);
     assert!(held.begin(&write).is_none() && !held.take_begun(waits));

@@ -1,24 +1,24 @@
-//! Rights, searched: every order in which what mounts and their lock server do can happen, within bounds.
+//! Model checking of rights: a search over all orders of events of mounts and their lock server, within bounds.
 //!
-//! The lock server is the real one ([`slabfs_mdserver::rights::driven`]), and of a mount all that is pure: `cells`,
-//! `held` and `state` beside this module. What is modelled is what lies between and around them:
+//! The lock server is the real one ([`slabfs_mdserver::rights::driven`]), and so are the pure parts of a mount:
+//! `cells`, `held` and `state` next to this module. The rest is modelled:
 //!
-//! - `mount`: what a mount's threads do with that, a step for each critical section (`ask`, `op`, `poll`,
-//!   `recall` and `reset` are the threads themselves, and have to be kept like this);
-//! - `world`: messages on their ways, data servers with their fence, processes that die, sessions that end, a
-//!   lock server that is started anew; and what a program reads and writes, as a number for each cell;
-//! - `search`: the properties, and what they are shown with.
+//! - `mount`: the mount's threads, a step for each critical section (the real threads are `ask`, `op`, `poll`,
+//!   `recall` and `reset`; the model has to follow them);
+//! - `world`: messages in flight, data servers with their fence, processes that die, sessions that end, restarts of
+//!   the lock server; and the data that programs read and write, as a number for each cell;
+//! - `search`: the properties, and the tests that check them.
 //!
-//! Of messages: requests of a session are answered in any order; a reply may be lost, and the request is sent
-//! again, and then its first copy may arrive at any time later (not at another run of the lock server: a connection
-//! does not outlive the process at its end); replies and events overtake each other. A write on its way to a
-//! data server arrives at any time, also when its session is over; what is refused then is up to the fence.
+//! Messages: requests of a session are answered in any order; a reply may be lost, and the request is sent again, and
+//! then its first copy may arrive at any later time (but not at another run of the lock server: a connection ends
+//! with the process at its end); replies and events overtake each other. A write in flight to a data server arrives
+//! at any time, also after the end of its session; rejecting it is then up to the fence.
 //!
-//! Steps that touch nothing but a mount, and can only be late, are taken at once ([`mount::Mount`] settles): the
-//! search is over what can be seen from outside.
+//! Steps that affect nothing but one mount, and can only be late, are taken at once ([`mount::Mount`] settles): the
+//! search is over the externally visible steps.
 //!
-//! Not modelled: pages of mappings (their rules are in `held/tests.rs`), questions for sizes, grants that
-//! take many boxes (`mdserver/src/rights/table/tests.rs`), and more objects than one.
+//! Not modelled: pages of mappings (their rules are tested in `held/tests.rs`), size requests, grants of many boxes
+//! (`mdserver/src/rights/table/tests.rs`), and more than one object.
 
 mod mount;
 mod search;
@@ -30,14 +30,14 @@ use slabfs_mdserver::api::RightMode;
 use slabfs_mdserver::rights::driven::Flaw;
 use slabfs_model::Region;
 
-use super::cells::Cells;
+use slabfs_model::BoxSet;
 
-/// What a program does.
+/// An operation of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Doing {
     Read(usize),
     Write(usize),
-    /// Gives the object another rank.
+    /// Changes the rank of the object.
     Declare,
 }
 
@@ -49,48 +49,48 @@ impl Doing {
         }
     }
 
-    fn needs(self, rank: usize) -> Cells {
+    fn needs(self, rank: usize) -> BoxSet {
         match self {
             Doing::Read(cell) | Doing::Write(cell) => cell_area(cell, rank),
-            Doing::Declare => Cells::All,
+            Doing::Declare => BoxSet::All,
         }
     }
 }
 
-/// A cell as it is named in an object of some rank.
-fn cell_area(cell: usize, rank: usize) -> Cells {
+/// A cell, as a region of an object of some rank.
+fn cell_area(cell: usize, rank: usize) -> BoxSet {
     let mut offset = vec![0; rank];
     offset[0] = cell as u64;
-    Cells::of([Region::new(&offset, &vec![1; rank])])
+    BoxSet::of([Region::new(&offset, &vec![1; rank])])
 }
 
-/// A mistake of the mount. The model has to see each of them.
+/// A bug injected into the mount. The search has to detect each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Slip {
-    /// Gives back what it has not flushed.
-    GivesWithoutFlush,
-    /// Keeps what it has read when it gives it back, and when it is granted anew.
+    /// Releases rights without flushing.
+    ReleasesWithoutFlush,
+    /// Keeps its cached blocks when it releases rights, and when it is granted them again.
     KeepsTheCache,
-    /// Goes on when it was not heard for long.
+    /// Continues to serve after its lease has lapsed.
     ServesWhenLapsed,
-    /// Does not begin anew when its epoch is over.
-    StaysInItsLife,
-    /// Goes into another epoch while something runs, and does not say what that needs.
-    ForgetsWhatRuns,
-    /// Gives, in another epoch, what an operation touches that was only counted while the mount was alone.
-    GivesWhatIsCounted,
+    /// Does not begin another epoch when its epoch is over.
+    StaysInItsEpoch,
+    /// Begins another epoch while operations run, and does not report the rights they need.
+    ForgetsRunningOps,
+    /// Releases, in another epoch, the cells of an operation that was only counted while the mount was alone.
+    ReleasesCountedRights,
 }
 
-/// How far the search goes.
+/// The bounds of the search.
 #[derive(Debug, Clone)]
 struct Bounds {
-    /// What programs do, on each mount: all at the same time, in any order.
+    /// The operations of programs, on each mount: all at the same time, in any order.
     programs: Vec<Vec<Doing>>,
     cells: usize,
-    /// Mounts that come later, the last of them.
+    /// Number of mounts that attach late, the last ones of the list.
     late: usize,
-    /// How often a process is killed, a mount is not heard for long, the lock server is started anew, a reply is
-    /// lost, a program gives up waiting, and a mount writes back what it has written unasked.
+    /// How often a process is killed, a lease lapses, the lock server is restarted, a reply is lost, a program stops
+    /// waiting, and a mount writes back dirty data without a recall.
     deaths: u8,
     lapses: u8,
     restarts: u8,
@@ -99,7 +99,7 @@ struct Bounds {
     flushes: u8,
     /// Mounts close the object in the end.
     closes: bool,
-    /// Operations of a mount that is alone are listed, as long ones are; else they are only counted.
+    /// Operations of a mount that is alone are listed, as long ones are; otherwise they are only counted.
     long: bool,
     flaw: Option<Flaw>,
     slip: Option<Slip>,

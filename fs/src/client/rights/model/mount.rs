@@ -1,4 +1,4 @@
-//! One mount: what its threads do with the pure parts of rights.
+//! A model of one mount: the steps of its threads, over the pure parts of rights.
 
 use std::collections::VecDeque;
 
@@ -9,21 +9,21 @@ use slabfs_mdserver::api::{
 use slabfs_model::{ObjectId, SessionId};
 
 use super::super::Phase;
-use super::super::cells::Cells;
 use super::super::held::{By, Closing, OpId, Want};
-use super::super::state::{Line, State, everything, givings};
+use super::super::state::{LastGrant, State, everything, releases};
 use super::{Bounds, Doing, Slip, cell_area};
+use slabfs_model::BoxSet;
 
 /// The object.
 pub(super) const INO: Ino = ObjectId(1);
 
-/// A mount's process, and whether it serves.
+/// The state of a mount's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Process {
-    /// It was not started yet.
+    /// Not started yet.
     Off,
     Up,
-    /// It was not heard for long, and knows it by its own clock.
+    /// Its lease has lapsed, and it knows that by its own clock.
     Lapsed,
     Dead,
 }
@@ -32,7 +32,7 @@ pub(super) enum Process {
 pub(super) enum Stage {
     New,
     Waiting(OpId, Want, u8),
-    /// It began in this round; without a number where nothing had to be held.
+    /// It began in this round; without an id where no rights were needed.
     Running(Option<OpId>, Want, u8),
     Done,
 }
@@ -43,7 +43,7 @@ pub(super) struct Op {
     pub(super) stage: Stage,
 }
 
-/// A grant without the form that comes with it, but for what of that matters here.
+/// A grant, with only the fields of its form that matter here.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Grant {
     pub(super) ticket: RightTicket,
@@ -68,14 +68,14 @@ pub(super) enum Asking {
 pub(super) enum Answer {
     Granted(Grant),
     Queued,
-    LifeIsOver,
+    EpochIsOver,
     SessionLost,
     Stale,
     Done,
     Begun(RightsEpoch, bool),
 }
 
-/// A request, until its answer is heard.
+/// A request, until its reply is received.
 #[derive(Debug, Clone, Hash)]
 pub(super) struct Call {
     pub(super) session: SessionId,
@@ -98,35 +98,35 @@ enum Taking {
     Wait,
     Busy,
     Flush,
-    Tell,
-    /// The answer to this request is waited for.
-    Told(u64),
+    Send,
+    /// Waits for the reply to this request.
+    Sent(u64),
 }
 
-/// A recall that is handled.
+/// A recall being handled.
 #[derive(Debug, Clone, Hash)]
 struct Recall {
     closing: Closing,
     epoch: RightsEpoch,
-    kept: Cells,
+    retained: BoxSet,
     at: Taking,
 }
 
-/// An epoch that is ended.
+/// The end of an epoch, in progress.
 #[derive(Debug, Clone, Hash)]
 struct Reset {
     round: u8,
     at: Taking,
-    /// What the object keeps, if something runs.
-    kept: Option<Vec<RightHeld>>,
+    /// The rights that the object retains, if operations run.
+    retained: Option<Vec<RightHeld>>,
 }
 
-/// What a mount wants of the world.
+/// A mount's request to the world.
 #[derive(Debug)]
 pub(super) enum Out {
     /// A cell is sent to its data server.
     Store(usize, u8),
-    /// The form is looked at once more.
+    /// The mount refreshes its form.
     Refresh,
 }
 
@@ -136,8 +136,8 @@ pub(super) struct Mount {
     pub(super) session: SessionId,
     phase: Phase,
     pub(super) epoch: RightsEpoch,
-    line: Line,
-    /// The epoch is to be ended.
+    last_grant: LastGrant,
+    /// The epoch has to be ended.
     end: bool,
     pub(super) round: u8,
     next: u64,
@@ -167,7 +167,7 @@ impl std::hash::Hash for Mount {
             self.session,
             self.phase as u8,
             self.epoch,
-            &self.line,
+            &self.last_grant,
         )
             .hash(to);
         (
@@ -193,8 +193,8 @@ impl std::hash::Hash for Mount {
             &own.held,
             own.open,
             &own.asks,
-            (own.working, own.old_work),
-            own.gave,
+            (own.working, own.stale_work),
+            own.last_release,
             own.refused,
         )
             .hash(to);
@@ -215,7 +215,7 @@ impl Mount {
             session: SessionId(0),
             phase: Phase::Closed,
             epoch: RightsEpoch(0),
-            line: Line::default(),
+            last_grant: LastGrant::default(),
             end: false,
             round: 0,
             next: 1,
@@ -246,13 +246,13 @@ impl Mount {
         matches!(self.process, Process::Up | Process::Lapsed)
     }
 
-    /// Whether operations go on.
+    /// Whether operations run.
     pub(super) fn serves(&self) -> bool {
         let slips = self.slip == Some(Slip::ServesWhenLapsed) && self.process == Process::Lapsed;
         self.process == Process::Up || slips
     }
 
-    /// What may be touched here without asking, in a mode.
+    /// Whether a cell may be accessed in this mode without an ask.
     pub(super) fn may(&self, mode: RightMode, cell: usize) -> bool {
         let want = Want {
             by: By::Program,
@@ -267,7 +267,7 @@ impl Mount {
         }
     }
 
-    /// Whether an operation runs in a cell, in this mode or one that is more.
+    /// Whether an operation of this mode or a stronger one runs in a cell.
     pub(super) fn runs_in(&self, mode: RightMode, cell: usize) -> bool {
         self.ops.iter().any(|op| match &op.stage {
             Stage::Running(_, want, round) => {
@@ -293,19 +293,19 @@ impl Mount {
         self.begin(begun);
     }
 
-    /// The session is over, and nothing of it can be written back any more.
+    /// The session is lost, and its dirty data with it.
     pub(super) fn lost(&mut self) {
         self.round += 1;
         self.epoch = RightsEpoch(0);
         self.phase = Phase::Closed;
-        self.line = Line::default();
+        self.last_grant = LastGrant::default();
         self.dirty.fill(None);
         self.flying.fill(false);
         self.cached.fill(None);
     }
 
     fn begin(&mut self, begun: RightsBegun) {
-        self.line = Line::of(begun.epoch);
+        self.last_grant = LastGrant::of(begun.epoch);
         self.epoch = begun.epoch;
         self.seen = 0;
         self.end = false;
@@ -346,13 +346,13 @@ impl Mount {
             Stage::Running(Some(id), want, self.round)
         } else {
             let id = self.own.held.wait(want.clone());
-            self.own.held.let_in();
+            self.own.held.begin_waiting();
             Stage::Waiting(id, want, self.round)
         };
         self.take_form();
     }
 
-    /// The form that came with a grant is taken over by whoever begins first.
+    /// The first operation that begins adopts the form that came with a grant.
     fn take_form(&mut self) {
         let runs = |op: &Op| matches!(op.stage, Stage::Running(..));
         if !self.ops.iter().any(runs) {
@@ -367,7 +367,7 @@ impl Mount {
         self.rank = form.info.as_ref().map_or(1, |info| info.dims.len());
     }
 
-    /// An operation that runs ends; whether it covered what it was for.
+    /// A running operation ends; returns whether its cells covered its needs.
     pub(super) fn leave(&mut self, at: usize) -> bool {
         let what = self.ops[at].what;
         let Stage::Running(id, want, round) = self.ops[at].stage.clone() else {
@@ -385,7 +385,7 @@ impl Mount {
         covers
     }
 
-    /// A program waits no more.
+    /// A program stops waiting.
     pub(super) fn withdraw(&mut self, at: usize) {
         let Stage::Waiting(id, ..) = self.ops[at].stage.clone() else {
             return;
@@ -397,7 +397,7 @@ impl Mount {
         }
     }
 
-    /// The object is closed for the last time.
+    /// The last close of the object.
     pub(super) fn close(&mut self) {
         self.own.disown();
         self.cached.fill(None);
@@ -405,7 +405,7 @@ impl Mount {
         self.call(self.epoch, Asking::Release);
     }
 
-    /// The lock server's news of an epoch.
+    /// Receives the events of an epoch from the lock server.
     pub(super) fn polled(&mut self, news: Option<Vec<(u64, News)>>) {
         match news {
             Some(news) => {
@@ -416,20 +416,20 @@ impl Mount {
         }
     }
 
-    /// Nothing begins in this epoch any more.
+    /// No operation begins in this epoch any more.
     pub(super) fn suspend(&mut self, epoch: RightsEpoch) {
         if epoch == self.epoch {
             self.phase = Phase::Closed;
         }
     }
 
-    /// Whether the poll goes on.
+    /// Whether the mount polls.
     pub(super) fn polls(&self) -> bool {
         let busy = self.end || self.reset.is_some() || !self.inbox.is_empty();
         self.runs() && self.epoch.0 != 0 && !busy
     }
 
-    /// The next event is looked at.
+    /// Handles the next event.
     pub(super) fn event(&mut self, grant: impl Fn(Grant) -> slabfs_mdserver::api::RightGrant) {
         let Some((number, news)) = self.inbox.pop_front() else {
             return;
@@ -448,11 +448,11 @@ impl Mount {
     }
 
     fn granted(&mut self, epoch: RightsEpoch, grant: slabfs_mdserver::api::RightGrant) {
-        let heard = self.line.hear(epoch, grant.serial);
+        let heard = self.last_grant.hear(epoch, grant.serial);
         self.own.granted(heard, grant);
     }
 
-    /// The answer to a request is heard.
+    /// Handles the reply to a request.
     pub(super) fn hear(
         &mut self,
         at: usize,
@@ -478,7 +478,7 @@ impl Mount {
                         self.own.queued(ask.ticket);
                         return None;
                     }
-                    Answer::LifeIsOver => self.end |= epoch == self.epoch,
+                    Answer::EpochIsOver => self.end |= epoch == self.epoch,
                     Answer::SessionLost => self.suspend(epoch),
                     _ => {
                         if let Stage::Waiting(id, ..) = self.ops[op].stage.clone()
@@ -501,14 +501,14 @@ impl Mount {
                 None
             }
             (Asking::Reset(_), answer) => {
-                self.told_reset(answer);
+                self.reset_answered(answer);
                 None
             }
             (Asking::Cancel(_) | Asking::Release, _) => None,
         }
     }
 
-    fn told_reset(&mut self, answer: Answer) {
+    fn reset_answered(&mut self, answer: Answer) {
         let Some(reset) = self.reset.take() else {
             return;
         };
@@ -517,7 +517,7 @@ impl Mount {
         }
         match answer {
             Answer::Begun(epoch, alone) => {
-                match reset.kept.is_some() {
+                match reset.retained.is_some() {
                     true => self.own.begin_with_held(),
                     false => self.own.begin_epoch(),
                 }
@@ -526,21 +526,21 @@ impl Mount {
             }
             Answer::SessionLost => self.lost_reset(),
             _ => {
-                let at = Taking::Told(self.call_reset(&reset));
+                let at = Taking::Sent(self.call_reset(&reset));
                 self.reset = Some(Reset { at, ..reset });
             }
         }
     }
 
     fn call_reset(&mut self, reset: &Reset) -> u64 {
-        let kept = match self.slip {
-            Some(Slip::ForgetsWhatRuns) => Vec::new(),
-            _ => reset.kept.clone().unwrap_or_default(),
+        let retained = match self.slip {
+            Some(Slip::ForgetsRunningOps) => Vec::new(),
+            _ => reset.retained.clone().unwrap_or_default(),
         };
-        self.call(RightsEpoch(0), Asking::Reset(kept))
+        self.call(RightsEpoch(0), Asking::Reset(retained))
     }
 
-    /// Whether operations run that are only counted, in whose way it is if no more than `keep` stays.
+    /// Whether counted operations may conflict with a recall that leaves no more than `keep`.
     fn counts_against(&self, keep: Option<RightMode>) -> bool {
         self.ops.iter().any(|op| match &op.stage {
             Stage::Running(None, want, _) => keep.is_none() || want.mode == RightMode::Write,
@@ -553,24 +553,24 @@ impl Mount {
         self.own.work_ends();
     }
 
-    /// A recall is done with.
+    /// A recall is handled.
     fn reopen(&mut self) {
         self.recall = None;
         self.own.held.reopen();
         self.own.work_ends();
     }
 
-    /// Everything is done that waits for nothing but this mount.
+    /// Takes all steps that wait for nothing but this mount.
     pub(super) fn settle(&mut self) -> Vec<Out> {
         let mut out = Vec::new();
         while self.runs()
-            && (self.go_on_ops() || self.go_on_recall(&mut out) || self.go_on_reset(&mut out))
+            && (self.step_ops() || self.step_recall(&mut out) || self.step_reset(&mut out))
         {
         }
         out
     }
 
-    fn go_on_ops(&mut self) -> bool {
+    fn step_ops(&mut self) -> bool {
         for at in 0..self.ops.len() {
             let Stage::Waiting(id, want, round) = self.ops[at].stage.clone() else {
                 continue;
@@ -585,7 +585,7 @@ impl Mount {
                 self.ops[at].stage = Stage::New;
                 return true;
             }
-            if self.phase == Phase::Shared && self.own.is_to_be_asked(&want) {
+            if self.phase == Phase::Shared && self.own.needs_ask(&want) {
                 self.tickets += 1;
                 let ask = self.own.ask(INO, &want, RightTicket(self.tickets));
                 self.call(self.epoch, Asking::Right(ask, at));
@@ -595,7 +595,7 @@ impl Mount {
         false
     }
 
-    fn go_on_recall(&mut self, out: &mut Vec<Out>) -> bool {
+    fn step_recall(&mut self, out: &mut Vec<Out>) -> bool {
         let Some(mut recall) = self.recall.take() else {
             if self.own.working {
                 return false;
@@ -607,17 +607,17 @@ impl Mount {
             self.recall = Some(Recall {
                 closing: Closing {
                     keep: recall.keep,
-                    area: Cells::from(&recall.area),
+                    area: BoxSet::from(&recall.area),
                 },
                 epoch: self.epoch,
-                kept: Cells::default(),
+                retained: BoxSet::default(),
                 at: Taking::Wait,
             });
             return true;
         };
         let over = recall.epoch != self.epoch;
         let next = match recall.at {
-            Taking::Told(_) => None,
+            Taking::Sent(_) => None,
             _ if over => {
                 self.reopen();
                 return true;
@@ -629,33 +629,33 @@ impl Mount {
             Taking::Busy if self.own.held.is_busy() => None,
             Taking::Busy
                 if self.counts_against(recall.closing.keep)
-                    && self.slip != Some(Slip::GivesWhatIsCounted) =>
+                    && self.slip != Some(Slip::ReleasesCountedRights) =>
             {
                 None
             }
             Taking::Busy => Some({
                 let dirty = self.dirty_cells();
                 if !dirty.overlaps(&recall.closing.area) {
-                    recall.kept = dirty;
-                    Taking::Tell
-                } else if self.slip == Some(Slip::GivesWithoutFlush) {
-                    Taking::Tell
+                    recall.retained = dirty;
+                    Taking::Send
+                } else if self.slip == Some(Slip::ReleasesWithoutFlush) {
+                    Taking::Send
                 } else {
                     Taking::Flush
                 }
             }),
-            Taking::Flush => self.is_flushed(out).then_some(Taking::Tell),
-            Taking::Tell => {
-                let Some(serial) = self.line.heard(recall.epoch) else {
+            Taking::Flush => self.is_flushed(out).then_some(Taking::Send),
+            Taking::Send => {
+                let Some(serial) = self.last_grant.heard(recall.epoch) else {
                     self.reopen();
                     return true;
                 };
-                let given = self.own.take_out(&recall.closing, &recall.kept, serial);
+                let given = self.own.take_out(&recall.closing, &recall.retained, serial);
                 if recall.closing.keep.is_none() && self.slip != Some(Slip::KeepsTheCache) {
                     self.cached.fill(None);
                 }
-                let gives = givings(INO, &recall.closing, &given, serial);
-                Some(Taking::Told(self.call(recall.epoch, Asking::Give(gives))))
+                let gives = releases(INO, &recall.closing, &given, serial);
+                Some(Taking::Sent(self.call(recall.epoch, Asking::Give(gives))))
             }
         };
         let moved = next.is_some();
@@ -666,9 +666,9 @@ impl Mount {
         moved
     }
 
-    fn go_on_reset(&mut self, out: &mut Vec<Out>) -> bool {
+    fn step_reset(&mut self, out: &mut Vec<Out>) -> bool {
         let Some(mut reset) = self.reset.take() else {
-            let stays = self.slip == Some(Slip::StaysInItsLife);
+            let stays = self.slip == Some(Slip::StaysInItsEpoch);
             if !self.end || self.epoch.0 == 0 || !self.inbox.is_empty() || stays {
                 return false;
             }
@@ -676,17 +676,17 @@ impl Mount {
             let alone = self.is_alone();
             self.epoch = RightsEpoch(0);
             self.phase = Phase::Closed;
-            self.line = Line::default();
+            self.last_grant = LastGrant::default();
             self.own.end_epoch(alone);
             self.reset = Some(Reset {
                 round: self.round,
                 at: Taking::Wait,
-                kept: None,
+                retained: None,
             });
             return true;
         };
         let next = match reset.at {
-            Taking::Told(_) => None,
+            Taking::Sent(_) => None,
             Taking::Wait => (!self.own.working).then(|| {
                 self.own.working = true;
                 self.own.held.close(everything());
@@ -694,20 +694,20 @@ impl Mount {
             }),
             Taking::Busy => match self.own.held.is_busy() || self.counts_against(None) {
                 true => {
-                    reset.kept = self.own.held(INO);
-                    reset.kept.is_some().then_some(Taking::Tell)
+                    reset.retained = self.own.held(INO);
+                    reset.retained.is_some().then_some(Taking::Send)
                 }
                 false => Some(Taking::Flush),
             },
             Taking::Flush => self.is_flushed(out).then(|| {
                 self.cached.fill(None);
-                Taking::Tell
+                Taking::Send
             }),
-            Taking::Tell if reset.round != self.round => {
+            Taking::Send if reset.round != self.round => {
                 self.lost_reset();
                 return true;
             }
-            Taking::Tell => Some(Taking::Told(self.call_reset(&reset))),
+            Taking::Send => Some(Taking::Sent(self.call_reset(&reset))),
         };
         let moved = next.is_some();
         if let Some(next) = next {
@@ -717,15 +717,15 @@ impl Mount {
         moved
     }
 
-    fn dirty_cells(&self) -> Cells {
-        let mut all = Cells::default();
+    fn dirty_cells(&self) -> BoxSet {
+        let mut all = BoxSet::default();
         for cell in (0..self.dirty.len()).filter(|&cell| self.dirty[cell].is_some()) {
             all.add(&cell_area(cell, self.rank));
         }
         all
     }
 
-    /// writes back what is dirty; whether nothing is.
+    /// Writes back dirty cells; returns whether none is left.
     pub(super) fn is_flushed(&mut self, out: &mut Vec<Out>) -> bool {
         for cell in 0..self.dirty.len() {
             if let Some(value) = self.dirty[cell]

@@ -1,8 +1,8 @@
-//! The search, its properties, and what shows that it can fail.
+//! The search, its properties, and tests that the search detects injected bugs.
 //!
-//! A run ends where nothing can happen any more but mishaps, and all runs end: each step takes something away of
-//! which there is only so much, or counts something up, so no state comes twice in a run. So nobody waits for
-//! ever in any run if nobody waits where it ends.
+//! A run ends where nothing but mishaps can happen, and all runs end: each step uses up something limited or
+//! increments a counter, so no state occurs twice in a run. So if no program waits at the end of any run, no program
+//! waits forever.
 
 use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model, Property};
 
@@ -10,7 +10,7 @@ use super::world::{Step, World, Wrong};
 use super::{Bounds, Doing, Flaw, Slip};
 use Doing::{Declare, Read, Write};
 
-/// States above which a search gives up, and the test fails.
+/// Number of states at which a search stops, and the test fails.
 const MOST: usize = 3_000_000;
 const MOST_FAR: usize = 100_000_000;
 /// More steps than any run has.
@@ -44,40 +44,40 @@ impl Model for Bounds {
             Property::always(STUCK, |bounds: &Bounds, world: &World| {
                 let mut steps = Vec::new();
                 world.steps(bounds, &mut steps);
-                !world.somebody_waits() || steps.iter().any(|step| !step.is_mishap())
+                !world.a_program_waits() || steps.iter().any(|step| !step.is_mishap())
             }),
             Property::sometimes(GIVEN, |_, world: &World| {
-                world.gave && !world.somebody_waits()
+                world.released && !world.a_program_waits()
             }),
-            Property::sometimes(ANEW, |_, world: &World| {
-                world.resets > 0 && !world.somebody_waits()
+            Property::sometimes(NEW_EPOCH, |_, world: &World| {
+                world.resets > 0 && !world.a_program_waits()
             }),
-            Property::sometimes(BACK, |_, world: &World| {
-                world.came_back && !world.somebody_waits()
+            Property::sometimes(NEW_SESSION, |_, world: &World| {
+                world.came_back && !world.a_program_waits()
             }),
-            Property::sometimes(PASSED, |_, world: &World| world.passed),
+            Property::sometimes(OVERTAKEN, |_, world: &World| world.overtaken),
         ]
     }
 }
 
-const CONFLICT: &str = "no two mounts have rights that go against each other";
-const RUNS: &str = "nobody has a right that goes against what runs on another mount";
-const HIDDEN: &str = "nobody may read what another mount has not written back";
+const CONFLICT: &str = "no two mounts have conflicting rights";
+const RUNS: &str = "no mount has a right that conflicts with an operation on another mount";
+const HIDDEN: &str = "no mount may read a cell that another mount has not written back";
 const OLD: &str = "a read sees the last write";
-const LATE: &str = "nothing of a session that is over is stored where others have rights";
-const STUCK: &str = "nobody waits for ever";
+const LATE: &str = "no write of a session that is over is stored where other mounts have rights";
+const STUCK: &str = "no program waits forever";
 const ALWAYS: [&str; 6] = [CONFLICT, RUNS, HIDDEN, OLD, LATE, STUCK];
-const GIVEN: &str = "all is done, and something was given";
-const ANEW: &str = "all is done, and an epoch was begun anew";
-const BACK: &str = "all is done, and a session was lost and another begun";
-const PASSED: &str = "what came later does not wait for what ran when it came";
+const GIVEN: &str = "all is done, and rights were released";
+const NEW_EPOCH: &str = "all is done, and another epoch was begun";
+const NEW_SESSION: &str = "all is done, and a session was lost and another begun";
+const OVERTAKEN: &str = "a mount that attaches late does not wait for operations that ran before";
 
-/// One writes and the other reads, and there is no mishap.
+/// One mount writes and the other reads, without mishaps.
 fn pair() -> Bounds {
     two([&[Write(0)], &[Read(0)]])
 }
 
-/// Two mounts, and no mishap.
+/// Two mounts, without mishaps.
 fn two(programs: [&[Doing]; 2]) -> Bounds {
     Bounds {
         programs: programs.map(<[Doing]>::to_vec).to_vec(),
@@ -96,14 +96,14 @@ fn two(programs: [&[Doing]; 2]) -> Bounds {
     }
 }
 
-/// Searches all states, breadth first: what goes wrong comes with the fewest steps. What holds always has to hold,
-/// and what is `seen` sometimes to be seen.
+/// Searches all states, breadth first, so that a violation is found with the fewest steps. The `ALWAYS` properties
+/// have to hold, and those in `seen` have to occur.
 #[track_caller]
 fn holds(bounds: Bounds, seen: &[&'static str]) {
     to_depth(bounds, seen, NO_END);
 }
 
-/// The same up to a number of steps.
+/// [`holds`] up to a number of steps.
 #[track_caller]
 fn to_depth(bounds: Bounds, seen: &[&'static str], depth: usize) {
     let text = format!("{bounds:?}");
@@ -130,19 +130,19 @@ fn judge(checker: &impl Checker<Bounds>, text: &str, seen: &[&'static str], most
     for name in ALWAYS {
         if let Some(path) = checker.discovery(name) {
             let steps: Vec<Step> = path.into_actions();
-            panic!("not so: {name}; after {steps:?}; {text}");
+            panic!("violated: {name}; after {steps:?}; {text}");
         }
     }
     assert!(
         checker.state_count() < most,
-        "the search was not finished: {text}"
+        "the search did not finish: {text}"
     );
     for &name in seen {
         assert!(checker.discovery(name).is_some(), "never: {name}; {text}");
     }
 }
 
-/// Searches until something goes wrong. It has to be this.
+/// Searches until a property is violated. It has to be one of `wrong`.
 #[track_caller]
 fn fails(bounds: Bounds, wrong: &[&str]) {
     let text = format!("{bounds:?}");
@@ -158,7 +158,7 @@ fn fails(bounds: Bounds, wrong: &[&str]) {
         .filter(|name| checker.discovery(name).is_some())
         .collect();
     println!("{found:?} after {} states: {text}", checker.state_count());
-    assert!(!found.is_empty(), "nothing was seen to go wrong: {text}");
+    assert!(!found.is_empty(), "no violation was found: {text}");
     assert!(
         found.iter().any(|found| wrong.contains(found)),
         "{found:?}, and not {wrong:?}: {text}"
@@ -166,7 +166,7 @@ fn fails(bounds: Bounds, wrong: &[&str]) {
 }
 
 #[test]
-fn two_mounts_that_are_in_each_others_way() {
+fn two_mounts_with_conflicting_operations() {
     holds(two([&[Write(0)], &[Write(1), Read(0)]]), &[GIVEN]);
 }
 
@@ -195,27 +195,27 @@ fn a_mount_comes_later() {
         losses: 1,
         ..pair()
     };
-    holds(bounds, &[ANEW]);
+    holds(bounds, &[NEW_EPOCH]);
 }
 
-/// What runs then is not waited for.
+/// The operations that run then are not waited for.
 #[test]
-fn a_mount_comes_while_something_long_runs() {
+fn a_mount_attaches_while_a_long_operation_runs() {
     let later = |programs| Bounds {
         late: 1,
         losses: 1,
         long: true,
         ..two(programs)
     };
-    holds(later([&[Write(0)], &[Read(0)]]), &[ANEW]);
-    holds(later([&[Read(0)], &[Write(0)]]), &[ANEW]);
-    holds(later([&[Write(0)], &[Write(1)]]), &[ANEW, PASSED]);
-    // What is only counted lets those pass that read beside a read.
+    holds(later([&[Write(0)], &[Read(0)]]), &[NEW_EPOCH]);
+    holds(later([&[Read(0)], &[Write(0)]]), &[NEW_EPOCH]);
+    holds(later([&[Write(0)], &[Write(1)]]), &[NEW_EPOCH, OVERTAKEN]);
+    // A read that is only counted lets other reads overtake it.
     let short = Bounds {
         long: false,
         ..later([&[Read(0)], &[Read(1)]])
     };
-    holds(short, &[ANEW, PASSED]);
+    holds(short, &[NEW_EPOCH, OVERTAKEN]);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_mount_comes_and_others_close() {
         closes: true,
         ..pair()
     };
-    holds(later, &[ANEW]);
+    holds(later, &[NEW_EPOCH]);
 }
 
 #[test]
@@ -235,27 +235,27 @@ fn a_mount_comes_and_a_session_is_lost() {
         lapses: 1,
         ..pair()
     };
-    holds(later, &[ANEW, BACK]);
+    holds(later, &[NEW_EPOCH, NEW_SESSION]);
 }
 
 #[test]
-fn a_mount_comes_and_the_lock_server_is_started_anew() {
+fn a_mount_comes_and_the_lock_server_is_restarted() {
     let later = Bounds {
         late: 1,
         restarts: 1,
         long: true,
         ..pair()
     };
-    holds(later, &[ANEW]);
+    holds(later, &[NEW_EPOCH]);
 }
 
 #[test]
-fn the_lock_server_is_started_anew() {
+fn the_lock_server_is_restarted() {
     let bounds = Bounds {
         restarts: 1,
         ..pair()
     };
-    holds(bounds, &[GIVEN, ANEW]);
+    holds(bounds, &[GIVEN, NEW_EPOCH]);
 }
 
 #[test]
@@ -267,16 +267,16 @@ fn a_holder_dies() {
     holds(bounds, &[GIVEN]);
 }
 
-/// What died with a write on its way, shortly before the lock server did.
+/// The holder dies with a write in flight, shortly before the lock server does.
 #[test]
-fn a_holder_dies_and_the_lock_server_is_started_anew() {
+fn a_holder_dies_and_the_lock_server_is_restarted() {
     let bounds = Bounds {
         deaths: 1,
         restarts: 1,
         flushes: 1,
         ..pair()
     };
-    // All of it takes minutes: tools/soak.
+    // The full search takes minutes: tools/soak.
     to_depth(bounds, &[], 16);
 }
 
@@ -286,7 +286,7 @@ fn a_session_is_lost_and_another_begun() {
         lapses: 1,
         ..pair()
     };
-    holds(bounds, &[GIVEN, BACK]);
+    holds(bounds, &[GIVEN, NEW_SESSION]);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn mounts_close() {
 }
 
 #[test]
-fn the_object_is_declared_anew() {
+fn the_object_is_declared_again() {
     holds(two([&[Declare], &[Read(0)]]), &[GIVEN]);
 }
 
@@ -320,46 +320,46 @@ fn flawed(flaw: Flaw, bounds: Bounds) -> Bounds {
 }
 
 #[test]
-fn a_lock_server_that_grants_before_it_is_given_is_seen() {
+fn a_lock_server_that_grants_before_a_release_is_detected() {
     let flawed = flawed(Flaw::GrantsBeforeItIsGiven, pair());
     fails(flawed, &[CONFLICT, HIDDEN, OLD]);
 }
 
 #[test]
-fn a_lock_server_that_recalls_nothing_is_seen() {
+fn a_lock_server_that_recalls_nothing_is_detected() {
     fails(flawed(Flaw::RecallsNothing, pair()), &[STUCK]);
 }
 
-/// It takes two that have just what the other wants (and in `mdserver/src/rights/table/tests.rs` chance).
+/// It takes two mounts that each hold what the other wants (and in `mdserver/src/rights/table/tests.rs` chance).
 #[test]
 #[ignore = "takes minutes: tools/soak"]
-fn a_lock_server_that_takes_what_is_not_given_is_seen() {
+fn a_lock_server_that_takes_unreleased_rights_is_detected() {
     let bounds = two([&[Write(0), Write(1)], &[Write(1), Write(0)]]);
     let flawed = flawed(Flaw::TakesWhatIsNotGiven, bounds);
     fails(flawed, &[CONFLICT, HIDDEN, OLD]);
 }
 
 #[test]
-fn a_lock_server_that_forgets_holders_is_seen() {
+fn a_lock_server_that_forgets_holders_is_detected() {
     let restarted = Bounds {
         restarts: 1,
         ..pair()
     };
     let flawed = flawed(Flaw::ForgetsHoldersAtRestart, restarted);
-    // A mount that it does not know is not heard, so it is stuck before others are granted what it has.
+    // A mount unknown to the lock server gets no replies, so it is stuck before its rights are granted to others.
     fails(flawed, &[CONFLICT, HIDDEN, OLD, STUCK]);
 }
 
 #[test]
-fn a_lock_server_that_does_not_wait_for_who_was_alone_is_seen() {
+fn a_lock_server_that_does_not_wait_for_the_mount_that_was_alone_is_detected() {
     let later = Bounds { late: 1, ..pair() };
     let flawed = flawed(Flaw::LeavesAloneTheFirst, later);
     fails(flawed, &[CONFLICT, HIDDEN, OLD]);
 }
 
-/// What a session that is over has sent arrives after others were given its rights.
+/// A write of a session that is over arrives after its rights were granted to another mount.
 #[test]
-fn a_lock_server_without_a_fence_is_seen() {
+fn a_lock_server_without_a_fence_is_detected() {
     let died = Bounds {
         deaths: 1,
         flushes: 1,
@@ -368,9 +368,9 @@ fn a_lock_server_without_a_fence_is_seen() {
     fails(flawed(Flaw::GivesAwayWithoutFence, died), &[LATE]);
 }
 
-/// The same with a lock server that is started anew in between: this was so.
+/// The same with a restart of the lock server in between: this was a real bug.
 #[test]
-fn a_lock_server_that_forgets_the_dead_is_seen() {
+fn a_lock_server_that_forgets_dead_sessions_is_detected() {
     let died = Bounds {
         deaths: 1,
         restarts: 1,
@@ -388,40 +388,40 @@ fn slips(slip: Slip, bounds: Bounds) -> Bounds {
 }
 
 #[test]
-fn a_mount_that_gives_without_a_flush_is_seen() {
-    let slips = slips(Slip::GivesWithoutFlush, pair());
+fn a_mount_that_releases_without_a_flush_is_detected() {
+    let slips = slips(Slip::ReleasesWithoutFlush, pair());
     fails(slips, &[CONFLICT, HIDDEN, OLD]);
 }
 
 #[test]
-fn a_mount_that_keeps_its_cache_is_seen() {
+fn a_mount_that_keeps_its_cache_is_detected() {
     let reads = two([&[Read(0), Read(0)], &[Write(0)]]);
     fails(slips(Slip::KeepsTheCache, reads), &[OLD]);
 }
 
 #[test]
-fn a_mount_that_stays_in_its_epoch_is_seen() {
+fn a_mount_that_stays_in_its_epoch_is_detected() {
     let restarted = Bounds {
         restarts: 1,
         ..pair()
     };
-    fails(slips(Slip::StaysInItsLife, restarted), &[STUCK]);
+    fails(slips(Slip::StaysInItsEpoch, restarted), &[STUCK]);
 }
 
 #[test]
-fn a_mount_that_does_not_say_what_runs_is_seen() {
+fn a_mount_that_does_not_report_running_operations_is_detected() {
     let later = Bounds { late: 1, ..pair() };
-    fails(slips(Slip::ForgetsWhatRuns, later), &[RUNS]);
+    fails(slips(Slip::ForgetsRunningOps, later), &[RUNS]);
 }
 
 #[test]
-fn a_mount_that_gives_what_it_only_counts_is_seen() {
+fn a_mount_that_releases_counted_operations_rights_is_detected() {
     let later = Bounds { late: 1, ..pair() };
-    fails(slips(Slip::GivesWhatIsCounted, later), &[RUNS]);
+    fails(slips(Slip::ReleasesCountedRights, later), &[RUNS]);
 }
 
 #[test]
-fn a_mount_that_serves_when_it_has_lapsed_is_seen() {
+fn a_mount_that_serves_after_its_lease_is_detected() {
     let lapsed = Bounds {
         lapses: 1,
         ..pair()
@@ -429,8 +429,8 @@ fn a_mount_that_serves_when_it_has_lapsed_is_seen() {
     fails(slips(Slip::ServesWhenLapsed, lapsed), &[CONFLICT, OLD]);
 }
 
-/// As [`holds`], for longer: tools/soak. Depth first, which keeps of a state no more than its fingerprint; breadth
-/// first these have more states waiting than fit into memory.
+/// [`holds`] for longer: tools/soak. Depth first, which stores only a fingerprint of each state; breadth first, these
+/// searches have more pending states than fit into memory.
 #[track_caller]
 fn holds_far(bounds: Bounds, seen: &[&'static str]) {
     let text = format!("{bounds:?}");
@@ -459,12 +459,12 @@ fn far_every_mishap_once() {
         flushes: 1,
         ..pair()
     };
-    holds_far(bounds, &[GIVEN, ANEW, BACK]);
+    holds_far(bounds, &[GIVEN, NEW_EPOCH, NEW_SESSION]);
 }
 
 #[test]
 #[ignore = "takes minutes: tools/soak"]
-fn far_a_mount_comes_while_something_runs() {
+fn far_a_mount_attaches_while_an_operation_runs() {
     let later = Bounds {
         late: 1,
         long: true,
@@ -472,7 +472,7 @@ fn far_a_mount_comes_while_something_runs() {
         losses: 1,
         ..two([&[Write(0), Read(1)], &[Write(1)]])
     };
-    holds_far(later, &[ANEW, BACK, PASSED]);
+    holds_far(later, &[NEW_EPOCH, NEW_SESSION, OVERTAKEN]);
 }
 
 #[test]
@@ -484,7 +484,7 @@ fn far_deaths_and_two_restarts() {
         flushes: 1,
         ..two([&[Write(0)], &[Read(0), Write(0)]])
     };
-    holds_far(bounds, &[GIVEN, ANEW]);
+    holds_far(bounds, &[GIVEN, NEW_EPOCH]);
 }
 
 #[test]
@@ -495,7 +495,7 @@ fn far_three_mounts_and_a_restart() {
         restarts: 1,
         ..two([&[], &[]])
     };
-    holds_far(bounds, &[GIVEN, ANEW]);
+    holds_far(bounds, &[GIVEN, NEW_EPOCH]);
 }
 
 #[test]
@@ -512,12 +512,12 @@ fn far_closing_and_declaring() {
 
 #[test]
 #[ignore = "takes minutes: tools/soak"]
-fn far_a_holder_dies_and_the_lock_server_is_started_anew() {
+fn far_a_holder_dies_and_the_lock_server_is_restarted() {
     let bounds = Bounds {
         deaths: 1,
         restarts: 1,
         flushes: 1,
         ..pair()
     };
-    holds_far(bounds, &[GIVEN, ANEW]);
+    holds_far(bounds, &[GIVEN, NEW_EPOCH]);
 }

@@ -1,4 +1,4 @@
-//! All mounts, their lock server, data servers, and messages on their ways; and one step of any of them.
+//! A model of all mounts, their lock server, data servers and messages in flight; and one step of any of them.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Placement, Sessio
 use super::mount::{Answer, Asking, Call, Grant, INO, Mount, News, Out, Process, Stage};
 use super::{Bounds, Doing};
 
-/// A cell on its way to a data server.
+/// A cell in flight to a data server.
 #[derive(Debug, Clone, Hash)]
 struct Flight {
     mount: usize,
@@ -22,16 +22,16 @@ struct Flight {
     value: u8,
 }
 
-/// What must not be seen.
+/// A violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Wrong {
-    /// A read of what was there before the last write.
+    /// A read returned the value before the last write.
     Old,
-    /// A data server took a write of a session that is over where another one has rights.
+    /// A data server accepted a write of a session that is over, where another session has rights.
     Late,
 }
 
-/// What may go wrong yet.
+/// The mishaps that are left.
 #[derive(Debug, Clone, Hash)]
 struct Left {
     deaths: u8,
@@ -42,30 +42,31 @@ struct Left {
     flushes: u8,
 }
 
-/// A step. Numbers are of mounts, then of operations, requests or flights.
+/// A step. Numbers are indices of mounts, then of operations, requests or writes in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// A mount is started.
     Attach(usize),
-    /// An operation enters, and it does what it is for and ends.
+    /// An operation enters; or it is executed and ends.
     Enter(usize, usize),
     Leave(usize, usize),
-    /// The lock server answers a request, and the mount hears the answer.
+    /// The lock server answers a request; or the mount receives the reply.
     Answer(usize, usize),
     Hear(usize, usize),
-    /// A late copy of a request comes to the lock server.
+    /// A late copy of a request arrives at the lock server.
     Stray(usize),
     Poll(usize),
     Event(usize),
-    /// A data server takes a write, or refuses it.
+    /// A data server accepts a write, or rejects it.
     Land(usize),
-    /// The lock server ends a session that was not heard; data servers are told so, and it hears that they obey.
+    /// The lock server ends a session whose lease expired; data servers fence it, and the lock server learns that
+    /// they have.
     Expire(usize),
     Fence,
-    /// A mount that was not heard is heard again, with its session or a new one.
+    /// A lapsed mount returns, with its session or a new one.
     Return(usize),
     Close(usize),
-    // What need not happen:
+    // Mishaps:
     Die(usize),
     Lapse(usize),
     Restart,
@@ -75,7 +76,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether it need not happen for others to get on.
+    /// Whether progress does not depend on this step.
     pub(super) fn is_mishap(self) -> bool {
         matches!(
             self,
@@ -97,30 +98,31 @@ impl Step {
 pub(super) struct World {
     lock_server: Driven,
     pub(super) mounts: Vec<Mount>,
-    /// Cells as data servers have them.
+    /// The cells as stored by data servers.
     disk: Vec<u8>,
-    /// What the last write that was not lost put there, and whether one may be lost that did.
+    /// The value of the last write that was not lost, and whether that write may be lost.
     latest: Vec<u8>,
     doubt: Vec<bool>,
-    /// Values given out.
+    /// Number of values written so far.
     values: u8,
-    /// Sessions that data servers refuse.
+    /// Sessions that data servers have fenced.
     refused: BTreeSet<SessionId>,
     flights: Vec<Flight>,
     strays: Vec<Call>,
     left: Left,
-    /// What was seen and must not be.
+    /// The violation found.
     pub(super) wrong: Option<Wrong>,
-    /// What happened, so that it is known that it does.
+    /// Events that the search has to reach.
     pub(super) resets: u8,
-    pub(super) gave: bool,
+    pub(super) released: bool,
     pub(super) came_back: bool,
-    /// What ran when the last mount attached, and whether that mount has done something beside it.
+    /// The operations that ran when the last mount attached, and whether that mount finished an operation before
+    /// them.
     running: Vec<(usize, usize)>,
-    pub(super) passed: bool,
+    pub(super) overtaken: bool,
 }
 
-/// As the search tells states apart.
+/// Equality by hash, as the search compares states.
 impl PartialEq for World {
     fn eq(&self, other: &World) -> bool {
         let number = |world: &World| {
@@ -132,7 +134,7 @@ impl PartialEq for World {
     }
 }
 
-/// The object in a rank.
+/// The object in some rank.
 pub(in crate::client) fn entry(rank: usize, change: u64) -> Entry {
     let time = Time { sec: 0, nsec: 0 };
     Entry {
@@ -197,7 +199,7 @@ fn full(grant: Grant) -> RightGrant {
 }
 
 impl World {
-    /// All mounts that do not come late are attached, and know of each other.
+    /// All mounts that are not late are attached, and have seen each other.
     pub(super) fn new(bounds: &Bounds) -> World {
         let mount = |program: &Vec<Doing>| Mount::new(program, bounds);
         let mut world = World {
@@ -220,10 +222,10 @@ impl World {
             },
             wrong: None,
             resets: 0,
-            gave: false,
+            released: false,
             came_back: false,
             running: Vec::new(),
-            passed: false,
+            overtaken: false,
         };
         for mount in 0..bounds.programs.len() - bounds.late {
             world.step(Step::Attach(mount), bounds);
@@ -247,7 +249,7 @@ impl World {
         world
     }
 
-    /// Steps that can be taken.
+    /// The steps that can be taken.
     pub(super) fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
         for (at, mount) in self.mounts.iter().enumerate() {
             self.steps_of(at, mount, bounds, steps);
@@ -263,7 +265,7 @@ impl World {
     }
 
     fn steps_of(&self, at: usize, mount: &Mount, bounds: &Bounds, steps: &mut Vec<Step>) {
-        let lives = self.lock_server.lives(mount.session);
+        let alive = self.lock_server.is_alive(mount.session);
         for (number, call) in mount.calls.iter().enumerate() {
             if call.answer.is_none() {
                 steps.push(Step::Answer(at, number));
@@ -276,10 +278,10 @@ impl World {
         }
         match mount.process {
             Process::Off => return steps.push(Step::Attach(at)),
-            Process::Dead if lives => return steps.push(Step::Expire(at)),
+            Process::Dead if alive => return steps.push(Step::Expire(at)),
             Process::Dead => return,
             Process::Lapsed => {
-                if lives {
+                if alive {
                     steps.push(Step::Expire(at));
                 }
                 steps.push(Step::Return(at));
@@ -293,7 +295,7 @@ impl World {
         if !mount.inbox.is_empty() {
             steps.push(Step::Event(at));
         }
-        let heard = lives
+        let heard = alive
             && self
                 .lock_server
                 .has_news(mount.session, mount.epoch, mount.seen);
@@ -323,8 +325,8 @@ impl World {
         }
     }
 
-    /// Whether a program waits that was begun on a mount that is there.
-    pub(super) fn somebody_waits(&self) -> bool {
+    /// Whether a program waits on a mount that runs.
+    pub(super) fn a_program_waits(&self) -> bool {
         let waits = |mount: &&Mount| {
             let left = mount.ops.iter().any(|op| !matches!(op.stage, Stage::Done));
             mount.runs() && left
@@ -332,7 +334,7 @@ impl World {
         self.mounts.iter().any(|mount| waits(&mount))
     }
 
-    /// Whether mounts that live have rights that go against each other.
+    /// Whether running mounts have conflicting rights.
     pub(super) fn rights_collide(&self) -> bool {
         use RightMode::{Read, Write};
         let up = || {
@@ -347,7 +349,7 @@ impl World {
         up().any(|(at, one)| up().any(|(other, two)| at != other && against(one, two)))
     }
 
-    /// Whether mounts have rights that go against what runs on another one.
+    /// Whether a mount has rights that conflict with an operation on another one.
     pub(super) fn runs_against(&self) -> bool {
         use RightMode::{Read, Write};
         let against = |one: &Mount, two: &Mount| {
@@ -371,9 +373,9 @@ impl World {
         })
     }
 
-    /// Whether somebody may read what another one has not written back, and could yet.
+    /// Whether a mount may read a cell that another mount has not written back, and still could.
     pub(super) fn hides_data(&self) -> bool {
-        let lives = |one: &Mount| one.serves() && self.lock_server.lives(one.session);
+        let alive = |one: &Mount| one.serves() && self.lock_server.is_alive(one.session);
         let hides = |at: usize, one: &Mount| {
             (0..self.disk.len()).any(|cell| {
                 let others = self
@@ -388,10 +390,10 @@ impl World {
         self.mounts
             .iter()
             .enumerate()
-            .any(|(at, one)| lives(one) && hides(at, one))
+            .any(|(at, one)| alive(one) && hides(at, one))
     }
 
-    /// Notes what runs when a mount attaches.
+    /// Records the operations that run when a mount attaches.
     fn note_running(&mut self) {
         let mounts = self.mounts.iter().enumerate();
         let running = mounts.flat_map(|(at, mount)| {
@@ -402,7 +404,7 @@ impl World {
         self.running = running.collect();
     }
 
-    /// Takes a step, and what follows of itself.
+    /// Takes a step, and the steps of mounts that follow from it.
     pub(super) fn step(&mut self, step: Step, bounds: &Bounds) {
         match step {
             Step::Attach(at) => {
@@ -437,17 +439,17 @@ impl World {
             Step::Event(at) => self.mounts[at].event(full),
             Step::Land(at) => self.land(at),
             Step::Expire(at) => {
-                self.doubt_of(at);
+                self.mark_doubt(at);
                 self.lock_server.end(self.mounts[at].session, false);
             }
             Step::Fence => {
                 for mount in self.mounts.iter().map(|mount| mount.session) {
-                    if !self.lock_server.lives(mount) {
+                    if !self.lock_server.is_alive(mount) {
                         self.refused.insert(mount);
                     }
                 }
                 for flight in &self.flights {
-                    if !self.lock_server.lives(flight.session) {
+                    if !self.lock_server.is_alive(flight.session) {
                         self.refused.insert(flight.session);
                     }
                 }
@@ -457,11 +459,11 @@ impl World {
             Step::Close(at) => self.mounts[at].close(),
             Step::Die(at) => {
                 self.left.deaths -= 1;
-                self.doubt_of(at);
+                self.mark_doubt(at);
                 let mount = &mut self.mounts[at];
                 mount.lost();
                 mount.process = Process::Dead;
-                // What it has sent may still arrive; nobody hears answers.
+                // Requests it has sent may still arrive; the replies go nowhere.
                 mount.calls.retain(|call| call.answer.is_none());
             }
             Step::Lapse(at) => {
@@ -472,7 +474,7 @@ impl World {
             Step::Restart => {
                 self.left.restarts -= 1;
                 self.lock_server.restart();
-                // Copies end with the process at the end of their connection.
+                // Copies of requests end with their connection.
                 self.strays.clear();
             }
             Step::Withdraw(at, op) => {
@@ -495,7 +497,7 @@ impl World {
         }
     }
 
-    /// Who has done all writes back what is dirty.
+    /// A mount whose operations are all done writes back its dirty cells.
     fn flush_for_close(&mut self, at: usize) {
         let done = |mount: &Mount| mount.ops.iter().all(|op| matches!(op.stage, Stage::Done));
         if self.mounts[at].runs() && done(&self.mounts[at]) {
@@ -529,7 +531,7 @@ impl World {
             .iter()
             .filter(|one| one.session != flight.session);
         let mut others = others.filter(|one| one.serves());
-        if !self.lock_server.lives(flight.session)
+        if !self.lock_server.is_alive(flight.session)
             && others.any(|one| one.may(RightMode::Read, flight.cell))
         {
             self.wrong = Some(Wrong::Late);
@@ -544,8 +546,8 @@ impl World {
         }
     }
 
-    /// What a mount has not written back may be lost, or arrive.
-    fn doubt_of(&mut self, at: usize) {
+    /// The dirty cells of a mount may be lost, or arrive.
+    fn mark_doubt(&mut self, at: usize) {
         let mount = &self.mounts[at];
         for cell in 0..self.disk.len() {
             let flies = |it: &&Flight| it.session == mount.session && it.cell == cell;
@@ -555,8 +557,8 @@ impl World {
         }
     }
 
-    /// Who looks first at what may have been lost finds out; from there on it is so.
-    fn find_out(&mut self, cell: usize) {
+    /// The first access to a cell whose last write may be lost settles its value.
+    fn settle(&mut self, cell: usize) {
         if std::mem::take(&mut self.doubt[cell]) {
             self.latest[cell] = self.disk[cell];
         }
@@ -568,10 +570,10 @@ impl World {
         if !self.mounts[at].leave(op) {
             return;
         }
-        self.passed |= self.running.iter().any(|&(mount, _)| mount != at);
+        self.overtaken |= self.running.iter().any(|&(mount, _)| mount != at);
         match what {
             Doing::Read(cell) => {
-                self.find_out(cell);
+                self.settle(cell);
                 let mount = &mut self.mounts[at];
                 let seen = mount.dirty[cell].or(mount.cached[cell]);
                 let seen = seen.unwrap_or(self.disk[cell]);
@@ -583,7 +585,7 @@ impl World {
                 }
             }
             Doing::Write(cell) => {
-                self.find_out(cell);
+                self.settle(cell);
                 self.values += 1;
                 let mount = &mut self.mounts[at];
                 mount.dirty[cell] = Some(self.values);
@@ -591,7 +593,7 @@ impl World {
                 self.latest[cell] = self.values;
             }
             Doing::Declare => {
-                if !self.lock_server.lives(self.mounts[at].session) {
+                if !self.lock_server.is_alive(self.mounts[at].session) {
                     return;
                 }
                 let rank = 3 - self.lock_server.rank();
@@ -623,7 +625,7 @@ impl World {
     }
 
     fn come_back(&mut self, at: usize) {
-        if self.lock_server.lives(self.mounts[at].session) {
+        if self.lock_server.is_alive(self.mounts[at].session) {
             self.mounts[at].process = Process::Up;
             return;
         }
@@ -643,17 +645,17 @@ impl World {
                     .map(|reply| match reply {
                         RightReply::Granted(grant) => Answer::Granted(lite(&grant)),
                         RightReply::Queued => Answer::Queued,
-                        RightReply::Reset => Answer::LifeIsOver,
+                        RightReply::Reset => Answer::EpochIsOver,
                     })
             }
             Asking::Give(gives) => {
-                self.gave = true;
+                self.released = true;
                 let given = self.lock_server.give(by, call.epoch, gives.clone());
                 given.map(|()| Answer::Done)
             }
-            Asking::Reset(kept) => {
+            Asking::Reset(retained) => {
                 self.resets = (self.resets + 1).min(3);
-                let begun = self.lock_server.reset(by, kept.clone());
+                let begun = self.lock_server.reset(by, retained.clone());
                 begun.map(|begun| Answer::Begun(begun.epoch, begun.alone))
             }
             Asking::Cancel(ticket) => {

@@ -1,4 +1,4 @@
-//! Conversions against what Rust's own casts say, and the errors.
+//! Conversions compared with Rust's own casts, and their errors.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn order_is_turned_by_units() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_its_place() {
+fn what_does_not_fit_is_reported_with_its_place() {
     assert_eq!(refused("i2", "u1", &[1, 0, 255, 255]), (1, "-1".into()));
     assert_eq!(
         refused("f8", "i4", &f8(&[3.0, -0.0, 0.5])),

@@ -1,4 +1,4 @@
-//! Readers beside writers, persists and merges: each reader sees whole batches, and all up to a moment.
+//! Readers concurrent with writers, persists and merges: each reader sees complete batches, and all up to a moment.
 
 use super::*;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ fn entry(part: char, batch: u64) -> String {
     format!("{part}/{batch:06}")
 }
 
-/// A batch adds itself in three places, and takes out the one `WINDOW` before it.
+/// A batch adds itself in three places, and removes the one `WINDOW` before it.
 fn write(index: &Index, batch: u64, failed: &AtomicBool) {
     let parts = |batch| ['a', 'm', 'z'].map(|part| entry(part, batch));
     let gone = batch
@@ -22,7 +22,7 @@ fn write(index: &Index, batch: u64, failed: &AtomicBool) {
     }
 }
 
-/// Answers the batches a reader finds in `part`.
+/// Returns the batches that a reader finds in `part`.
 fn batches(found: &[Vec<u8>], part: char) -> Vec<u64> {
     let texts = found.iter().map(|entry| String::from_utf8_lossy(entry));
     let own = texts.filter(|text| text.starts_with(part));
@@ -30,7 +30,7 @@ fn batches(found: &[Vec<u8>], part: char) -> Vec<u64> {
 }
 
 #[test]
-fn readers_see_whole_batches_with_persists_and_merges() {
+fn readers_see_complete_batches_with_persists_and_merges() {
     let dir = TempDir::new().expect("dir");
     let (index, _) = open(dir.path());
     let (done, failed) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -61,7 +61,7 @@ fn readers_see_whole_batches_with_persists_and_merges() {
                     assert!(a.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{a:?}");
                     assert_eq!(a, batches(&found, 'm'));
                     assert_eq!(a, batches(&found, 'z'));
-                    // What was applied before is seen.
+                    // Batches applied before are visible.
                     assert!(
                         least == 0 || a.last().is_some_and(|&last| last >= least),
                         "{a:?} {least}"

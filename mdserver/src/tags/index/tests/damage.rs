@@ -1,9 +1,9 @@
-//! Writes cut off at every byte, and bits flipped: the state before, the state after, or an error that
-//! asks for a rebuild; never other entries.
+//! Writes cut off at every byte, and flipped bits: the state before, the state after, or an error that asks for a
+//! rebuild; never other entries.
 
 use super::*;
 
-/// An index of two runs; answers what it has.
+/// An index of two runs; returns its content.
 fn two_runs(dir: &Path) -> Model {
     let (index, _) = open(dir);
     let keys: Vec<String> = (0..90).map(|i| format!("tag/{:03}", i * 3)).collect();
@@ -65,10 +65,10 @@ fn a_persist_that_is_cut_off_anywhere_leaves_the_state_before() {
                 "{name} cut at {}",
                 cut.len()
             );
-            assert!(!path.exists(), "leftovers go");
+            assert!(!path.exists(), "leftovers are removed");
         }
     }
-    // The new manifest is there and old runs are not yet removed.
+    // The new manifest is written and old runs are not yet removed.
     let after = copy(dir.path());
     for name in files(before.path())
         .iter()
@@ -82,7 +82,7 @@ fn a_persist_that_is_cut_off_anywhere_leaves_the_state_before() {
 }
 
 #[test]
-fn what_is_cut_short_or_missing_is_an_error() {
+fn a_shortened_or_missing_file_is_an_error() {
     let dir = TempDir::new().expect("dir");
     let model = two_runs(dir.path());
     for name in files(dir.path()) {
@@ -106,16 +106,16 @@ fn what_is_cut_short_or_missing_is_an_error() {
                 "{name}"
             );
         }
-        fs::write(dir.path().join(&name), bytes).expect("mended");
+        fs::write(dir.path().join(&name), bytes).expect("repaired");
         assert_eq!(try_all(dir.path()), Ok((Lsn(2), in_order(&model))));
     }
-    // Without a manifest there is no index: an empty one, complete up to nothing.
+    // Without a manifest the index is empty, complete up to no commit.
     fs::remove_file(dir.path().join("current")).expect("removed");
     assert_eq!(try_all(dir.path()), Ok((Lsn(0), Vec::new())));
 }
 
 #[test]
-fn every_flipped_bit_is_noticed() {
+fn every_flipped_bit_is_detected() {
     let dir = TempDir::new().expect("dir");
     let model = two_runs(dir.path());
     for name in files(dir.path()) {
@@ -129,7 +129,7 @@ fn every_flipped_bit_is_noticed() {
             assert!(error.needs_rebuild(), "{name} at {at}: {error}");
             assert!(error.to_string().contains("rebuilt"), "{error}");
         }
-        fs::write(&path, bytes).expect("mended");
+        fs::write(&path, bytes).expect("repaired");
     }
     assert_eq!(try_all(dir.path()), Ok((Lsn(2), in_order(&model))));
 }
@@ -156,7 +156,7 @@ fn runs_of_another_place_and_indexes_of_another_store_are_refused() {
 }
 
 #[test]
-fn a_leaf_that_goes_bad_while_open_is_an_error_and_a_rebuild_mends_it() {
+fn a_leaf_damaged_while_open_is_an_error_and_a_rebuild_repairs_it() {
     let dir = TempDir::new().expect("dir");
     let model = two_runs(dir.path());
     let (index, _) = open(dir.path());
@@ -185,7 +185,7 @@ fn a_persist_that_fails_can_be_tried_again() {
     let (index, _) = open(dir.path());
     add(&index, &["tag/new"]);
     index.seal(Lsn(3));
-    // A directory where the manifest is to be written.
+    // A directory in place of the manifest's temporary file.
     let obstacle = dir.path().join("current.tmp");
     fs::create_dir(&obstacle).expect("obstacle");
     let before = files(dir.path());

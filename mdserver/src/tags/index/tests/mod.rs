@@ -1,4 +1,4 @@
-//! Tests of [`super::Index`] as a whole, against a set of the standard library.
+//! Tests of the complete [`super::Index`], against a set of the standard library.
 
 mod concurrent;
 mod damage;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 type Model = BTreeSet<Vec<u8>>;
 
-/// Leaves of a few entries, rebuilds in many parts: small sets go through everything.
+/// Leaves of a few entries, rebuilds in many parts: small sets reach all code.
 fn small() -> IndexOptions {
     IndexOptions {
         identity: [7; 16],
@@ -72,7 +72,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_batch_is_seen_after_it_and_a_reader_keeps_its_moment() {
+fn a_batch_is_visible_after_it_and_a_reader_keeps_its_moment() {
     let dir = TempDir::new().expect("dir");
     let (index, lsn) = open(dir.path());
     assert_eq!(lsn, Lsn(0));
@@ -97,7 +97,7 @@ fn a_batch_is_seen_after_it_and_a_reader_keeps_its_moment() {
 }
 
 #[test]
-fn what_was_not_sealed_is_not_persisted() {
+fn unsealed_changes_are_not_persisted() {
     let dir = TempDir::new().expect("dir");
     let (index, _) = open(dir.path());
     add(&index, &["a"]);
@@ -110,14 +110,14 @@ fn what_was_not_sealed_is_not_persisted() {
     let (index, lsn) = open(dir.path());
     assert_eq!(lsn, Lsn(5));
     assert_eq!(all(&index).expect("all"), [b"a"]);
-    // Nothing changed but the commit.
+    // Nothing changed except the commit.
     persist(&index, 9);
     drop(index);
     assert_eq!(open(dir.path()).1, Lsn(9));
 }
 
 #[test]
-fn a_rebuild_takes_the_place_of_everything() {
+fn a_rebuild_replaces_everything() {
     let dir = TempDir::new().expect("dir");
     let (index, _) = open(dir.path());
     add(&index, &["old", "older"]);
@@ -137,7 +137,7 @@ fn a_rebuild_takes_the_place_of_everything() {
     let (index, lsn) = open(dir.path());
     assert_eq!(lsn, Lsn(12));
     assert_eq!(index.len(), 1000);
-    // One that fails leaves nothing, and says so also after a restart.
+    // A failed rebuild leaves the index empty, also after a restart.
     let failed = index.rebuild(Lsn(20), |loader| {
         loader.push(b"half")?;
         Err(IndexError::TooLong { len: 0, limit: 0 })

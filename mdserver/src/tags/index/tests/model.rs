@@ -7,7 +7,7 @@ use proptest::prelude::*;
 #[derive(Debug, Clone)]
 enum Step {
     Apply(Vec<Vec<u8>>, Vec<Vec<u8>>),
-    /// Begin to read, and finish only at a later step of the kind.
+    /// Begins to read, and finishes only at a later step of this kind.
     Read(Vec<u8>, Option<Vec<u8>>),
     Seek(Vec<u8>, Option<Vec<u8>>, Vec<(Vec<u8>, u8)>),
     Seal,

@@ -1,5 +1,5 @@
-//! How fast it is; run by hand, optimised: `cargo test --release -p slabfs-mdserver tags::index::tests::speed
-//! -- --ignored --nocapture`. `ENTRIES` sets the size.
+//! Measures its speed; run by hand, optimised: `cargo test --release -p slabfs-mdserver tags::index::tests::speed --
+//! --ignored --nocapture`. `ENTRIES` sets the size.
 
 use super::*;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Mistakes: each is refused with what to do, and points at its place.
+//! Mistakes: each is refused with advice, and the error marks its position.
 
 use crate::tags::query::{MAX_NESTING, MAX_TERMS, MAX_TEXT, Query};
 
@@ -9,7 +9,7 @@ fn refused(query: &str, place: &str, part: &str) {
 }
 
 #[test]
-fn each_mistake_points_at_its_place() {
+fn each_mistake_marks_its_position() {
     refused("", "", "nothing is searched for");
     refused("  \t", "", "nothing is searched for");
     refused("step", "", "write a comparison after step");
@@ -79,18 +79,18 @@ fn each_mistake_points_at_its_place() {
 }
 
 #[test]
-fn the_place_is_marked_below_the_query() {
+fn the_position_is_marked_below_the_query() {
     let shown = Query::parse("step =  and\tx = 3").unwrap_err().to_string();
     let lines: Vec<_> = shown.lines().collect();
     assert_eq!(lines[1..], ["  step =  and x = 3", "          ^^^"]);
-    // Of a long query a part is shown.
+    // Only a part of a long query is shown.
     let long = format!("{} ä ( {}", "x = 1 or ".repeat(100), " y".repeat(100));
     let shown = Query::parse(&long).unwrap_err().to_string();
     let lines: Vec<_> = shown.lines().collect();
     assert!(lines[1].chars().count() < 90 && lines[1].contains('…'));
     let at = lines[2].chars().position(|char| char == '^').unwrap();
     assert_eq!(lines[1].chars().nth(at), Some('('));
-    // What of the query is in the message stays on its line.
+    // The part of the query in the message stays on its line.
     let shown = Query::parse("'a\nb'").unwrap_err().to_string();
     assert_eq!(shown.lines().count(), 3, "{shown}");
     let end = Query::parse("a =").unwrap_err().to_string();
@@ -111,7 +111,7 @@ fn limits() {
     let text = |n: usize| format!("a = {}", "x".repeat(n - 4));
     assert!(Query::parse(&text(MAX_TEXT)).is_ok());
     refused(&text(MAX_TEXT + 1), "", "at most 1048576 bytes");
-    // Unbalanced, and as long as may be.
+    // Unbalanced, and as long as permitted.
     for hostile in [
         "(", ")", "not ", "\\", "\"", "*", "a=", "a=1 or (", "!", "a in ..",
     ] {
@@ -121,7 +121,7 @@ fn limits() {
 }
 
 #[test]
-fn an_owner_is_somebody() {
+fn an_owner_must_be_a_user() {
     let users = |name: &str| name == "alice";
     for text in [
         "owner = alice",

@@ -1,4 +1,4 @@
-//! What each part of the language means.
+//! The meaning of each part of the language.
 
 use super::support::{Thing, matches};
 use slabfs_model::Tag;
@@ -114,7 +114,7 @@ fn a_bare_number_is_a_number_and_a_quoted_one_is_text() {
         &["k = \"3\"", "k = 3*", "k != 3"],
         &["k = 3"],
     );
-    // Nobody said what it is: both.
+    // Untyped: both.
     all(
         &Thing::with(&["k:auto=3"]),
         &[
@@ -249,7 +249,7 @@ fn words_in_quotes_are_keys_and_values() {
 }
 
 #[test]
-fn what_is_built_in() {
+fn built_in_properties() {
     all(
         &Thing::default(),
         &[

@@ -1,4 +1,4 @@
-//! The search language: what is understood, what is refused and where, what is found.
+//! Tests of the search language: what is parsed, what is refused and where, what matches.
 
 mod errors;
 mod meaning;

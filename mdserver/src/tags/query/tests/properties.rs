@@ -1,4 +1,4 @@
-//! Random queries over random tags: the index never hides a hit, and a query's text is the query.
+//! Random queries over random tags: the index never hides a hit, and the text of a query parses to the same query.
 
 use proptest::prelude::*;
 use slabfs_model::{Num, Tag};
@@ -177,7 +177,7 @@ fn nodes() -> impl Strategy<Value = Node> {
 
 type Inos = BTreeSet<u64>;
 
-/// What a look at the whole index gives.
+/// The result of reading the complete index.
 fn candidates(access: &Access, index: &BTreeSet<Vec<u8>>, everything: &Inos) -> Inos {
     let of = |part: &Access| candidates(part, index, everything);
     match access {
@@ -216,7 +216,7 @@ proptest! {
             .collect();
         let found = candidates(&query.access(), &index, &everything);
         prop_assert!(hits.is_subset(&found), "{query}: {hits:?} {found:?}");
-        // Then nobody looks at the tags themselves.
+        // Then the tags themselves are not verified.
         prop_assert!(!query.is_precise() || hits == found, "{query}: {hits:?} {found:?}");
         let known: BTreeSet<_> = things.iter().flat_map(|thing| thing.tags.keys()).collect();
         let access = query.access_with(&mut |pattern: &KeyPattern| {

@@ -1,4 +1,4 @@
-//! Parts of batches in slabs of chunks against a search of every cell, and the loops that copy.
+//! Tests of the parts of batches in slabs of chunks against a search of every cell, and of the loops that copy.
 
 use super::*;
 use crate::{Axis, Hyperslab};
@@ -24,7 +24,7 @@ fn axis() -> impl Strategy<Value = (u64, Axis, u64, Axis)> {
             Axis::span(other, len),
         )
     });
-    let whole = (1u64..6).prop_map(|len| (len, Axis::span(0, len), len, Axis::span(0, len)));
+    let full = (1u64..6).prop_map(|len| (len, Axis::span(0, len), len, Axis::span(0, len)));
     let strided = (0u64..3, 1u64..4, 1u64..4, 1u64..4, any::<bool>()).prop_map(
         |(start, block, count, gap, both)| {
             let axis = Axis {
@@ -40,11 +40,11 @@ fn axis() -> impl Strategy<Value = (u64, Axis, u64, Axis)> {
             }
         },
     );
-    prop_oneof![span, whole, strided]
+    prop_oneof![span, full, strided]
 }
 
 fn spot() -> impl Strategy<Value = Spot> {
-    (prop::collection::vec(axis(), 1..4), any::<bool>()).prop_map(|(axes, turned)| {
+    (prop::collection::vec(axis(), 1..4), any::<bool>()).prop_map(|(axes, swapped)| {
         let mut place = Spot {
             cells: axes.iter().map(|axis| axis.0).collect(),
             want: Hyperslab {
@@ -55,7 +55,7 @@ fn spot() -> impl Strategy<Value = Spot> {
                 axes: axes.iter().map(|axis| axis.3).collect(),
             },
         };
-        if turned {
+        if swapped {
             std::mem::swap(&mut place.cells, &mut place.shape);
             std::mem::swap(&mut place.want, &mut place.slab);
         }
@@ -64,7 +64,7 @@ fn spot() -> impl Strategy<Value = Spot> {
 }
 
 impl Spot {
-    /// For each byte of the object, where it lies in the chunk.
+    /// For each byte of the object, its position in the chunk.
     fn map(&self) -> Vec<Option<u64>> {
         let all = |cells: &[u64], slab: &Hyperslab| {
             let mut at = Vec::new();
@@ -82,7 +82,7 @@ impl Spot {
     }
 }
 
-/// Bytes of parts: place among the packed bytes, in the object, in the buffer, in the chunk.
+/// Bytes of parts: position among the packed bytes, in the object, in the buffer, in the chunk.
 fn bytes_of_parts(parts: impl Iterator<Item = Part>) -> Vec<[i128; 4]> {
     let mut bytes = Vec::new();
     for part in parts {
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_are_what_lies_in_the_slab(
+    fn parts_are_the_selected_bytes_in_the_slab(
         batches in batches(),
         place in spot(),
         packed in (0u64..40, 0u64..150),
@@ -129,39 +129,39 @@ proptest! {
         let parts = |by_pieces| Parts::new(&plan, packed.clone(), &rows, by_pieces);
         let cursor = |by_pieces| {
             let mut cursor = Cursor::new(parts(by_pieces));
-            let bites = std::iter::from_fn(|| {
+            let taken = std::iter::from_fn(|| {
                 let part = cursor.take(most, most + more, gap)?;
                 cursor.put_back(part);
                 cursor.take(most, most + more, gap)
             });
-            let bites: Vec<Part> = bites.collect();
-            for part in &bites {
+            let taken: Vec<Part> = taken.collect();
+            for part in &taken {
                 let run = part.run;
                 let span = part.chunk_span();
                 assert!(part.bytes() <= most && span.end - span.start <= most + more);
                 let between = run.file_stride.unsigned_abs().saturating_sub(run.bytes);
                 assert!(run.count == 1 || between <= gap);
             }
-            bytes_of_parts(bites.into_iter())
+            bytes_of_parts(taken.into_iter())
         };
         prop_assert_eq!(bytes_of_parts(parts(true)), wanted.clone());
-        // With pauses nothing is lost, and nothing goes on for ever.
+        // With pauses nothing is lost, and the walk ends.
         for by_pieces in [false, true] {
             let mut paused = parts(by_pieces);
-            let mut bites = Vec::new();
+            let mut taken = Vec::new();
             loop {
                 let before = paused.steps();
                 paused.pause_after(1 + gap);
-                bites.extend(paused.by_ref());
+                taken.extend(paused.by_ref());
                 prop_assert!(paused.steps() - before <= 3 * (1 + gap));
                 if !paused.is_paused() {
                     break;
                 }
             }
-            prop_assert_eq!(bytes_of_parts(bites.into_iter()), bytes_of_parts(parts(by_pieces)));
+            prop_assert_eq!(bytes_of_parts(taken.into_iter()), bytes_of_parts(parts(by_pieces)));
         }
         prop_assert_eq!(cursor(true), wanted.clone());
-        // Row by row: rows in canonical order, the batch's order in each.
+        // Row by row: rows in canonical order, and the batch's order within each.
         let mut row_of = Vec::new();
         for number in 0..rows.count() {
             let row = rows.get(number);
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn loops_copy_what_they_say(
+    fn the_copy_loops_agree_with_naive_ones(
         bytes in prop_oneof![0usize..7, Just(8), Just(16), Just(31), Just(32), Just(64), Just(100)],
         count in 0usize..20,
         stride in prop_oneof![4 => (-150isize..150).prop_map(Some), 1 => Just(None)],

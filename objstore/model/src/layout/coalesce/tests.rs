@@ -1,11 +1,11 @@
-//! Boxes against the bytes of the runs they came from.
+//! Tests of the boxes against the bytes of the runs they came from.
 
 use super::*;
 use crate::naive::{dims, offset, points};
 use crate::region::volume;
 use proptest::prelude::*;
 
-/// How often each byte of the object is in a box.
+/// How many boxes have each byte of the object.
 fn painted(cells: &[u64], boxes: &[Region]) -> Vec<u8> {
     let mut bytes = vec![0; cells.iter().product::<u64>() as usize];
     for region in boxes {
@@ -51,11 +51,11 @@ proptest! {
         let boxes = coalesce(&cells, &runs, max);
         prop_assert_eq!(painted(&cells, &boxes), wanted(&cells, &runs));
         prop_assert!(boxes.iter().all(|region| region.volume() <= max));
-        let whole = coalesce(&cells, &runs, u64::MAX);
-        prop_assert_eq!(painted(&cells, &whole), wanted(&cells, &runs));
+        let full = coalesce(&cells, &runs, u64::MAX);
+        prop_assert_eq!(painted(&cells, &full), wanted(&cells, &runs));
         let mut single = Vec::new();
         runs.iter().for_each(|run| boxes_of_run(&cells, run.offset, run.len, &mut single));
-        prop_assert!(whole.len() <= single.len());
+        prop_assert!(full.len() <= single.len());
     }
 
     #[test]
@@ -133,7 +133,7 @@ fn uneven_rows_are_a_box_for_each_width() {
 }
 
 #[test]
-fn columns_side_by_side_stay_apart_and_planes_join() {
+fn adjacent_columns_stay_apart_and_planes_join() {
     let mut runs = Vec::new();
     for (plane, row) in (0..4).flat_map(|plane| (1..6).map(move |row| (plane, row))) {
         let row = plane * 8 + row;
@@ -226,7 +226,7 @@ fn the_edge_of_64_bits() {
 }
 
 #[test]
-fn a_million_scattered_cells_stay_whole() {
+fn a_million_scattered_cells_are_not_lost() {
     let cells = [4096u64, 4096];
     let mut state = 1u64;
     let mut at = 0;

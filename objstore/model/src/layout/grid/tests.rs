@@ -1,4 +1,4 @@
-//! The grid against a list of cells.
+//! Tests of the grid against a list of cells.
 
 use super::*;
 use crate::naive::{cells, dims, slab};
@@ -137,7 +137,7 @@ fn the_edge_of_64_bits() {
 }
 
 #[test]
-fn servers_take_turns_along_each_axis() {
+fn servers_alternate_along_each_axis() {
     assert!(
         STEPS
             .iter()

@@ -1,4 +1,4 @@
-//! Placements against a naive model that looks at every element.
+//! Tests of placements against a naive model that examines every element.
 
 use super::*;
 use proptest::prelude::*;
@@ -47,16 +47,16 @@ fn the_hash_spreads_objects_and_moves_few() {
 }
 
 #[test]
-fn whole_rows_stay_together_where_that_is_possible() {
+fn complete_rows_stay_together_where_possible() {
     let blocks = Blocks::new(&[16, 16], 4, 4);
     assert_eq!((blocks.count(), blocks.rows_end(5)), (4, Some(8)));
     assert_eq!(blocks.rows_end(99), Some(u64::MAX));
     let blocks = Blocks::new(&[2, 100], 4, 4);
     assert_eq!((blocks.count(), blocks.rows_end(0)), (4, None));
-    // Seven is cut into seven or not at all; then it is a block an element.
+    // Seven is cut into seven or not at all; otherwise one block an element.
     assert_eq!(Blocks::new(&[3, 100], 1, 7).count(), 7);
     assert_eq!(Blocks::new(&[3, 3], 1, 7).count(), 3);
-    // A scalar, an array without elements, an axis without an end.
+    // A scalar, an array without elements, an unlimited axis.
     assert_eq!(Blocks::new(&[], 8, 4).count(), 1);
     assert_eq!(Blocks::new(&[0], 8, 4).count(), 1);
     assert_eq!(Blocks::new(&[0, 8], 8, 4).count(), 4);
@@ -93,7 +93,7 @@ proptest! {
             }
         }
         // A box that may reach beyond the array.
-        let mut region = Region::whole(&extents);
+        let mut region = Region::all(&extents);
         for (axis, &(from, len)) in corner.iter().enumerate().take(extents.len()) {
             let unit = if axis + 1 == extents.len() { elem } else { 1 };
             let most = (extents[axis] + 2) * unit;

@@ -1,8 +1,8 @@
-//! Loading a whole tree at once: sort-tile-recursive, level by level.
+//! Bulk loading of a tree: sort-tile-recursive, level by level.
 //!
-//! The boxes are sorted by their middles on the first axis and cut into slabs, each slab is sorted on
-//! the next axis and cut, and so on; what comes off the last axis fills nodes. The nodes' boxes are
-//! tiled the same way into the next level, so that upper nodes are compact too.
+//! The boxes are sorted by their middles on the first axis and cut into slabs, each slab is sorted on the next axis
+//! and cut, and so on; the pieces of the last axis fill nodes. The nodes' boxes are tiled in the same way into the
+//! next level, so that upper nodes are compact too.
 
 use super::super::flat::{Boxes, Flat};
 use super::{CAPACITY, RTree};
@@ -27,7 +27,7 @@ impl RTree {
         tree
     }
 
-    /// Puts all entries into nodes of this level; gives the nodes with their bounds.
+    /// Puts all entries into nodes of this level; returns the nodes with their bounds.
     fn add_level(&mut self, boxes: &Boxes, ids: &[u32], level: u8) -> (Boxes, Vec<u32>) {
         let mut order: Vec<(u64, u32)> = (0..ids.len() as u32).map(|index| (0, index)).collect();
         tile(boxes, &mut order, 0);
@@ -73,7 +73,7 @@ fn tile(boxes: &Boxes, entries: &mut [(u64, u32)], axis: usize) {
         .powf(1.0 / (rank - axis) as f64)
         .ceil()
         .max(1.0) as usize;
-    // Whole nodes a slab, so that only the last node of all is not full.
+    // Complete nodes in each slab, so that only the very last node is not full.
     let slab = nodes.div_ceil(slabs) * CAPACITY;
     for part in entries.chunks_mut(slab) {
         tile(boxes, part, axis + 1);

@@ -1,10 +1,10 @@
-//! Inserting into the tree and removing from it.
+//! Insertion into the tree and removal from it.
 
 use super::super::flat::{self, Boxes, Flat};
 use super::split::{grow, split, volume};
 use super::{CAPACITY, LEAST, RTree};
 
-/// A node and the place in it where the way goes on.
+/// A node, and the place in it where the path continues.
 type Step = (u32, usize);
 
 impl RTree {
@@ -27,7 +27,7 @@ impl RTree {
             node = self.entry(node, place);
         }
         let mut sibling = self.add(node, flat, entry);
-        // Up again, with what split off.
+        // Back up, adding the nodes that were split off.
         while let Some((parent, place)) = way.pop() {
             let Some(new) = sibling else { return };
             let mut bounds = Flat::new();
@@ -48,7 +48,7 @@ impl RTree {
         }
     }
 
-    /// The child that grows least to hold the box; the smallest of them.
+    /// The child that grows least to hold the box; on a tie the smallest.
     fn best_place(&self, node: u32, flat: &[u64]) -> usize {
         let (mut best, mut least) = (0, (f64::INFINITY, f64::INFINITY));
         let mut bounds = Flat::new();
@@ -75,7 +75,7 @@ impl RTree {
         }
     }
 
-    /// Adds an entry to this node; where it is full, gives the new node that took half of it.
+    /// Adds an entry to this node; if it is full, returns the new node that took half of the entries.
     fn add(&mut self, node: u32, flat: &[u64], entry: u32) -> Option<u32> {
         if self.len(node) < CAPACITY {
             self.push(node, flat, entry);
@@ -102,7 +102,7 @@ impl RTree {
         Some(new)
     }
 
-    /// Takes a box out; O(log n). Whether it was there.
+    /// Removes a box; O(log n). Returns whether it was there.
     pub(in crate::layout) fn remove(&mut self, flat: &[u64], id: u32) -> bool {
         let Some(root) = self.root else { return false };
         let mut way = Vec::with_capacity(8);
@@ -114,7 +114,7 @@ impl RTree {
         };
         self.swap_remove(leaf, place);
 
-        // Up again: nodes with too few entries are dissolved, the others' bounds shrink.
+        // Back up: nodes with too few entries are dissolved, the others' bounds shrink.
         let mut orphans: Vec<(u8, Flat, u32)> = Vec::new();
         let (mut node, mut bounds) = (leaf, Flat::new());
         while let Some((parent, place)) = way.pop() {
@@ -131,7 +131,7 @@ impl RTree {
             }
             node = parent;
         }
-        // Highest first: what is put back high up is there for the lower ones to go into.
+        // Highest first: entries put back at a high level are there for the lower ones to go into.
         for (level, flat, entry) in orphans.into_iter().rev() {
             self.insert_at(&flat, entry, level);
         }
@@ -139,7 +139,7 @@ impl RTree {
         true
     }
 
-    /// The way to the box with this id: the places on it, the last one in a leaf.
+    /// The path to the box with this id: the places on it, the last one in a leaf.
     fn find(&self, node: u32, flat: &[u64], id: u32, way: &mut Vec<Step>) -> bool {
         let leaf = self.level(node) == 0;
         let mut bounds = Flat::new();
@@ -164,7 +164,7 @@ impl RTree {
         false
     }
 
-    /// A root with one child is not needed, nor one with no entry.
+    /// Removes a root with one child or with no entry.
     fn lower_root(&mut self) {
         while let Some(root) = self.root {
             match (self.len(root), self.level(root)) {

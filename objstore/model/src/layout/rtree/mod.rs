@@ -1,16 +1,16 @@
 //! An R-tree whose rank is known at run time.
 //!
-//! Guttman's tree with the split of the R*-tree (Beckmann et al. 1990), and bulk loading by
-//! sort-tile-recursive (Leutenegger et al. 1997). It holds boxes with a number each; what the number
-//! means is the tiling's business. Boxes are flat ([`super::flat`]) and not empty.
+//! Guttman's tree with the split of the R*-tree (Beckmann et al. 1990), and bulk loading by sort-tile-recursive
+//! (Leutenegger et al. 1997). It holds boxes, each with a number that the tiling interprets. Boxes are flat
+//! ([`super::flat`]) and not empty.
 //!
-//! Nodes live in one arena, without pointers: node `n` has [`CAPACITY`] places; the bounds of all
-//! places of a node lie together, for each axis the lows of all places and then their ends, so that a
-//! search runs through short arrays. An entry of rank 2 costs about 50 bytes at the usual filling.
+//! Nodes are in one arena, without pointers: node `n` has [`CAPACITY`] places. The bounds of all places of a node are
+//! contiguous, for each axis the lows of all places and then their ends, so that a search scans short arrays. An
+//! entry of rank 2 costs about 50 bytes at the usual filling.
 //!
-//! Always true: all leaves (level 0) are at one depth; a node's bounds in its parent are exactly the
-//! box around its entries; each node but the root has at least [`LEAST`] entries when it was filled by
-//! insertion (bulk loading may leave the last nodes with fewer), the root of several levels has two.
+//! Invariants: all leaves (level 0) are at one depth; a node's bounds in its parent are exactly the box around its
+//! entries; each node but the root has at least [`LEAST`] entries when it was filled by insertion (bulk loading may
+//! leave the last nodes with fewer), and a root above other nodes has at least two.
 
 mod bulk;
 mod change;
@@ -20,24 +20,24 @@ mod tests;
 
 use super::flat::Flat;
 
-/// Entries a node.
+/// The entries of a node.
 pub(super) const CAPACITY: usize = 16;
 
-/// Fewest entries of a node after a split or a removal.
+/// The fewest entries of a node after a split or a removal.
 const LEAST: usize = 6;
 
-/// Boxes by place.
+/// Boxes, indexed by position.
 #[derive(Debug, Clone)]
 pub(super) struct RTree {
     rank: usize,
     root: Option<u32>,
     /// Entries of each node, and its level.
     nodes: Vec<Head>,
-    /// `CAPACITY` a node: children, or in leaves the ids of the boxes.
+    /// `CAPACITY` for each node: children, or in leaves the ids of the boxes.
     entries: Vec<u32>,
-    /// `2 * rank * CAPACITY` a node: for each axis the lows, then the ends, of all places.
+    /// `2 * rank * CAPACITY` for each node: for each axis the lows, then the ends, of all places.
     bounds: Vec<u64>,
-    /// Nodes to use again.
+    /// Free nodes.
     free: Vec<u32>,
 }
 
@@ -60,7 +60,7 @@ impl RTree {
         }
     }
 
-    /// Calls `f` with the id of each box that shares a cell with `place`, until it gives false.
+    /// Calls `f` with the id of each box that shares a cell with `place`, until it returns false.
     pub(super) fn overlapping(&self, place: &[u64], f: &mut impl FnMut(u32) -> bool) {
         if let Some(root) = self.root {
             self.search(root, place, f);
@@ -103,7 +103,7 @@ impl RTree {
         hits
     }
 
-    /// Calls `f` with the id of each box that does not lie wholly inside `place`.
+    /// Calls `f` with the id of each box that is not entirely inside `place`.
     pub(super) fn not_inside(&self, place: &[u64], f: &mut impl FnMut(u32)) {
         let mut open: Vec<u32> = self.root.into_iter().collect();
         let mut flat = Flat::new();
@@ -140,7 +140,7 @@ impl RTree {
         (&arrays[0], &arrays[1])
     }
 
-    /// Where the low of a place on an axis is in `bounds`; its end is `CAPACITY` further.
+    /// The index in `bounds` of the low of a place on an axis; its end is `CAPACITY` further.
     fn at(&self, node: u32, place: usize, axis: usize) -> usize {
         (node as usize * self.rank + axis) * 2 * CAPACITY + place
     }
@@ -169,7 +169,7 @@ impl RTree {
         self.nodes[node as usize].len += 1;
     }
 
-    /// Takes an entry out of a node; the last one takes its place.
+    /// Removes an entry from a node; the last entry takes its place.
     fn swap_remove(&mut self, node: u32, place: usize) {
         let last = self.len(node) - 1;
         if place != last {
@@ -181,7 +181,7 @@ impl RTree {
         self.nodes[node as usize].len -= 1;
     }
 
-    /// The box around all entries of a node, which has some.
+    /// The box around all entries of a node that is not empty.
     fn bounds_of(&self, node: u32, out: &mut Flat) {
         out.clear();
         let len = self.len(node);

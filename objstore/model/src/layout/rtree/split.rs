@@ -1,9 +1,9 @@
-//! Which half of an overfull node goes where: the R*-tree's split.
+//! The split of an overfull node, as in the R*-tree.
 //!
-//! On each axis the entries are sorted by their lows and by their ends, and every cut that leaves both
-//! halves [`LEAST`] entries is looked at. The axis whose cuts have the smallest margins (sums of edge
-//! lengths) in all is taken, since it gives the most cube-like halves; on it the cut whose halves
-//! overlap least, then the one of least volume.
+//! On each axis the entries are sorted by their lows and by their ends, and every cut that leaves both halves
+//! [`LEAST`] entries is examined. The axis whose cuts have the smallest margins (sums of edge lengths) in all is
+//! chosen, since it gives the most cube-like halves; on it the cut whose halves overlap least, then the one of least
+//! volume.
 
 use super::super::flat::{Boxes, Flat};
 use super::{CAPACITY, LEAST};
@@ -16,7 +16,7 @@ struct Cut {
     second: Vec<usize>,
 }
 
-/// Divides the entries of an overfull node: the indices of the one half and of the other.
+/// Divides the entries of an overfull node: returns the indices of each half.
 pub(super) fn split(boxes: &Boxes) -> (Vec<usize>, Vec<usize>) {
     let mut best: Option<(f64, Cut)> = None;
     for axis in 0..boxes.rank() {
@@ -28,7 +28,7 @@ pub(super) fn split(boxes: &Boxes) -> (Vec<usize>, Vec<usize>) {
     }
     match best {
         Some((_, cut)) => (cut.first, cut.second),
-        // No axes, so nothing to choose by.
+        // No axes: any division is equal.
         None => (
             (0..CAPACITY / 2).collect(),
             (CAPACITY / 2..boxes.len()).collect(),
@@ -67,7 +67,7 @@ fn best_on_axis(boxes: &Boxes, axis: usize) -> Option<(f64, Cut)> {
     best.map(|cut| (margins, cut))
 }
 
-/// The boxes around the first, the first two, the first three, and so on.
+/// The boxes around the first one, the first two, the first three, and so on.
 fn growing_bounds<'a>(boxes: &Boxes, order: impl Iterator<Item = &'a usize>) -> Boxes {
     let mut out = Boxes::with_capacity(boxes.rank(), boxes.len());
     let mut bounds = Flat::new();
@@ -82,7 +82,7 @@ fn growing_bounds<'a>(boxes: &Boxes, order: impl Iterator<Item = &'a usize>) -> 
     out
 }
 
-/// Grows `bounds` to hold `flat`; whether that changed it.
+/// Grows `bounds` to hold `flat`; returns whether that changed it.
 pub(super) fn grow(bounds: &mut [u64], flat: &[u64]) -> bool {
     let rank = flat.len() / 2;
     let mut changed = false;
@@ -103,7 +103,7 @@ fn margin(flat: &[u64]) -> f64 {
     edges(flat).sum()
 }
 
-/// As a float: this only chooses between places, and 2^64 on 32 axes has no integer.
+/// A float: it only chooses between places, and 2^64 on 32 axes fits no integer.
 pub(super) fn volume(flat: &[u64]) -> f64 {
     edges(flat).product()
 }

@@ -1,11 +1,11 @@
-//! The tree against a list, and its invariants after each change.
+//! Tests of the tree against a list, and of its invariants after each change.
 
 use super::super::flat::{self, Boxes, Flat};
 use super::{CAPACITY, LEAST, RTree};
 use proptest::prelude::*;
 
 impl RTree {
-    /// Panics where what the module promises does not hold; gives the number of boxes.
+    /// Checks the invariants of the module; returns the number of boxes.
     fn check(&self, filled_by_insertion: bool) -> usize {
         let mut seen = vec![false; self.nodes.len()];
         let count = self.root.map_or(0, |root| {
@@ -136,7 +136,7 @@ proptest! {
             list.push((flat.clone(), 1000 + id as u32));
         }
         check_against(&tree, &list, &places);
-        // Down to nothing, in some order.
+        // Down to empty, in some order.
         list.sort_by_key(|&(_, id)| (u64::from(id) + 1).wrapping_mul(order | 1));
         while let Some((flat, id)) = list.pop() {
             prop_assert!(tree.remove(&flat, id));
@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn a_search_ends_when_told() {
+fn a_search_ends_when_the_callback_returns_false() {
     let mut tree = RTree::new(1);
     (0..100).for_each(|id| tree.insert(&[u64::from(id), u64::from(id) + 1], id));
     let mut calls = 0;

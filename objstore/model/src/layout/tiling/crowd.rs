@@ -1,19 +1,19 @@
-//! How many lattices lie over each other without ever hiding one another.
+//! Counts lattices that overlap a new one without hiding or being hidden.
 //!
-//! A box hides what lies under it; a lattice hides only what it meets in step. Lattices of ever other steps
-//! over one place would pile up, and each would have to be looked at by who reads there. So whoever may
-//! choose between a lattice and boxes asks here first.
+//! A box hides everything under it; a lattice hides only lattices in step with it. Lattices of many different steps
+//! over one area would accumulate, and every reader of that area would have to examine each. A writer that can choose
+//! between a lattice and boxes therefore checks here first.
 
 use super::super::flat;
 use super::Tiling;
 use crate::{Axis, Hyperslab};
 
 impl<T> Tiling<T> {
-    /// How many lattices within the bounds of `slab` may share cells with it and are out of step with it;
+    /// The number of lattices within the bounds of `slab` that may share cells with it and are out of step with it;
     /// stops counting at `enough`.
     ///
-    /// Those of the same step beside it (what the ranks of a program leave) do not count, nor do those that
-    /// are the same but for their length.
+    /// Lattices of the same step that interleave with it (as the ranks of a program write them) do not count, nor do
+    /// those that differ only in length.
     pub fn out_of_step(&self, slab: &Hyperslab, enough: usize) -> usize {
         let Some(bounds) = slab.bounds().filter(|_| slab.rank() == self.rank) else {
             return 0;
@@ -45,7 +45,7 @@ fn is_out_of_step(one: &Hyperslab, other: &Hyperslab) -> bool {
         }
         let phase = phase(&one, &other);
         if phase >= one.block && phase.saturating_add(other.block) <= one.stride {
-            // Side by side for ever.
+            // They interleave and never meet.
             return false;
         }
         all_in_step &= phase == 0 && one.block == other.block;
@@ -53,7 +53,7 @@ fn is_out_of_step(one: &Hyperslab, other: &Hyperslab) -> bool {
     !all_in_step
 }
 
-/// How far behind a start of `one` the next start of `other` is; both have one stride.
+/// The distance from a start of `one` to the next start of `other`; both have the same stride.
 fn phase(one: &Axis, other: &Axis) -> u64 {
     let (from, to) = (one.start % one.stride, other.start % one.stride);
     match to.checked_sub(from) {
@@ -94,16 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_each_other_do_not_count() {
+    fn interleaved_ranks_do_not_count() {
         let ranks: Vec<Hyperslab> = (0..4).map(|rank| line(rank * 4, 16, 100, 4)).collect();
         let tiling = tiling(&ranks);
         for rank in &ranks {
             assert_eq!(tiling.out_of_step(rank, 9), 0);
         }
-        // Longer ones, and a part of one.
+        // Longer lattices, and a part of one.
         assert_eq!(tiling.out_of_step(&line(4, 16, 120, 4), 9), 0);
         assert_eq!(tiling.out_of_step(&line(36, 16, 5, 4), 9), 0);
-        // Shifted, of another step, and a box.
+        // A shifted one, another step, and a box.
         assert_eq!(tiling.out_of_step(&line(2, 16, 100, 4), 9), 2);
         assert_eq!(tiling.out_of_step(&line(0, 24, 60, 4), 9), 4);
         assert_eq!(tiling.out_of_step(&line(0, 24, 60, 4), 3), 3);
@@ -112,12 +112,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_shares_cells_in_step_hides_or_is_part((_, one, other) in naive::two_slabs()) {
+        fn a_lattice_that_shares_cells_in_step_is_solid((_, one, other) in naive::two_slabs()) {
             let (cells, others) = (naive::cells(&one), naive::cells(&other));
             let shares = cells.iter().any(|cell| others.contains(cell));
             if one.bounds().is_some() && other.bounds().is_some() && !other.is_box() {
                 let counted = is_out_of_step(&one, &other);
-                // What is left out beside each other shares nothing; what is in step is solid over it.
+                // Interleaved lattices share no cell; lattices in step are solid over it.
                 if !counted && shares {
                     let bounds = flat::flat(&one.bounds().unwrap());
                     let mut image = flat::Flat::new();

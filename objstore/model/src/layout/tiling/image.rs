@@ -1,16 +1,15 @@
-//! What a record shows of a selection: its *image*, a box of the selection's packed coordinates.
+//! The image of a record in a selection: a box of the selection's packed coordinates.
 //!
-//! The map from cells to packed indices is monotone on each axis, so the cells of a selection that lie
-//! in a record's bounds are always a box of packed indices. The image is *solid* where the record has
-//! every one of these cells: always for boxes, and for a lattice that the selection meets in step (the
-//! same lattice again, a coarser one in phase, a few cells inside one block). Solid images are cut out
-//! of what is older; others are painted over it.
+//! The map from cells to packed indices is monotone on each axis, so the cells of a selection within a record's
+//! bounds are always a box of packed indices. The image is *solid* if the record has every one of these cells: always
+//! for boxes, and for a lattice that is in step with the selection (the same lattice again, a coarser one in phase, a
+//! few cells inside one block). Solid images are cut out of older ones; others are painted over them.
 
 use super::super::flat::Flat;
 use crate::{Axis, Hyperslab};
 use smallvec::SmallVec;
 
-/// The box of `want`'s packed indices whose cells lie in `bounds`, into `out`; false where none does.
+/// Computes into `out` the box of `want`'s packed indices whose cells lie in `bounds`; false if there are none.
 pub(super) fn image_box(want: &Hyperslab, bounds: &[u64], out: &mut Flat) -> bool {
     let rank = want.rank();
     out.clear();
@@ -27,8 +26,8 @@ pub(super) fn image_box(want: &Hyperslab, bounds: &[u64], out: &mut Flat) -> boo
     true
 }
 
-/// Whether `have` selects each cell of `want` with packed indices in `image`, which lies in the bounds
-/// of `have`. May say no where a finer look would say yes.
+/// Whether `have` selects each cell of `want` with packed indices in `image`, which lies in the bounds of `have`. May
+/// return false where a finer check would return true.
 pub(super) fn is_solid(want: &Hyperslab, image: &[u64], have: &Hyperslab) -> bool {
     let rank = want.rank();
     (want.axes.iter().zip(&have.axes).enumerate())

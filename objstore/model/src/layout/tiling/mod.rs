@@ -1,15 +1,14 @@
-//! The `aligned` layout: one record a chunk, any box or lattice, newest wins.
+//! The `aligned` layout: one record for each chunk, any box or lattice, newest wins.
 //!
-//! A record says where its chunk was written (`slab`), what of that a later shrink left visible
-//! (`clip`), and when (`order`). What each chunk still shows is not stored; [`Tiling::plan`] derives it
-//! for the part of the object that is asked for, so n columns written over by n rows are 2n records
-//! and not n² pieces.
+//! A record has the cells that were written (`slab`), the box that later shrinks left visible (`clip`), and its age
+//! (`order`). The visible pieces of a chunk are not stored: [`Tiling::plan`] derives them for the selected part of
+//! the object, so n columns overwritten by n rows are 2n records and not n² pieces.
 //!
-//! Always true: an order names one record; the R-tree holds the visible bounds of each record that
-//! shows at least one cell, under the number of its slot.
+//! Invariants: an order names one record; the R-tree holds the visible bounds of each record that has a visible cell,
+//! under the number of its slot.
 //!
-//! Deliberately elsewhere: what a record points at. `T` is a chunk's place to the metadata service and
-//! the client, and nothing to the geometry.
+//! Deliberately elsewhere: the location of a chunk. The metadata service and the client keep it in `T`, which the
+//! geometry ignores.
 
 mod crowd;
 mod holes;
@@ -34,32 +33,32 @@ use thiserror::Error;
 /// One chunk in a tiling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record<T> {
-    /// The cells that were written; the chunk holds them packed.
+    /// The cells that were written; the chunk stores them packed.
     pub slab: Hyperslab,
-    /// What of them is still there after a shrink; nothing means all.
+    /// The box that remains after shrinks; `None` means all.
     pub clip: Option<Region>,
-    /// When it was written: where records overlap, the greater order shows.
+    /// The age: where records overlap, the greatest order is visible.
     pub order: u64,
-    /// What the layer above keeps with it.
+    /// The value that the layer above attaches.
     pub value: T,
 }
 
-/// More parts of chunks show in a selection than are to be listed.
+/// More parts of chunks are visible in a selection than the caller's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("more parts of chunks show than are to be listed")]
+#[error("more parts of chunks are visible than the limit allows")]
 pub struct TooMany;
 
-/// A part of one chunk that a selection needs; both sides have one packed shape.
+/// A part of one chunk that a selection needs; both sides have the same packed shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<'a, T> {
     /// The record of the chunk.
     pub record: &'a Record<T>,
-    /// Where the cells go: packed coordinates of the selection.
+    /// The destination of the cells: packed coordinates of the selection.
     pub want: Hyperslab,
-    /// Where they come from: coordinates in the chunk, which are packed coordinates of its slab.
+    /// The source of the cells: coordinates in the chunk, which are packed coordinates of its slab.
     pub chunk: Hyperslab,
-    /// No other solid part of the plan has cells of it. Parts of boxes are solid, and those of lattices
-    /// that the selection meets in step.
+    /// No other solid part of the plan has its cells. Parts of boxes are solid, and parts of lattices that are in
+    /// step with the selection.
     pub solid: bool,
 }
 
@@ -75,7 +74,7 @@ pub enum TilingError {
         /// What is wrong with it.
         source: GeometryError,
     },
-    /// A record of this order is there already.
+    /// A record of this order exists already.
     #[error("the tiling has a record {order} already; each record needs an order of its own")]
     OrderTaken {
         /// The order that was given twice.
@@ -83,7 +82,7 @@ pub enum TilingError {
     },
 }
 
-/// All records of one object, by place and by order.
+/// All records of one object, indexed by position and by order.
 #[derive(Debug, Clone)]
 pub struct Tiling<T> {
     rank: usize,
@@ -105,8 +104,8 @@ impl<T> Tiling<T> {
         }
     }
 
-    /// A tiling of all these records at once, in O(n log n); faster to build and to ask than one that
-    /// was filled record by record. Fails as [`Tiling::insert`] does.
+    /// A tiling of all these records at once, in O(n log n); faster to build and to query than one that was filled
+    /// record by record. Fails as [`Tiling::insert`] does.
     pub fn bulk(rank: usize, records: Vec<Record<T>>) -> Result<Tiling<T>, TilingError> {
         let mut orders = Vec::with_capacity(records.len());
         for (slot, record) in records.iter().enumerate() {
@@ -133,7 +132,7 @@ impl<T> Tiling<T> {
         self.rank
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.orders.len()
     }
@@ -162,7 +161,7 @@ impl<T> Tiling<T> {
         self.orders.last_key_value().map(|(&order, _)| order)
     }
 
-    /// Adds a record, in O(log n). Older records it hides stay; see [`Tiling::shadowed_by`].
+    /// Adds a record, in O(log n). Older records that it hides stay; see [`Tiling::shadowed_by`].
     pub fn insert(&mut self, record: Record<T>) -> Result<(), TilingError> {
         check(self.rank, &record)?;
         if self.orders.contains_key(&record.order) {
@@ -178,7 +177,7 @@ impl<T> Tiling<T> {
         Ok(())
     }
 
-    /// Takes the record of this order out, in O(log n).
+    /// Removes the record of this order, in O(log n).
     pub fn remove(&mut self, order: u64) -> Option<Record<T>> {
         let (slot, record) = self.take(order)?;
         if let Some(bounds) = visible_bounds(&record) {
@@ -188,11 +187,11 @@ impl<T> Tiling<T> {
         Some(record)
     }
 
-    /// Shrinks the object to `dims` (cells): gives the records of which nothing is left, taken out,
-    /// and the orders of those that were cut, both oldest first. An axis that `dims` does not name is
-    /// not cut. O(log n) for each record that reaches beyond.
+    /// Shrinks the object to `dims` (cells): removes and returns the records of which nothing is left, and returns
+    /// the orders of those that were cut, both oldest first. An axis that `dims` does not name is not cut. O(log n)
+    /// for each record that reaches beyond.
     ///
-    /// What was cut stays cut: after the object grew again, the fill shows there.
+    /// Cut cells stay cut: if the object grows again, the fill is visible there.
     pub fn clip_to(&mut self, dims: &[u64]) -> (Vec<Record<T>>, Vec<u64>) {
         let end = |axis: usize| dims.get(axis).copied().unwrap_or(u64::MAX);
         let mut inside = Flat::from_elem(0, self.rank);
@@ -203,14 +202,14 @@ impl<T> Tiling<T> {
         });
         beyond.sort_unstable();
 
-        // Loading the tree anew costs about a tenth of changing it for each record.
-        let anew = beyond.len() > self.len() / 8;
+        // Rebuilding the tree costs about a tenth of changing it for each record.
+        let rebuild = beyond.len() > self.len() / 8;
         let (mut removed, mut clipped) = (Vec::new(), Vec::new());
         for order in beyond {
             let Some((slot, mut record)) = self.take(order) else {
                 continue;
             };
-            if !anew && let Some(bounds) = visible_bounds(&record) {
+            if !rebuild && let Some(bounds) = visible_bounds(&record) {
                 self.tree.remove(&bounds, slot);
             }
             let clip = record
@@ -232,17 +231,17 @@ impl<T> Tiling<T> {
             };
             let slot = self.put(record);
             clipped.push(order);
-            if !anew {
+            if !rebuild {
                 self.tree.insert(&bounds, slot);
             }
         }
-        if anew {
+        if rebuild {
             self.tree = tree_of(self.rank, &self.slots);
         }
         (removed, clipped)
     }
 
-    /// Gives a record a slot, and its order to it; the tree does not know it yet.
+    /// Stores a record in a slot and maps its order to it. The tree is not updated.
     fn put(&mut self, record: Record<T>) -> u32 {
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
         self.orders.insert(record.order, slot);
@@ -253,7 +252,7 @@ impl<T> Tiling<T> {
         slot
     }
 
-    /// Takes a record and its order out; the tree still knows it.
+    /// Removes a record and its order. The tree is not updated.
     fn take(&mut self, order: u64) -> Option<(u32, Record<T>)> {
         let slot = self.orders.remove(&order)?;
         let record = self.slots[slot as usize].take()?;
@@ -266,7 +265,7 @@ impl<T> Tiling<T> {
     }
 }
 
-/// The tree of what the records in these slots show.
+/// The tree of the visible bounds of the records in these slots.
 fn tree_of<T>(rank: usize, slots: &[Option<Record<T>>]) -> RTree {
     let mut boxes = Boxes::with_capacity(rank, slots.len());
     let mut ids = Vec::with_capacity(slots.len());
@@ -298,7 +297,7 @@ fn check<T>(rank: usize, record: &Record<T>) -> Result<(), TilingError> {
     })
 }
 
-/// The smallest box around the cells a record shows; nothing where it shows none.
+/// The smallest box around the visible cells of a record; `None` if there are none.
 fn visible_bounds<T>(record: &Record<T>) -> Option<Flat> {
     let mut bounds = flat::flat(&record.slab.bounds()?);
     let Some(clip) = &record.clip else {

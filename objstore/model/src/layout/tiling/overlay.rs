@@ -1,15 +1,14 @@
-//! The images of one plan, and which of them lie over which.
+//! The images of one plan, and the search for those that overlay a given one.
 //!
-//! A plan with few hits compares all with all. With many, the images get a pyramid: boxes around each
-//! sixteen of them, around each sixteen of those, and so on. The R-tree gives its hits leaf by leaf,
-//! so neighbours in the list are neighbours in place, and asking for what lies over one image costs
-//! about a logarithm.
+//! A plan with few hits compares all with all. With many, the images get a pyramid: boxes around each sixteen of
+//! them, around each sixteen of those, and so on. The R-tree returns its hits leaf by leaf, so neighbours in the list
+//! are close in space, and a search for the images over one costs about a logarithm.
 
 use super::super::flat::{self, Boxes, Flat};
 
 const FAN_OUT: usize = 16;
 
-/// What is known of one hit besides its box.
+/// The properties of one hit except its box.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hit {
     pub(super) slot: u32,
@@ -46,7 +45,7 @@ impl Overlay {
         self.images.push(image);
     }
 
-    /// Builds the pyramid; to be called when all hits are in.
+    /// Builds the pyramid; called once all hits are in.
     pub(super) fn build(&mut self) {
         if self.hits.len() <= FAN_OUT {
             return;
@@ -61,8 +60,8 @@ impl Overlay {
         self.levels.push(level);
     }
 
-    /// Calls `f` with each solid image that is newer than hit `index` and overlaps its image, until
-    /// `f` says that it has seen enough (false).
+    /// Calls `f` with each solid image that is newer than hit `index` and overlaps its image, until `f` returns
+    /// false.
     pub(super) fn newer_over(&self, index: usize, f: &mut impl FnMut(&[u64]) -> bool) {
         let top = self.levels.len();
         let entries = self

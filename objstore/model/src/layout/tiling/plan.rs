@@ -1,13 +1,13 @@
-//! From a selection to parts of chunks: newest wins.
+//! Plans: the parts of chunks that are visible in a selection, newest wins.
 //!
-//! 1. The R-tree gives the records whose bounds meet the selection's. Each has an *image*, a box in
-//!    the selection's packed coordinates ([`super::image`]).
-//! 2. From each image the newer solid ones are cut out ([`super::overlay`] finds them); what is left
-//!    is in pieces that no newer box hides. Newer lattices are not cut out: they have gaps.
+//! 1. The R-tree gives the records whose bounds meet the selection's. Each has an *image*, a box in the selection's
+//!    packed coordinates ([`super::image`]).
+//! 2. The newer solid images are cut out of each image ([`super::overlay`] finds them); the remaining pieces are not
+//!    hidden by a newer box. Newer lattices are not cut out: they have gaps.
 //! 3. Each piece becomes one part, or a few where it cuts blocks of a lattice.
-//! 4. What no solid piece covers is a hole ([`super::holes`]).
+//! 4. The cells that no solid piece covers are holes ([`super::holes`]).
 //!
-//! So the order of painting is: holes first, then the parts as they come, oldest first.
+//! The order of painting is therefore: holes first, then the parts in order, oldest first.
 
 use super::super::flat::{self, Boxes, Flat};
 use super::holes;
@@ -18,12 +18,11 @@ use crate::{Axis, Hyperslab, Region, intersect};
 use smallvec::SmallVec;
 
 impl<T> Tiling<T> {
-    /// Which parts of which chunks show in `want`, and what of it no chunk holds.
+    /// The parts of chunks that are visible in `want`, and the holes that no chunk covers.
     ///
-    /// `parts` come oldest first, to be painted in that order; solid ones do not overlap, the others
-    /// paint over older ones. `holes` are boxes of `want`'s packed coordinates, to be filled
-    /// before anything is painted: cells that only lattices hold count as holes. Both are appended to.
-    /// Nothing of a selection of another rank is in the tiling: it is one hole.
+    /// `parts` are oldest first and have to be painted in that order; solid ones do not overlap, the others paint
+    /// over older ones. `holes` are boxes of `want`'s packed coordinates, to be filled before any part is painted:
+    /// cells that only lattices have count as holes. Appends to both. A selection of another rank is one hole.
     ///
     /// Costs O(log n) and, for each hit, O(log hits) and its overlaps.
     pub fn plan<'a>(
@@ -32,14 +31,14 @@ impl<T> Tiling<T> {
         parts: &mut Vec<Part<'a, T>>,
         holes: &mut Vec<Region>,
     ) {
-        // Nothing is too much.
+        // There is no limit to exceed.
         let _ = self.plan_within(want, usize::MAX, parts, holes);
     }
 
-    /// The same, as long as there are at most `most` parts and `most` holes.
+    /// As [`Tiling::plan`], with at most `most` parts and `most` holes.
     ///
     /// # Errors
-    /// [`TooMany`], as soon as there are more: n columns written over by n rows show in n² parts.
+    /// [`TooMany`] as soon as there are more: n columns overwritten by n rows have n² visible parts.
     pub fn plan_within<'a>(
         &'a self,
         want: &Hyperslab,
@@ -50,20 +49,20 @@ impl<T> Tiling<T> {
         let Some(bounds) = want.bounds() else {
             return Ok(());
         };
-        let mut whole = Flat::from_elem(0, want.rank());
-        whole.extend(want.axes.iter().map(Axis::len));
+        let mut full = Flat::from_elem(0, want.rank());
+        full.extend(want.axes.iter().map(Axis::len));
         if want.rank() != self.rank {
-            holes.push(flat::region(&whole));
+            holes.push(flat::region(&full));
             return Ok(());
         }
         let overlay = self.hits(want, &flat::flat(&bounds));
         if let [hit] = overlay.hits.as_slice()
             && hit.solid
-            && overlay.images.get(0) == whole.as_slice()
+            && overlay.images.get(0) == full.as_slice()
             && let Some(record) = self.slot(hit.slot)
         {
-            // The usual case: all of it in one chunk.
-            push_parts(record, true, want, &whole, parts);
+            // The usual case: everything in one chunk.
+            push_parts(record, true, want, &full, parts);
             return match parts.len() > most {
                 true => Err(TooMany),
                 false => Ok(()),
@@ -80,7 +79,7 @@ impl<T> Tiling<T> {
             let Some(record) = self.slot(hit.slot) else {
                 continue;
             };
-            what_shows(&overlay, index, most, &mut pieces, &mut spare);
+            visible_pieces(&overlay, index, most, &mut pieces, &mut spare);
             if pieces.len() > most {
                 return Err(TooMany);
             }
@@ -94,14 +93,14 @@ impl<T> Tiling<T> {
                 }
             }
         }
-        holes::uncovered(&whole, solid, holes);
+        holes::uncovered(&full, solid, holes);
         match holes.len() > most {
             true => Err(TooMany),
             false => Ok(()),
         }
     }
 
-    /// The records that have cells within the bounds of `want`, with their images.
+    /// The records with cells within the bounds of `want`, and their images.
     fn hits(&self, want: &Hyperslab, bounds: &[u64]) -> Overlay {
         let mut overlay = Overlay::new(self.rank);
         let mut image = Flat::new();
@@ -127,8 +126,15 @@ impl<T> Tiling<T> {
     }
 }
 
-/// What newer solid images leave of the image of hit `index`, into `pieces`; more than `most` are not cut any further.
-fn what_shows(overlay: &Overlay, index: usize, most: usize, pieces: &mut Boxes, spare: &mut Boxes) {
+/// Puts into `pieces` the part of the image of hit `index` that newer solid images do not hide. Stops cutting above
+/// `most` pieces.
+fn visible_pieces(
+    overlay: &Overlay,
+    index: usize,
+    most: usize,
+    pieces: &mut Boxes,
+    spare: &mut Boxes,
+) {
     pieces.clear();
     pieces.push(overlay.images.get(index));
     overlay.newer_over(index, &mut |newer| {
@@ -159,7 +165,7 @@ fn push_parts<'a, T>(
 ) {
     let is_box = record.slab.is_box();
     if is_box && want.is_box() {
-        // The usual case, by subtraction alone.
+        // The usual case, by subtraction only.
         let rank = want.rank();
         let mut part = Part {
             record,

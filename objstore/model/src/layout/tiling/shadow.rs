@@ -1,26 +1,26 @@
-//! Which older records a new one hides for good, in bounded work.
+//! The older records that a new one hides completely, found in bounded work.
 //!
-//! A record is garbage when newer ones hold all it shows. Looking for that exactly can cost much more
-//! than the write that caused it, so there is a budget, and beyond it a record counts as visible: it
-//! stays, shows nothing, and goes when it is looked at again or compacted.
+//! A record is garbage when newer ones have all of its visible cells. An exact search can cost much more than the
+//! write that caused it, so there is a budget. Beyond it a record counts as visible: it stays, contributes no part to
+//! plans, and is removed by a later search or by compaction.
 
 use super::super::flat::{self, Boxes, Flat};
 use super::image::{image_box, is_solid};
 use super::plan::cut_all;
 use super::{Record, Tiling, visible_bounds};
 
-/// Into how many pieces what is left of one older record may fall before it counts as visible.
+/// The most pieces of one older record before it counts as visible.
 pub const SHADOW_FRAGMENTS: usize = 256;
 
-/// How many boxes one call compares with such pieces, in all, before the rest counts as visible.
+/// The most boxes one call compares with such pieces, in all, before the remaining records count as visible.
 pub const SHADOW_STEPS: usize = 1 << 16;
 
 impl<T> Tiling<T> {
-    /// The orders of older records, ascending, of which nothing shows once `new` is in (it may be in
-    /// already): hidden by `new` alone, or by `new` and other newer boxes together.
+    /// The orders of older records, ascending, that have no visible cell once `new` is in (it may be in already):
+    /// hidden by `new` alone, or by `new` and other newer boxes together.
     ///
-    /// Bounded: a record that newer ones cut into more than [`SHADOW_FRAGMENTS`] pieces, and those that
-    /// are left when [`SHADOW_STEPS`] are used up and `new` alone does not hide them, are not named.
+    /// Bounded: the result omits records that newer ones cut into more than [`SHADOW_FRAGMENTS`] pieces, and, after
+    /// [`SHADOW_STEPS`] are used up, those that `new` alone does not hide.
     pub fn shadowed_by(&self, new: &Record<T>) -> Vec<u64> {
         let mut hidden = Vec::new();
         if new.slab.rank() != self.rank {
@@ -43,7 +43,7 @@ impl<T> Tiling<T> {
         hidden
     }
 
-    /// Whether `new` and what else is newer than `old` hold all that `old` shows.
+    /// Whether `new` and other records newer than `old` have all visible cells of `old`.
     fn is_hidden(
         &self,
         old: &Record<T>,
@@ -72,7 +72,7 @@ impl<T> Tiling<T> {
         let (mut left, mut spare) = (Boxes::new(self.rank), Boxes::new(self.rank));
         left.push(&packed);
         cut_all(&mut left, &image, &mut spare);
-        // Mostly a corner of what is left shows, and that is soon found out.
+        // Usually a corner of the remainder is visible, which is quickly found.
         let corners = [
             first_cell(old, left.get(0)),
             last_cell(old, left.get(left.len() - 1)),
@@ -104,7 +104,7 @@ impl<T> Tiling<T> {
         left.is_empty()
     }
 
-    /// Whether a record newer than `order` shows at this cell (given as a flat box).
+    /// Whether a record newer than `order` has this cell (given as a flat box).
     fn is_over(&self, cell: &[u64], order: u64, steps: &mut usize) -> bool {
         let mut found = false;
         self.tree.overlapping(cell, &mut |slot| {
@@ -124,7 +124,7 @@ fn last_cell<T>(old: &Record<T>, packed: &[u64]) -> Flat {
     cell(old, &packed[old.slab.rank()..], 1)
 }
 
-/// The cell with these packed indices less `before`, as a flat box.
+/// The cell with these packed indices minus `before`, as a flat box.
 fn cell<T>(old: &Record<T>, packed: &[u64], before: u64) -> Flat {
     let cells = old
         .slab

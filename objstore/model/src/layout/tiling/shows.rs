@@ -1,23 +1,23 @@
-//! Whether anything shows in a selection at all, in bounded work and without a plan.
+//! Tests whether a selection has any visible cell, in bounded work and without a plan.
 //!
-//! A plan of a box across a lattice may have three parts an axis, and one of two lattices a part for each
-//! pair of their blocks: more than fits in memory for a record of few bytes. Whether there is any part is a
-//! question of one axis after the other: the cells that a record and a selection share are a product, and
-//! of those that share any the newest shows.
+//! A plan of a box across a lattice may have three parts an axis, and one of two lattices a part for each pair of
+//! their blocks: more than fits in memory, for a record of few bytes. Whether there is any part is decided one axis
+//! at a time: the cells that a record and a selection share are a product, and a shared cell shows the newest record
+//! that has it.
 
 use super::super::flat;
 use super::{Tiling, visible_bounds};
 use crate::{Axis, Hyperslab};
 
-/// How many records and blocks of lattices one call looks at, in all, before it says that something shows.
+/// The most records and blocks of lattices that one call examines, in all, before it returns true.
 pub const SHOWS_STEPS: usize = 1 << 16;
 
 impl<T> Tiling<T> {
     /// Whether a [plan](Tiling::plan) of `want` would have a part.
     ///
-    /// Ends at the first record that shares a cell with `want`. Where lattices of other steps lie over each
-    /// other so that [`SHOWS_STEPS`] are used up it says yes, and the plan may have no part all the same.
-    /// Nothing of a selection of another rank is in the tiling.
+    /// Ends at the first record that shares a cell with `want`. May return true without a part where lattices of
+    /// different steps overlay each other so that [`SHOWS_STEPS`] are used up. Returns false for a selection of
+    /// another rank.
     pub fn shows(&self, want: &Hyperslab) -> bool {
         let Some(bounds) = want.bounds().filter(|_| want.rank() == self.rank) else {
             return false;
@@ -37,13 +37,13 @@ impl<T> Tiling<T> {
     }
 }
 
-/// Takes `cost` of what is left; nothing where that is not enough.
+/// Takes `cost` from the budget; `None` if it does not suffice.
 fn spend(steps: &mut usize, cost: usize) -> Option<()> {
     *steps = steps.checked_sub(cost)?;
     Some(())
 }
 
-/// Whether both have a cell within `bounds`; yes where telling would cost more than `steps`.
+/// Whether both have a cell within `bounds`; true where the answer would cost more than `steps`.
 fn share(want: &Hyperslab, have: &Hyperslab, bounds: &[u64], steps: &mut usize) -> bool {
     let rank = want.rank();
     (want.axes.iter().zip(&have.axes).enumerate()).all(|(axis, (want, have))| {
@@ -72,8 +72,8 @@ fn axes_share(one: &Axis, other: &Axis, from: u64, to: u64, steps: &mut usize) -
     }
 }
 
-/// Whether some block of the one would meet some block of the other if both went on for ever. The distance
-/// from one's block to other's is always the same but for multiples of what divides both strides.
+/// Whether some block of one would meet some block of the other if both were unlimited. The distance between a block
+/// of one and a block of the other is fixed modulo the greatest common divisor of the strides.
 fn may_meet(one: &Axis, other: &Axis) -> bool {
     let common = i128::from(gcd(one.stride, other.stride));
     let (block, other_block) = (i128::from(one.block), i128::from(other.block));
@@ -82,8 +82,8 @@ fn may_meet(one: &Axis, other: &Axis) -> bool {
     (distance + other_block - 1).rem_euclid(common) <= block + other_block - 2
 }
 
-/// Whether a block of the one that lies in `from..to` meets a block of the other there: those of the one with
-/// fewer are looked at, as long as there are steps.
+/// Whether a block of one that lies in `from..to` meets a block of the other there: examines the blocks of the one
+/// with fewer, as long as there are steps.
 fn blocks_share(one: &Axis, other: &Axis, from: u64, to: u64, steps: &mut usize) -> bool {
     let within = |axis: &Axis| {
         let indices = axis.index_range(from, to);
@@ -165,7 +165,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn it_shows_what_a_plan_would_show((want, records) in scene()) {
+        fn it_agrees_with_a_plan((want, records) in scene()) {
             let tiling = tiling(records);
             let (mut parts, mut holes) = (Vec::new(), Vec::new());
             tiling.plan(&want, &mut parts, &mut holes);
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn axes_share_what_their_cells_share(
+        fn axes_share_iff_their_cells_do(
             (one, other) in (axis(), axis()), (from, len) in (0..80u64, 0..80u64),
         ) {
             let mut steps = SHOWS_STEPS;
@@ -207,16 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn lattices_without_end_are_told_apart_as_far_as_that_is_cheap() {
+    fn long_lattices_are_distinguished_where_that_is_cheap() {
         const N: u64 = 1 << 30;
         let tiling = tiling([(slab(&[(0, N, N, 4)]), None)]);
-        // Beside it for ever, found out at once.
+        // They never meet, which is found at once.
         assert!(!tiling.shows(&slab(&[(4, N, N, N - 4)])));
         assert!(!tiling.shows(&slab(&[(4, N / 2, N, 4)])));
         assert!(tiling.shows(&slab(&[(3, N, N, 4)])));
-        // They meet after many steps or never: too many to look.
+        // They meet after many steps or never: too many to examine.
         assert!(tiling.shows(&slab(&[(N / 2, N - 1, N, 4)])));
-        // Few blocks are looked at whatever the other is.
+        // Few blocks are examined, whatever the other lattice is.
         assert!(!tiling.shows(&slab(&[(N / 2, N - 1, 1000, 4)])));
     }
 }

@@ -1,4 +1,4 @@
-//! The tiling against an array that is painted cell by cell.
+//! Tests of the tiling against an array that is painted cell by cell.
 
 use super::*;
 use crate::naive::{cells, offset, region, slab};
@@ -12,7 +12,7 @@ fn dims() -> impl Strategy<Value = Coords> {
     crate::naive::dims()
 }
 
-/// What byte a chunk holds at a packed index.
+/// The byte of a chunk at a packed index.
 fn byte(order: u64, index: usize) -> u8 {
     ((order * 31 + index as u64 * 7) % 251) as u8
 }
@@ -30,7 +30,7 @@ fn shows(record: &Record<()>, point: &[u64]) -> bool {
         .is_none_or(|clip| clip.contains_point(point))
 }
 
-/// The array that these records, oldest first, make.
+/// The array that these records make, painted oldest first.
 fn paint<'a>(dims: &[u64], records: impl Iterator<Item = &'a Record<()>>) -> Vec<u8> {
     let mut array = vec![FILL; dims.iter().product::<u64>() as usize];
     for record in records {
@@ -43,7 +43,7 @@ fn paint<'a>(dims: &[u64], records: impl Iterator<Item = &'a Record<()>>) -> Vec
     array
 }
 
-/// What a reader of `want` gets: the holes filled, then the parts painted in their order.
+/// The result of a read of `want`: the holes filled, then the parts painted in order.
 fn read(tiling: &Tiling<()>, want: &Hyperslab) -> Vec<u8> {
     let (mut parts, mut holes) = (Vec::new(), Vec::new());
     tiling.plan(want, &mut parts, &mut holes);
@@ -134,8 +134,8 @@ proptest! {
         }
         prop_assert!(bulk.iter().eq(&records));
         prop_assert!(tiling.iter().eq(&records));
-        let whole = Hyperslab::from_region(&Region::whole(&dims));
-        for want in wants.iter().chain([&whole]).chain(records.iter().map(|record| &record.slab)) {
+        let full = Hyperslab::from_region(&Region::all(&dims));
+        for want in wants.iter().chain([&full]).chain(records.iter().map(|record| &record.slab)) {
             let naive = select(&dims, &array, want);
             prop_assert_eq!(&read(&bulk, want), &naive);
             prop_assert_eq!(&read(&tiling, want), &naive);
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_removed_no_longer_shows((dims, mut records, wants) in scene(14), pick: Vec<bool>) {
+    fn a_removed_record_is_not_visible((dims, mut records, wants) in scene(14), pick: Vec<bool>) {
         let mut tiling = Tiling::bulk(dims.len(), records.clone()).unwrap();
         for (record, &go) in records.iter().zip(&pick) {
             if go {
@@ -162,9 +162,9 @@ proptest! {
         }
     }
 
-    /// What a reader of a window does not have shows in no cell of it.
+    /// Records outside a window have no visible cell in it.
     #[test]
-    fn a_window_has_all_that_shows_in_it((dims, records, wants) in scene(14), most in 0usize..16) {
+    fn a_window_has_all_visible_records((dims, records, wants) in scene(14), most in 0usize..16) {
         let tiling = Tiling::bulk(dims.len(), records).unwrap();
         for want in wants {
             let Some(bounds) = want.bounds() else { continue };
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shadowed_can_go((dims, records, _) in scene(14)) {
+    fn shadowed_records_can_be_removed((dims, records, _) in scene(14)) {
         let mut tiling = Tiling::new(dims.len());
         for (at, record) in records.iter().enumerate() {
             let hidden = tiling.shadowed_by(record);
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn of_boxes_no_hidden_one_stays(
+    fn no_hidden_box_stays(
         (dims, boxes) in dims().prop_flat_map(|dims| {
             let boxes = prop::collection::vec(region(&dims), 0..30);
             (Just(dims), boxes)
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn a_shrink_cuts_for_good(
+    fn a_shrink_cuts_permanently(
         (dims, records, wants) in scene(14),
         (keep, later) in (any::<Vec<u8>>(), any::<usize>()),
     ) {
@@ -236,11 +236,11 @@ proptest! {
         let mut tiling = Tiling::bulk(dims.len(), records[..later].to_vec()).unwrap();
         let (removed, clipped) = tiling.clip_to(&smaller);
 
-        let inside = Region::whole(&smaller);
+        let inside = Region::all(&smaller);
         let mut naive: Vec<Record<()>> = records[..later].to_vec();
         let visible = |record: &Record<()>, within: &Region| cells(&record.slab).iter()
             .filter(|point| shows(record, point) && within.contains_point(point)).count();
-        let everywhere = Region::whole(&dims);
+        let everywhere = Region::all(&dims);
         let gone: Vec<_> = naive.iter()
             .filter(|record| visible(record, &everywhere) > 0 && visible(record, &inside) == 0)
             .cloned().collect();
@@ -250,9 +250,9 @@ proptest! {
             .map(|record| record.order).collect();
         prop_assert_eq!(clipped, cut);
 
-        // Grown again, with more written afterwards.
+        // Grown again, and written to afterwards.
         for record in &mut naive {
-            let clip = record.clip.clone().unwrap_or_else(|| Region::whole(&dims));
+            let clip = record.clip.clone().unwrap_or_else(|| Region::all(&dims));
             record.clip = Some(clip.intersect(&inside).unwrap_or(Region::new(
                 &Coords::from_elem(0, dims.len()), &Coords::from_elem(0, dims.len()))));
         }
@@ -285,8 +285,8 @@ fn plan<'a>(tiling: &'a Tiling<()>, want: &Region) -> (Vec<Part<'a, ()>>, Vec<Re
 }
 
 #[test]
-fn many_records_show_through_the_pyramid() {
-    // 40 x 40 tiles of 3 x 5 with one in three missing, then every fifth column written over.
+fn a_plan_of_many_records_uses_the_pyramid() {
+    // 40 x 40 tiles of 3 x 5 with one in three missing, then every fifth column overwritten.
     let dims = [120, 200];
     let mut records = Vec::new();
     for (row, column) in (0..40).flat_map(|row| (0..40).map(move |column| (row, column))) {
@@ -306,7 +306,7 @@ fn many_records_show_through_the_pyramid() {
         block: 2,
     };
     for want in [
-        Hyperslab::from_region(&Region::whole(&dims)),
+        Hyperslab::from_region(&Region::all(&dims)),
         Hyperslab::from_region(&Region::new(&[7, 3], &[100, 150])),
         Hyperslab {
             axes: [step(1, 30), step(4, 60)].into_iter().collect(),
@@ -317,7 +317,7 @@ fn many_records_show_through_the_pyramid() {
 }
 
 #[test]
-fn a_chunk_that_nothing_cuts_is_one_part() {
+fn an_uncut_chunk_is_one_part() {
     let tiles = [[0, 0], [0, 10], [9, 0], [9, 10]].into_iter().enumerate();
     let records = tiles
         .map(|(order, at)| boxed(order as u64, &at, &[9, 10]))
@@ -334,9 +334,9 @@ fn a_chunk_that_nothing_cuts_is_one_part() {
     );
 }
 
-/// Rows of an array of many: a window reaches over all of a row, ahead, and a little back.
+/// Rows of a large array: a window covers a full row, extends ahead, and a little back.
 #[test]
-fn a_window_grows_where_readers_go() {
+fn a_window_grows_in_reading_direction() {
     let rows = (0..100_000).map(|row| boxed(row, &[row, 0], &[1, 8]));
     let tiling = Tiling::bulk(2, rows.collect()).unwrap();
     let cell = Region::new(&[500, 3], &[1, 1]);
@@ -402,8 +402,8 @@ fn rows_over_columns_hide_all_columns() {
     }
 }
 
-/// n columns written over by every second of n rows show in as many parts as there are crossings; nobody lists more
-/// than he has asked for.
+/// n columns overwritten by every second of n rows have as many visible parts as there are crossings; a plan lists no
+/// more than the caller's limit.
 #[test]
 fn a_plan_is_bounded() {
     const N: u64 = 100;
@@ -416,7 +416,7 @@ fn a_plan_is_bounded() {
         let row = boxed(N + n, &[2 * n, 0], &[1, N]);
         tiling.insert(row).unwrap();
     }
-    let want = Hyperslab::whole(&[2 * N, N]);
+    let want = Hyperslab::all(&[2 * N, N]);
     let all = (N * N + N) as usize;
     let plan = |most| {
         let (mut parts, mut holes) = (Vec::new(), Vec::new());

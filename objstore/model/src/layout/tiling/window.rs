@@ -1,15 +1,15 @@
-//! Parts of a large tiling: which records lie in a box, and how far a box may grow before they are many.
+//! Windows of a large tiling: the records in a box, and how far the box may grow before they are too many.
 //!
-//! A reader of a few chunks of a million fetches only the records around them. What it fetches is a *window*:
-//! a box of which it then knows all records. The window is grown from the box that was asked for, first along
-//! the fastest axes and then along slower ones, since programs go on in that order.
+//! A reader of a few chunks out of a million fetches only the records around them. It fetches a *window*: a box all
+//! of whose records it then has. The window grows from the requested box, first along the fastest axes and then along
+//! slower ones, since programs continue in that order.
 
 use super::super::flat;
 use super::Tiling;
 use crate::Region;
 
 impl<T> Tiling<T> {
-    /// Whether at most `most` records lie in a box. Looks at `most + 1` records at the most.
+    /// Whether at most `most` records overlap a box. Examines at most `most + 1` records.
     pub fn has_at_most(&self, most: usize, region: &Region) -> bool {
         let mut count = 0;
         if region.is_empty() || region.rank() != self.rank {
@@ -22,7 +22,7 @@ impl<T> Tiling<T> {
         count <= most
     }
 
-    /// The orders of all records that lie in a box, or around it, by growing order.
+    /// The orders of all records that overlap a box, ascending.
     pub fn orders_within(&self, region: &Region) -> Vec<u64> {
         let mut orders = Vec::new();
         if region.is_empty() || region.rank() != self.rank {
@@ -36,7 +36,7 @@ impl<T> Tiling<T> {
         orders
     }
 
-    /// The records after this order, by growing order.
+    /// The records after this order, ascending.
     pub fn after(&self, order: u64) -> impl Iterator<Item = &super::Record<T>> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.orders
@@ -44,8 +44,9 @@ impl<T> Tiling<T> {
             .filter_map(|(_, &slot)| self.slots[slot as usize].as_ref())
     }
 
-    /// A box around `region` with at most `most` records; `region` itself if that has more. It grows to all of an
-    /// axis of `dims` while that fits, from the fastest axis on, and along the first that does not by doubling.
+    /// A box around `region` with at most `most` records; `region` itself if that has more. From the fastest axis on
+    /// it grows to the full length of an axis of `dims` while that fits, and along the first axis that does not fit
+    /// by doubling.
     pub fn window(&self, region: &Region, dims: &[u64], most: usize) -> Region {
         window(region, dims, most, &mut |most, region| {
             self.has_at_most(most, region)
@@ -58,7 +59,7 @@ impl<T> Tiling<T> {
     }
 }
 
-/// As [`Tiling::window`], of records of which `fits` says whether at most so many lie in a box.
+/// As [`Tiling::window`], for records that `fits` counts: it returns whether at most this many overlap a box.
 pub fn window(
     region: &Region,
     dims: &[u64],
@@ -71,13 +72,13 @@ pub fn window(
     }
     for axis in (0..window.rank()).rev() {
         let end = dims.get(axis).copied().unwrap_or(0).max(region.end(axis));
-        let mut whole = window.clone();
-        (whole.offset[axis], whole.shape[axis]) = (0, end);
-        if fits(most, &whole) {
-            window = whole;
+        let mut full = window.clone();
+        (full.offset[axis], full.shape[axis]) = (0, end);
+        if fits(most, &full) {
+            window = full;
             continue;
         }
-        // Most of it lies ahead, where readers go.
+        // The greater part of it lies ahead, where readers continue.
         grow(&mut window, axis, true, end, &mut |region| {
             fits(most - most / 4, region)
         });
@@ -89,7 +90,7 @@ pub fn window(
     window
 }
 
-/// Doubles what lies ahead of a window, or behind it, while the whole fits.
+/// Doubles the part ahead of a window, or before it, while the result fits.
 fn grow(
     window: &mut Region,
     axis: usize,

@@ -1,4 +1,4 @@
-//! What holds for all chunks: deleting, listing, refusing, many threads.
+//! Guarantees for all chunks: deletion, listing, refusals, concurrent threads.
 
 use slabfs_model::{Codec, ObjectId};
 
@@ -38,7 +38,7 @@ pub(super) fn delete(store: &dyn ChunkStore) {
         .delete_generation(ObjectId(FIRST_ID + 70), 2)
         .expect("delete");
     assert!(names[..8].iter().all(gone) && !names[8..].iter().any(gone));
-    // A name may come back.
+    // A name may be reused.
     store
         .write(&names[0], &form, &boxed(&[3], &[1]), &slices(&[9]))
         .expect("write");

@@ -1,4 +1,4 @@
-//! What free chunks promise.
+//! Guarantees for free chunks.
 
 use std::io::IoSlice;
 
@@ -32,12 +32,12 @@ pub(super) fn put_and_read(store: &dyn ChunkStore) {
             let slab = boxed(&[at as u64], &[len as u64]);
             assert_eq!(read(store, &name, &form, &slab), data[at..at + len]);
             let mut shown = None;
-            let told = store
+            let was_called = store
                 .show(&name, &form, &slab, &mut |bytes| {
                     shown = Some(bytes.to_vec())
                 })
                 .expect("show");
-            assert_eq!(told, shown.is_some());
+            assert_eq!(was_called, shown.is_some());
             assert!(shown.is_none_or(|bytes| bytes == data[at..at + len]));
             let in_file = in_file(store, &name, &form, &slab);
             assert!(in_file.is_none_or(|bytes| bytes == data[at..at + len]));
@@ -58,7 +58,7 @@ pub(super) fn files_to_be_filled(store: &dyn ChunkStore) {
         };
         let is_missing = || store.read(&name, &form, &all, &mut vec![0; size]);
         assert_eq!(is_missing(), Err(StoreError::Missing(name.clone())));
-        // One whose end is not there is no chunk.
+        // A file without its end is no chunk.
         let (Some(short), Some(long)) = (blank(), blank()) else {
             return;
         };
@@ -85,7 +85,7 @@ pub(super) fn files_to_be_filled(store: &dyn ChunkStore) {
         store.adopt(first, &[]).expect("adopt");
         assert!(read(store, &name, &form, &all) == data);
         assert!(blank().is_none(), "there is a chunk of this name");
-        // A resend is fine, something else is not.
+        // A repetition is allowed, different content is not.
         store.adopt(second, &[]).expect("adopt");
         let refused = store.adopt(other, &[]);
         assert!(
@@ -124,7 +124,7 @@ pub(super) fn codecs(store: &dyn ChunkStore) {
             ] {
                 store.put(&name, &form, &slices(&data)).expect("put");
                 assert_eq!(
-                    read(store, &name, &form, &Hyperslab::whole(&form.shape)),
+                    read(store, &name, &form, &Hyperslab::all(&form.shape)),
                     data
                 );
                 let slab = boxed(&[rows / 2, 17], &[1, 900]);
@@ -199,7 +199,7 @@ pub(super) fn streams(store: &dyn ChunkStore) {
             data[..at]
         );
     }
-    // What was sent twice is there once.
+    // Data that is sent twice is stored once.
     store
         .append(&name, &form, 70_001, &slices(&data[70_001..80_000]))
         .expect("resend");
@@ -259,8 +259,8 @@ pub(super) fn sealing_cuts_and_packs(store: &dyn ChunkStore) {
                 let last = form(&[rows, 1000], 8, codec, &[]);
                 store.seal(&name, &last).expect("seal");
                 store.seal(&name, &last).expect("seal again");
-                let whole = read(store, &name, &last, &Hyperslab::whole(&last.shape));
-                assert_eq!(whole, data[..rows as usize * 1000]);
+                let all = read(store, &name, &last, &Hyperslab::all(&last.shape));
+                assert_eq!(all, data[..rows as usize * 1000]);
                 store.verify(&name).expect("verify");
                 store.sync(std::slice::from_ref(&name)).expect("sync");
                 store.delete(&[name]).expect("delete");

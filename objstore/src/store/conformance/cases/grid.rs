@@ -1,4 +1,4 @@
-//! What grid chunks promise.
+//! Guarantees for grid chunks.
 
 use std::io::IoSlice;
 
@@ -31,7 +31,7 @@ pub(super) fn grid_in_place(store: &dyn ChunkStore) {
                 .write(&name, &form, &slab, &[IoSlice::new(a), IoSlice::new(b)])
                 .expect("write");
             slabfs_model::scatter(&data, &slab, &mut model, &shape);
-            assert_eq!(read(store, &name, &form, &Hyperslab::whole(&shape)), model);
+            assert_eq!(read(store, &name, &form, &Hyperslab::all(&shape)), model);
         }
         store.sync(std::slice::from_ref(&name)).expect("sync");
         store.verify(&name).expect("verify");
@@ -61,7 +61,7 @@ pub(super) fn grid_grows(store: &dyn ChunkStore) {
             model
         );
     }
-    // Far away, over groups and holes.
+    // Far beyond, across groups and holes.
     let far = (1 << 25) - 5;
     store
         .write(&name, &form, &boxed(&[far], &[10]), &slices(&[7; 10]))
@@ -130,7 +130,7 @@ pub(super) fn fill(store: &dyn ChunkStore) {
                 .write(&name, &form, &slab, &slices(&data))
                 .expect("write");
             slabfs_model::scatter(&data, &slab, &mut model, &shape);
-            assert_eq!(read(store, &name, &form, &Hyperslab::whole(&shape)), model);
+            assert_eq!(read(store, &name, &form, &Hyperslab::all(&shape)), model);
         }
         store
             .clip(&name, &form, &[shape[0] / 2 + 1, 6])
@@ -141,7 +141,7 @@ pub(super) fn fill(store: &dyn ChunkStore) {
                 *byte = pattern[column as usize % 4];
             }
         }
-        assert_eq!(read(store, &name, &form, &Hyperslab::whole(&shape)), model);
+        assert_eq!(read(store, &name, &form, &Hyperslab::all(&shape)), model);
         store.verify(&name).expect("verify");
         store.delete(&[name]).expect("delete");
     }
@@ -149,8 +149,8 @@ pub(super) fn fill(store: &dyn ChunkStore) {
 
 pub(super) fn clip(store: &dyn ChunkStore) {
     for (i, shape) in [[4u64, 5, 6], [40, 50, 60]].into_iter().enumerate() {
-        let whole = Hyperslab::whole(&shape);
-        let data = noise(whole.volume() as usize, 4);
+        let all = Hyperslab::all(&shape);
+        let data = noise(all.volume() as usize, 4);
         let (a, b, c) = (shape[0], shape[1], shape[2]);
         for keep in [
             [a, b, c],
@@ -165,16 +165,16 @@ pub(super) fn clip(store: &dyn ChunkStore) {
             let name = grid(50 + i as u64, 0, &[0, 0, 0]);
             let form = form(&shape, 2, Codec::None, &[]);
             store
-                .write(&name, &form, &whole, &slices(&data))
+                .write(&name, &form, &all, &slices(&data))
                 .expect("write");
             store.clip(&name, &form, &keep).expect("clip");
             let want: Vec<u8> = (0..data.len() as u64)
                 .map(|at| {
-                    let kept = at / (b * c) < keep[0] && at / c % b < keep[1] && at % c < keep[2];
-                    if kept { data[at as usize] } else { 0 }
+                    let stays = at / (b * c) < keep[0] && at / c % b < keep[1] && at % c < keep[2];
+                    if stays { data[at as usize] } else { 0 }
                 })
                 .collect();
-            assert_eq!(read(store, &name, &form, &whole), want, "{keep:?}");
+            assert_eq!(read(store, &name, &form, &all), want, "{keep:?}");
             store.verify(&name).expect("verify");
             store.delete(&[name]).expect("delete");
         }
@@ -236,7 +236,7 @@ pub(super) fn punch(store: &dyn ChunkStore) {
     store.delete(std::slice::from_ref(&name)).expect("delete");
 }
 
-/// Places with new bytes for each.
+/// Ranges, with new bytes for each.
 struct Places {
     places: Vec<(Patch, Vec<u8>)>,
     next: usize,
@@ -248,10 +248,10 @@ impl Patches for Places {
         Some(self.places.get(self.next - 1)?.0)
     }
 
-    /// Each second byte is new, where not all are.
+    /// Replaces every second byte, unless all are overwritten.
     fn apply(&mut self, bytes: &mut [u8]) {
         let (patch, new) = &self.places[self.next - 1];
-        let step = if patch.is_whole { 1 } else { 2 };
+        let step = if patch.is_complete { 1 } else { 2 };
         for at in (0..bytes.len()).step_by(step) {
             bytes[at] = new[at];
         }
@@ -266,7 +266,7 @@ pub(super) fn grid_patched(store: &dyn ChunkStore) {
         let form = form(shape, 4, Codec::None, &fill);
         let volume = form.volume().expect("bounded");
         let mut model: Vec<u8> = (0..volume as usize).map(|at| fill[at % 4]).collect();
-        // Small, then large, then across blocks and over what is there; nothing at all in between.
+        // Small, then large, then across blocks and over existing data; nothing at all in between.
         let rounds: [&[(u64, u64, bool)]; 5] = [
             &[(3, 17, false), (40, 44, true)],
             &[],
@@ -284,9 +284,16 @@ pub(super) fn grid_patched(store: &dyn ChunkStore) {
         for (round, places) in rounds.into_iter().enumerate() {
             let places: Vec<_> = places
                 .iter()
-                .map(|&(from, to, is_whole)| {
+                .map(|&(from, to, is_complete)| {
                     let bytes = noise((to - from) as usize, from + round as u64);
-                    (Patch { from, to, is_whole }, bytes)
+                    (
+                        Patch {
+                            from,
+                            to,
+                            is_complete,
+                        },
+                        bytes,
+                    )
                 })
                 .collect();
             let end = places.iter().map(|(patch, _)| patch.to).max().unwrap_or(0);
@@ -295,12 +302,12 @@ pub(super) fn grid_patched(store: &dyn ChunkStore) {
                 .patch(&name, &form, end, &mut patches)
                 .expect("patched");
             for (patch, new) in &patches.places {
-                let step = if patch.is_whole { 1 } else { 2 };
+                let step = if patch.is_complete { 1 } else { 2 };
                 for at in (0..new.len()).step_by(step) {
                     model[patch.from as usize + at] = new[at];
                 }
             }
-            assert_eq!(read(store, &name, &form, &Hyperslab::whole(shape)), model);
+            assert_eq!(read(store, &name, &form, &Hyperslab::all(shape)), model);
         }
         store.sync(std::slice::from_ref(&name)).expect("sync");
         store.verify(&name).expect("verify");

@@ -1,4 +1,4 @@
-//! The promises of a chunk store, one a function.
+//! The guarantees of a chunk store, one function each.
 
 mod both;
 mod free;
@@ -6,7 +6,7 @@ mod grid;
 
 use crate::store::ChunkStore;
 
-/// A case: what it is about, and the function.
+/// A case: its title and its function.
 pub type Case = (&'static str, fn(&dyn ChunkStore));
 
 /// All cases.

@@ -1,4 +1,4 @@
-//! What a directory says about itself: the lock, `FORMAT`, and how it was left.
+//! The identity and state of a directory: the lock, `FORMAT`, and whether it was closed cleanly.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,9 +12,8 @@ const FORMAT: u32 = 1;
 const FIRST_LINE: &str = "slabfs chunk store";
 
 impl Directory {
-    /// Counts the openings of the store, on disk, and says which this is, and whether the last one ended
-    /// in order. Where it did not, everything that is in the directory is brought to the disk, so
-    /// that what is found can be relied on.
+    /// Increments the count of openings on disk; returns it, and whether the store was closed cleanly before. If it was
+    /// not, syncs everything in the directory, so that the data found is durable.
     pub(in crate::store::local) fn note_opening(&self, durable: bool) -> Result<(u64, bool)> {
         let path = self.path.join("opened");
         let (last, end) = match fs::read_to_string(&path) {
@@ -27,13 +26,13 @@ impl Directory {
                 (last, words.next().unwrap_or("running").to_owned())
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                // A new store; or one that lost the file, and then nothing it says is taken on trust.
+                // A new store; or one that lost this file, which is then treated as not cleanly closed.
                 let is_new = entries(&self.segments())?.is_empty();
                 (0, if is_new { "clean" } else { "running" }.to_owned())
             }
             Err(e) => return Err(StoreError::from_io("read", &path, &e)),
         };
-        // "unsynced" is closed in order too, but perhaps not on disk.
+        // "unsynced" means closed cleanly, but perhaps not on disk.
         if end != "clean" {
             if end != "unsynced" {
                 tracing::warn!("{}: the store was not closed in order", self.path.display());
@@ -44,13 +43,13 @@ impl Directory {
                 synced.map_err(|e| StoreError::from_io("sync", &self.path, &e))?;
             }
         }
-        // Else a crash could leave changes behind a catalogue that is believed.
+        // Otherwise a crash could leave changes that a trusted catalogue does not list.
         let must_last = durable || end == "clean";
         self.write_opened(last + 1, "running", must_last)?;
         Ok((last + 1, end == "clean"))
     }
 
-    /// Notes that the store is left in order, everything being on disk.
+    /// Marks the store as closed cleanly; everything is on disk.
     pub(in crate::store::local) fn note_clean(&self, durable: bool) -> Result<()> {
         let path = self.path.join("opened");
         let text = fs::read_to_string(&path).map_err(|e| StoreError::from_io("read", &path, &e))?;
@@ -59,7 +58,7 @@ impl Directory {
         self.write_opened(count.unwrap_or(0), state, durable)
     }
 
-    /// Writes the file over, always as long as it is: this must work on a full disk too.
+    /// Overwrites the file, always with the same length: this must work on a full disk too.
     fn write_opened(&self, count: u64, state: &str, durable: bool) -> Result<()> {
         let path = self.path.join("opened");
         let is_new = !path.exists();
@@ -95,7 +94,7 @@ pub(super) fn lock(dir: &Path) -> Result<File> {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
             let mut text = String::new();
-            // The pid only makes the message better.
+            // The pid only improves the message.
             let holder = file
                 .read_to_string(&mut text)
                 .ok()
@@ -107,7 +106,7 @@ pub(super) fn lock(dir: &Path) -> Result<File> {
         }
         Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
     }
-    // Written over, so that it works on a full disk; and if it does not, the lock holds all the same.
+    // Overwritten in place, so that it works on a full disk; if it fails, the lock is still held.
     let pid = format!("{:<10}\n", std::process::id());
     if let Err(error) = file.write_all_at(pid.as_bytes(), 0) {
         tracing::debug!("{}: the pid cannot be written: {error}", path.display());

@@ -1,4 +1,4 @@
-//! The names of chunks' files, without `.chunk`.
+//! The file names of chunks, without `.chunk`.
 
 use std::path::Path;
 

@@ -1,6 +1,7 @@
-//! Which parts of a chunk's file take room.
+//! Reports which bytes of a chunk's file are allocated.
 //!
-//! The filesystem below knows, to a page: a block that nobody wrote is a hole in the file, and so is what was punched.
+//! The underlying filesystem knows, to a page (`SEEK_DATA`, `SEEK_HOLE`): blocks that were never written or were
+//! punched are holes in the file.
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};
@@ -11,10 +12,10 @@ use crate::error::Result;
 use crate::store::Allocated;
 
 impl FileChunk {
-    /// Which bytes take room; the first run of them from byte `from` on.
+    /// The number of allocated bytes, and the first allocated run from byte `from` on.
     pub(in crate::store::local) fn allocated(&self, from: u64) -> Result<Allocated> {
         let len = self.state.read().len;
-        // A chunk that grows meanwhile has done so before or after this.
+        // Growth of the chunk in between counts as having happened later.
         let state = self.read_lock(0, len);
         let mut allocated = Allocated {
             bytes: self.present(&state, len)?,
@@ -30,7 +31,7 @@ impl FileChunk {
                 (Some((_, upto)), Some((first, last))) if *upto == first => *upto = last,
                 (Some(_), _) => return Ok(allocated),
             }
-            // A run goes on only where it reaches the group's end.
+            // A run continues into the next group only if it reaches the group's end.
             if allocated.next.is_some_and(|(_, upto)| upto < end) {
                 return Ok(allocated);
             }
@@ -39,7 +40,7 @@ impl FileChunk {
         Ok(allocated)
     }
 
-    /// The bytes of all blocks that were ever written.
+    /// The bytes of all blocks that are present.
     fn present(&self, state: &State, len: u64) -> Result<u64> {
         let mut bytes = 0;
         for at in (0..len).step_by(BLOCK as usize) {
@@ -52,7 +53,7 @@ impl FileChunk {
         Ok(bytes)
     }
 
-    /// The first run of bytes that take room in `from..end`, which are of one group.
+    /// The first allocated run in `from..end`, a range of one group.
     fn next_in_group(&self, state: &State, from: u64, end: u64) -> Result<Option<(u64, u64)>> {
         let start = data_at(state.area, from);
         let limit = start + (end - from);

@@ -1,4 +1,4 @@
-//! Making parts of a chunk's file fill again, and cutting it.
+//! Resets ranges of a chunk's file to fill, and truncates it.
 
 use std::io::IoSlice;
 
@@ -11,7 +11,7 @@ use crate::error::{Result, StoreError};
 use crate::fill::paint;
 
 impl FileChunk {
-    /// Makes `len` bytes from `offset` on fill, and gives their room back where whole blocks go.
+    /// Resets `len` bytes from `offset` on to fill, and frees the space of complete blocks.
     pub(in crate::store::local) fn clear(
         &self,
         state: &mut State,
@@ -74,7 +74,7 @@ impl FileChunk {
         }
         self.write_fill(state, from, upto - from)?;
         if state.head.form.fill.is_zero() {
-            // Zeros already; as holes they take no room.
+            // They are zeros already; as holes they take no space.
             let (first, last) = (from.next_multiple_of(PAGE), upto / PAGE * PAGE);
             if first < last {
                 self.punch_bytes(state, first, last - first);
@@ -95,7 +95,7 @@ impl FileChunk {
         Ok(())
     }
 
-    /// Punches a hole; whether the filesystem can do that.
+    /// Punches a hole; returns whether the filesystem supports that.
     pub(super) fn punch_bytes(&self, state: &State, offset: u64, len: u64) -> bool {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         fallocate(
@@ -107,7 +107,7 @@ impl FileChunk {
         .is_ok()
     }
 
-    /// Makes everything from `len` on fill, cutting the file as far as that does it.
+    /// Resets everything from `len` on to fill, by truncating the file as far as possible.
     pub(in crate::store::local) fn truncate(&self, state: &mut State, len: u64) -> Result<()> {
         if len >= state.len {
             return Ok(());
@@ -116,7 +116,7 @@ impl FileChunk {
         self.load(state, g);
         let within = len % BLOCK;
         if within > 0 && state.fills() {
-            // The rest of the block is fill, which is written.
+            // The rest of the block is written as fill.
             let block_end = (len - within + BLOCK).min(state.len);
             if state
                 .group(g)
@@ -138,7 +138,7 @@ impl FileChunk {
         self.load(state, g);
         let (block, within) = ((len % GROUP / BLOCK) as usize, len % BLOCK);
         if len < state.head.content {
-            // The head promises more than there will be, and must not once the cut is on disk.
+            // The head must not claim more content than there is once the truncation is on disk.
             state.head.content = len;
             self.write_head(state)?;
             self.shared
@@ -162,14 +162,13 @@ impl FileChunk {
         if let Some(sum) = tail {
             group.set(block, Some(sum));
         }
-        let kept = len.div_ceil(GROUP) as usize;
-        state.groups.truncate(kept);
+        state.groups.truncate(len.div_ceil(GROUP) as usize);
         state.len = len;
         state.unsynced = true;
         Ok(())
     }
 
-    /// What the sum of the block that holds `len` will be when all from there on is zero.
+    /// The checksum of the block that contains `len` once its bytes from there on are zero.
     fn tail_sum(&self, state: &State, g: usize, len: u64) -> Result<Option<u32>> {
         let within = len % BLOCK;
         let group = state.group(g).map_err(|why| self.damaged(why))?;

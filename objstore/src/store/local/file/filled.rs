@@ -1,4 +1,4 @@
-//! Files whose content somebody else wrote.
+//! Adopts files whose content another process wrote.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -12,14 +12,14 @@ use crate::error::{Result, StoreError};
 use crate::store::Place;
 use crate::store::local::shared::Shared;
 
-/// What is read at once to be summed: it stays in a processor's cache.
+/// Bytes read at once for checksums; they fit the CPU cache.
 const PIECE: u64 = 4 * BLOCK;
 
 thread_local! {
     static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A group whose blocks have these sums.
+/// A group whose blocks have these checksums.
 fn group_of(sums: &[u32]) -> Slot {
     let mut group = Box::new(Group::new());
     for (block, &sum) in sums.iter().enumerate() {
@@ -28,7 +28,7 @@ fn group_of(sums: &[u32]) -> Slot {
     Slot::Loaded(group)
 }
 
-/// Where the content of a file with this head stands, group by group.
+/// The file ranges of the content of a file with this head, group by group.
 pub(in crate::store::local) fn places(head: &Head, content: u64) -> Vec<Place> {
     let area = head.bytes().len() as u64;
     let starts = (0..content).step_by(GROUP as usize);
@@ -40,8 +40,8 @@ pub(in crate::store::local) fn places(head: &Head, content: u64) -> Vec<Place> {
 }
 
 impl FileChunk {
-    /// Makes a sealed chunk of a file with content and nothing else, `path` being what it will be called: writes pages with
-    /// the sums of its blocks, which are made of what stands there if none are given, and the head.
+    /// Converts a file that holds only content to a sealed chunk: writes the checksum pages and the head. `path` is its
+    /// final name. If `sums` is empty, the checksums are computed from the content.
     pub(in crate::store::local) fn of_filled(
         path: &Path,
         file: File,
@@ -102,7 +102,7 @@ impl FileChunk {
         groups
     }
 
-    /// A group with the sums of the content `from..end`.
+    /// A group with the checksums of the content `from..end`.
     fn summed(&self, area: u64, from: u64, end: u64, bytes: &mut [u8]) -> Result<Slot> {
         let mut group = Box::new(Group::new());
         for at in (from..end).step_by(PIECE as usize) {
@@ -110,7 +110,7 @@ impl FileChunk {
             let have = read_up_to(&self.file, data_at(area, at), bytes)
                 .map_err(|e| StoreError::from_io("read", &self.path, &e))?;
             if have < bytes.len() {
-                let text = format!("{}: its file was cut while it was read", self.name);
+                let text = format!("{}: its file was truncated while it was read", self.name);
                 return Err(StoreError::Invalid(text));
             }
             let first = (at % GROUP / BLOCK) as usize;

@@ -1,6 +1,6 @@
-//! The checksums of a group: of 512 blocks of 64 KiB each.
+//! The checksum page of a group of 512 blocks of 64 KiB each.
 //!
-//! They stand in a page before the group's data:
+//! It precedes the group's data:
 //!
 //! ```text
 //!    0    4  magic "SLGP"
@@ -8,14 +8,14 @@
 //!    8    8  writer: 0, or the mark of the process that writes to the group in place
 //!   16    4  CRC-32C of bytes 0..2176, with this field zero
 //!   20   44  zero
-//!   64   64  one bit a block: whether it was ever written (else it reads as fill)
-//!  128 2048  one CRC-32C a block (u32), of its bytes with zeros to 64 KiB
+//!   64   64  one bit per block: whether it was ever written (otherwise it reads as fill)
+//!  128 2048  one CRC-32C per block (u32), of its bytes zero-padded to 64 KiB
 //! ```
 //!
-//! A page whose writer is a process that is gone was not brought up to date: the sums of its group
-//! are then made anew from the data, and nothing is failed that was merely overwritten. So are those of a
-//! page that does not match its own sum, if power may have torn it: if the store was not left in order,
-//! and the page names a writer. Else such a page is damage, and vouches for nothing.
+//! A page with the mark of an earlier process is stale: the checksums of its group are recomputed from the data, so
+//! that blocks that were merely overwritten do not fail. The same holds for a page that does not match its own
+//! checksum, if a power failure may have torn it, that is, if the store was not closed cleanly and the page has a
+//! writer mark. Otherwise such a page is damage, and its checksums are unusable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,35 +28,35 @@ pub(in crate::store::local) const BLOCK: u64 = crate::store::SUMMED;
 pub(in crate::store::local) const BLOCKS: usize = 512;
 /// Bytes of data of a group.
 pub(in crate::store::local) const GROUP: u64 = BLOCK * BLOCKS as u64;
-/// Bytes of the page that mean something.
+/// Bytes of the page that are used.
 pub(super) const USED: usize = 2176;
 
 const MAGIC: &[u8; 4] = b"SLGP";
 const WORDS: usize = BLOCKS / 64;
 
-/// The sums of a group, as they are to be; the page may be behind.
+/// The current checksums of a group; the page in the file may be older.
 #[derive(Debug)]
 pub(super) struct Group {
     sums: [u32; BLOCKS],
     present: [u64; WORDS],
-    /// Blocks whose data matched lately, and when (milliseconds of the store's clock).
+    /// Blocks that were verified recently, and since when (milliseconds of the store's clock).
     checked: [AtomicU64; WORDS],
     checked_at: AtomicU64,
-    /// The page does not say what stands here.
+    /// The page in the file differs from this.
     pub(super) dirty: bool,
-    /// The page names this process as the writer.
+    /// The page has this process's mark.
     pub(super) marked: bool,
     /// The page is in the file.
     pub(super) stored: bool,
 }
 
-/// What a page turned out to be.
+/// The result of reading a page.
 pub(super) enum Read {
     /// Nothing was ever written to the group.
     Empty,
-    /// The sums are right.
+    /// The checksums are valid.
     Good(Group),
-    /// A process that is gone was writing; the sums are as good as any hint.
+    /// An earlier process was writing; the checksums are only hints.
     Stale(Group),
     /// Damaged.
     Bad(String),
@@ -83,7 +83,7 @@ impl Group {
         self.present == [0; WORDS]
     }
 
-    /// The sum of a block that was written.
+    /// The checksum of a block, if it was written.
     pub(super) fn sum(&self, block: usize) -> Option<u32> {
         self.has(block).then(|| self.sums[block])
     }
@@ -98,10 +98,10 @@ impl Group {
         self.dirty = true;
     }
 
-    /// Whether the block's data matched within the last `life` milliseconds before `now`.
-    pub(super) fn is_checked(&self, block: usize, now: u64, life: u64) -> bool {
+    /// Whether the block was verified within the last `valid` milliseconds before `now`.
+    pub(super) fn is_checked(&self, block: usize, now: u64, valid: u64) -> bool {
         let at = self.checked_at.load(Ordering::Acquire);
-        if now.saturating_sub(at) > life {
+        if now.saturating_sub(at) > valid {
             if self
                 .checked_at
                 .compare_exchange(at, now, Ordering::AcqRel, Ordering::Relaxed)
@@ -120,12 +120,12 @@ impl Group {
         self.checked[block / 64].fetch_or(bit(block), Ordering::Release);
     }
 
-    /// Forgets that the block's data matched.
+    /// Clears the verified state of a block.
     pub(super) fn doubt(&self, block: usize) {
         self.checked[block / 64].fetch_and(!bit(block), Ordering::Release);
     }
 
-    /// The page, to stand with this writer.
+    /// Encodes the page with this writer mark.
     pub(super) fn page(&self, number: u32, writer: u64) -> [u8; USED] {
         let mut page = [0; USED];
         page[..4].copy_from_slice(MAGIC);
@@ -152,8 +152,8 @@ impl Group {
         page
     }
 
-    /// Reads the page of group `number`; `me` is the mark of this process. In a store that was left in
-    /// order, which is `clean`, no page is torn.
+    /// Reads the page of group `number`; `me` is the mark of this process. In a store that was closed cleanly
+    /// (`clean`), no page is torn.
     pub(super) fn read(page: &[u8], number: u32, me: u64, clean: bool) -> Read {
         debug_assert!(USED <= PAGE as usize);
         if page.iter().all(|&b| b == 0) {
@@ -190,7 +190,7 @@ impl Group {
                 "the page with the checksums of group {number} does not match its own"
             )),
             (false, _) => {
-                // Torn while it was rewritten: what it says is worth nothing.
+                // Torn while it was rewritten: its content is unusable.
                 let mut group = Self::new();
                 group.stored = true;
                 Read::Stale(group)
@@ -203,7 +203,7 @@ fn bit(block: usize) -> u64 {
     1 << (block % 64)
 }
 
-/// The sum of a block of which only these bytes are not zero.
+/// The checksum of a block that holds these bytes and then zeros.
 pub(super) fn sum_of(bytes: &[u8]) -> u32 {
     padded(crc32c(bytes), BLOCK - bytes.len() as u64)
 }
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_read_back() {
+    fn pages_round_trip() {
         let mut group = Group::new();
         group.set(0, Some(0));
         group.set(511, Some(7));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_expire_and_writes_undo_them() {
+    fn verifications_expire_and_writes_reset_them() {
         let mut group = Group::new();
         assert!(!group.is_checked(3, 5000, 1000));
         group.note_checked(3);

@@ -4,11 +4,11 @@
 //!  0  8  magic "SLABCHNK"
 //!  8  4  version, 1
 //! 12  4  length of the head area H: a multiple of 4096; the first group begins there
-//! 16  8  sequence number: larger than that of any record or file made before
-//! 24  1  encoding: 0 as it is, 1 packed (codec::coded)
+//! 16  8  sequence number: larger than that of any earlier record or file
+//! 24  1  encoding: 0 raw, 1 compressed (codec::coded)
 //! 25  1  1 once the chunk is sealed (immutable)
 //! 26  6  zero
-//! 32  8  bytes of content, where it is sealed; else 0: the file's length says
+//! 32  8  bytes of content if sealed; otherwise 0, and the file's length determines it
 //! 40  4  length of name and form
 //! 44  4  CRC-32C of bytes 0..44 and of name and form
 //! 48     name and form (`labels`)
@@ -22,19 +22,19 @@ use crate::store::local::labels;
 const MAGIC: &[u8; 8] = b"SLABCHNK";
 const VERSION: u32 = 1;
 const FIXED: usize = 48;
-/// Heads are a page; a fill value of 64 KiB needs more.
+/// The maximum length. Most heads are one page; a fill value of 64 KiB needs more.
 const LEN_MAX: u32 = 1 << 17;
 
-/// How the bytes of a chunk lie in the file.
+/// The encoding of a chunk's bytes in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::local) enum Encoding {
-    /// As they are.
+    /// Unencoded.
     Raw,
-    /// Packed in blocks, see `codec::coded`.
+    /// Compressed in blocks, see `codec::coded`.
     Coded,
 }
 
-/// What a head says.
+/// The content of a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::local) struct Head {
     pub(in crate::store::local) name: ChunkName,
@@ -47,7 +47,7 @@ pub(in crate::store::local) struct Head {
 }
 
 impl Head {
-    /// The bytes of the head area, with zeros to its end. A head keeps its length for life.
+    /// The bytes of the head area, zero-padded. The length of a head never changes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut label = Vec::new();
         labels::write(&self.name, &self.form, &mut label);
@@ -69,7 +69,7 @@ impl Head {
         out
     }
 
-    /// How long the head area is, from its first page.
+    /// The length of the head area, read from its first page.
     pub(super) fn area(first: &[u8]) -> Result<usize, String> {
         if first.len() < FIXED {
             return Err(format!(
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_read_back_and_flips_are_seen() {
+    fn heads_round_trip_and_bit_flips_are_detected() {
         for fill in [Fill::zero(), Fill::from_bytes(&[9; 50_000])] {
             let form = ChunkForm {
                 shape: [4, 8].into_iter().collect(),

@@ -1,17 +1,17 @@
-//! Looking at a chunk's file through memory: the one file here with `unsafe`.
+//! Memory-maps a chunk's file for reading: the only file here with `unsafe`.
 //!
-//! A page of a mapping that the disk cannot give, or that lies behind the end of the file, kills the
-//! process when it is touched. So every look goes through [`Map::look`], which first asks the kernel
-//! to bring the pages in and reports what it says (or whether they are there already), but for bytes that only the kernel
-//! copies ([`Map::summed`]), which tells what is not there; and nobody cuts the file or punches holes into
-//! it while a look lasts, since looks happen under the chunk's lock, shared, and cuts under the same
-//! lock, exclusive. (Kernels before 5.14 cannot be asked; there the lock alone has to do.)
+//! Touching a mapped page that the disk cannot read, or that lies beyond the end of the file, kills the process with
+//! `SIGBUS`. So every access goes through [`Map::look`], which first checks with `mincore` whether the pages are in
+//! memory, or makes the kernel read them (`MADV_POPULATE_READ`) and returns its error. The exception is
+//! [`Map::summed`], for bytes that only the kernel copies, with `EFAULT` for missing pages. The file is not truncated
+//! or punched during an access: an access holds the chunk's lock shared, and truncation holds it exclusively. (Kernels
+//! before 5.14 have no `MADV_POPULATE_READ`; there the lock alone must suffice.)
 //!
-//! Pages that were looked at count as memory of this process, though they are the page cache's. They
-//! are let go, oldest mapping first, when all mappings together hold more than [`RESIDENT_MAX`]: a
-//! process that serves large files must not look as large as they are. Those of files that another
-//! process lends keep theirs: loans are bounded and short (`client/same_host`), and what is read again would
-//! have to be mapped again (docs/decisions/same-host.md).
+//! Accessed pages count as resident memory of this process, although they belong to the page cache. They are unmapped,
+//! oldest mapping first, when all mappings together hold more than [`RESIDENT_MAX`], so that a process that serves
+//! large files does not appear as large as the files. Mappings of files handed out by another process keep their pages:
+//! these files are few and held briefly (`client/same_host`), and rereading would fault the pages in again
+//! (docs/decisions/18-same-host.md).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,38 +24,39 @@ use std::sync::{Arc, Weak};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 
-/// Mappings begin at multiples of this in the file, so that no huge page of the page cache is cut and mapped in small ones.
+/// Mappings begin at file offsets that are multiples of this, so that huge pages of the page cache are not split into
+/// small mappings.
 const HUGE: u64 = 2 << 20;
 
-/// Bytes that mappings of a store's own files may hold in memory, in the whole process.
+/// Resident bytes that mappings of a store's own files may hold, in the entire process.
 const RESIDENT_MAX: u64 = 128 << 20;
 
-/// Bytes of a page of memory, as far as looks go by pages.
+/// The page size assumed for accesses.
 const PAGE: usize = 4096;
 
 /// The mappings that hold pages, oldest first.
 static HOLDING: Mutex<VecDeque<Weak<Map>>> = Mutex::new(VecDeque::new());
-/// What they hold, counted high: a page that is looked at twice counts twice until it is let go.
+/// An upper bound of the bytes they hold: a page that is accessed twice counts twice until it is released.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// A stretch of a file, readable.
+/// A read-only mapping of a range of a file.
 #[derive(Debug)]
 pub(super) struct Map {
     raw: MmapRaw,
-    /// Where in the file the mapping begins.
+    /// The file offset where the mapping begins.
     begins: u64,
-    /// What is mapped in front of the stretch.
+    /// Bytes mapped in front of the range.
     skip: usize,
-    /// Whether the file is this process's user's: of those of others the kernel may say that all is in memory.
+    /// Whether this process's user owns the file: for files of others, `mincore` may report all pages as resident.
     own: bool,
-    /// Whether it keeps its pages as long as it lives.
+    /// Whether its pages stay mapped as long as the mapping exists.
     keeps: bool,
-    /// Bytes looked at since the pages were last let go, at most the length.
+    /// Bytes accessed since the pages were last released, at most the length.
     held: AtomicU64,
     this: Weak<Map>,
 }
 
-/// What is looked at, in the mapping: the bytes, and all of the pages that they lie in.
+/// A range of the mapping: the bytes, and the pages that contain them.
 struct Looked {
     bytes: Range<usize>,
     pages: Range<usize>,
@@ -68,8 +69,8 @@ impl Drop for Map {
 }
 
 impl Map {
-    /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter. One that `keeps` its
-    /// pages is not let go of.
+    /// Maps `len` bytes from `at` on, a multiple of the page size. The file may be shorter. A mapping that `keeps` its
+    /// pages is never released.
     pub(super) fn new(file: &File, at: u64, len: usize, keeps: bool) -> io::Result<Arc<Self>> {
         let skip = (at % HUGE) as usize;
         let raw = MmapOptions::new()
@@ -88,7 +89,7 @@ impl Map {
         }))
     }
 
-    /// Notes that a look brings `len` bytes in, and lets go of what is too much.
+    /// Accounts for an access to `len` bytes, and releases mappings if there are too many.
     fn hold(&self, len: u64) {
         if self.keeps {
             return;
@@ -114,37 +115,37 @@ impl Map {
         if before == 0 {
             let mut holding = HOLDING.lock();
             if holding.len() >= 64 && holding.len().is_power_of_two() {
-                // Those that are gone hold nothing and are never let go of.
+                // Remove dropped mappings, which hold no pages.
                 holding.retain(|map| map.strong_count() > 0);
             }
             holding.push_back(self.this.clone());
         }
         if total > RESIDENT_MAX {
-            let_go();
+            release_oldest();
         }
     }
 
-    /// Lets the pages go; a look that is under way gets them back from the page cache as it goes on.
+    /// Unmaps the pages; a concurrent access faults them in again from the page cache.
     fn release(&self) {
         let held = self.held.swap(0, Ordering::Relaxed);
         HELD.fetch_sub(held, Ordering::Relaxed);
-        // SAFETY: a shared, read-only mapping of a file loses no data by this advice; pages are faulted
-        // in again from the file, which is kept long enough by the lock that a looker holds.
+        // SAFETY: a shared, read-only mapping of a file loses no data by this advice; pages are faulted in again from
+        // the file, which the reader's lock protects from truncation.
         if let Err(error) = unsafe { self.raw.unchecked_advise(UncheckedAdvice::DontNeed) } {
             tracing::debug!(%error, "pages of a mapping stay in memory");
         }
     }
 
-    /// Where a range of the stretch lies in the mapping; none if it goes beyond.
+    /// Translates a range of the file range to the mapping; `None` if it exceeds it.
     fn within(&self, range: Range<usize>) -> Option<Range<usize>> {
         let from = range.start.checked_add(self.skip)?;
         let upto = range.end.checked_add(self.skip)?;
         (from <= upto && upto <= self.raw.len()).then_some(from..upto)
     }
 
-    /// Whether pages of the mapping are in memory, from the beginning of one on; false where that is not known.
-    /// Beyond the end of the file it may be true. To bring pages in costs 120 to 200 ns each, be they mapped or not; to
-    /// see that they are there and mapped costs 5 to 8, and to see and map them by touching 90 to 110.
+    /// Whether all pages of a page-aligned range are in memory; false if unknown. May be true beyond the end of the
+    /// file. Costs per page: populating 120 to 200 ns, mapped or not; checking pages that are resident and mapped 5 to
+    /// 8 ns; checking them and then faulting them in 90 to 110 ns.
     fn is_all_in(
         &self,
         Range {
@@ -158,8 +159,8 @@ impl Map {
         let mut there = [0u8; 256];
         (from..upto).step_by(PAGE * there.len()).all(|at| {
             let len = (upto - at).min(PAGE * there.len());
-            // SAFETY: the range lies in the mapping, which lives as long as `self`, and begins at a page; a byte is
-            // written for each page of it, of which there are at most as many as the array has.
+            // SAFETY: the range lies in the mapping, which is valid as long as `self`, and begins at a page; `mincore`
+            // writes one byte for each page, of which there are at most as many as the array has.
             let asked = unsafe {
                 libc::mincore(
                     self.raw.as_ptr().add(at).cast_mut().cast(),
@@ -171,9 +172,8 @@ impl Map {
         })
     }
 
-    /// The bytes of a range, after the kernel has brought them in, or said that they are there. `file` is that of the
-    /// mapping. The caller holds the lock that
-    /// keeps the file at least that long, for as long as it uses the bytes.
+    /// The bytes of a range, once the kernel has read them or reported them resident. `file` is the mapped file. While
+    /// it uses the bytes, the caller must hold the lock that protects the file from truncation.
     pub(super) fn look(&self, file: &File, range: Range<usize>) -> io::Result<&[u8]> {
         let looked = self.pages(range)?;
         let Looked { pages, .. } = &looked;
@@ -193,7 +193,7 @@ impl Map {
         }
     }
 
-    /// As [`Map::look`], without waiting for a disk: nothing where the kernel does not say that all is in memory.
+    /// Like [`Map::look`], without waiting for a disk: `None` unless the kernel reports all pages as resident.
     pub(super) fn look_at_once(
         &self,
         file: &File,
@@ -204,8 +204,8 @@ impl Map {
         Ok(there.then(|| self.bytes(looked)))
     }
 
-    /// The bytes of a range that was looked at lately, without asking again: for the kernel to copy them, which says so
-    /// where somebody has cut the file meanwhile. The caller holds the lock as for [`Map::look`].
+    /// The bytes of a range that was accessed recently, without a new check. Only the kernel may copy them (it returns
+    /// `EFAULT` if the file was truncated meanwhile). The caller holds the lock as for [`Map::look`].
     pub(super) fn summed(&self, range: Range<usize>) -> io::Result<&[u8]> {
         Ok(self.bytes(self.pages(range)?))
     }
@@ -220,27 +220,27 @@ impl Map {
         Ok(Looked { bytes, pages })
     }
 
-    /// Whether the file, as long as it is now, has all of the bytes. What a cut has left of a large folio stays in
-    /// memory, though it may not be touched any more; and the rest of the page that the file ends in is zeros.
+    /// Whether the bytes lie within the present size of the file. After a truncation within a large folio, the rest of
+    /// the folio stays in memory, although touching it is an error; and the rest of the file's last page is zeros.
     fn is_within(&self, file: &File, Looked { bytes, .. }: &Looked) -> io::Result<bool> {
         Ok(bytes.is_empty() || self.begins + bytes.end as u64 <= file.metadata()?.len())
     }
 
-    /// Bytes whose pages were brought in, or are there.
+    /// Bytes whose pages were populated or are resident.
     fn bytes(&self, Looked { bytes, pages }: Looked) -> &[u8] {
         self.hold(pages.len() as u64);
-        // SAFETY: the range lies in the mapping, which lives as long as `self`; its pages were just
-        // brought in or found in memory, so they exist in the file, or were lately and only the kernel looks at them; and the file is neither cut nor written while the
-        // bytes are used, since both happen under the chunk's lock held exclusively and the caller
-        // holds it shared. Other processes stay out of the directory by its lock; one that was lent the file
-        // to fill it has closed it before it became a chunk. A file that another store lends is of a sealed chunk,
-        // which its store never cuts or punches either, but only takes the name off.
+        // SAFETY: the range lies in the mapping, which is valid as long as `self`. Its pages were just populated or
+        // found resident, so they exist in the file; or that was recently so, and only the kernel reads them. The file
+        // is neither truncated nor written while the bytes are used, since both need the chunk's lock exclusively and
+        // the caller holds it shared. The directory's lock excludes other stores; a client that received the file to
+        // fill it has closed it before it became a chunk. A file handed out by another process's store is that of a
+        // sealed chunk, which that store never truncates or punches either, but only unlinks.
         unsafe { std::slice::from_raw_parts(self.raw.as_ptr().add(bytes.start), bytes.len()) }
     }
 }
 
-/// Lets mappings go, oldest first, until a quarter is free again.
-fn let_go() {
+/// Releases mappings, oldest first, until a quarter of the limit is free again.
+fn release_oldest() {
     while HELD.load(Ordering::Relaxed) > RESIDENT_MAX / 4 * 3 {
         let Some(oldest) = HOLDING.lock().pop_front() else {
             return;
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_the_end_is_an_error_and_no_signal() {
+    fn reads_beyond_the_end_return_an_error_and_no_signal() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 5000]).unwrap();
         let map = Map::new(&file, 0, 1 << 20, false).unwrap();
@@ -273,14 +273,14 @@ mod tests {
         assert!(map.look(&file, 4990..5000).is_err());
         file.set_len(5000).unwrap();
         assert_eq!(map.look(&file, 4990..5000).unwrap(), [0; 10]);
-        // Inside a page that is there.
+        // Inside a page that is resident.
         assert!(map.look(&file, 4990..5001).is_err());
         assert_eq!(map.look_at_once(&file, 4990..5001).unwrap(), None);
     }
 
-    /// A folio of many pages stays in memory whole when it is dirty and the file is cut inside it.
+    /// A dirty folio of many pages stays in memory entirely when the file is truncated inside it.
     #[test]
-    fn what_a_cut_left_in_memory_is_an_error_and_no_signal() {
+    fn pages_left_in_memory_by_a_truncation_return_an_error_and_no_signal() {
         let file = tempfile::tempfile().unwrap();
         let map = Map::new(&file, 0, 4 << 20, true).unwrap();
         let bytes: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
@@ -295,8 +295,8 @@ mod tests {
                 );
                 file.set_len(keep as u64 + 300_000).unwrap();
                 assert!(map.look(&file, block.clone()).is_err());
-                let kept = block.start..keep + 300_000;
-                assert_eq!(map.look(&file, kept.clone()).unwrap(), &bytes[kept]);
+                let left = block.start..keep + 300_000;
+                assert_eq!(map.look(&file, left.clone()).unwrap(), &bytes[left]);
             }
         }
     }

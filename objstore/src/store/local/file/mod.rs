@@ -1,21 +1,20 @@
-//! A large chunk: a file of its own.
+//! The file of a large chunk: format, checksums, and access.
 //!
 //! ```text
-//! head | page of sums | 32 MiB of data | page of sums | 32 MiB of data | ...
+//! head | checksum page | 32 MiB of data | checksum page | 32 MiB of data | ...
 //! ```
 //!
-//! The head ([`head`]) says what the file is; before each 32 MiB of data, a *group*, stands a page
-//! with the checksums of its 512 blocks ([`group`]). A block that was never written is a hole and
-//! reads as the fill. All of a file needs one `fdatasync`, and a chunk written whole one `pwritev`.
+//! The head ([`head`]) identifies the chunk; each 32 MiB of data, a *group*, is preceded by a page with the checksums
+//! of its 512 blocks ([`group`]). A block that was never written is a hole and reads as the fill. One `fdatasync` syncs
+//! the file, and one `pwritev` writes a complete chunk.
 //!
-//! Sums are kept in memory while the file is open, and brought to their pages when the chunk is
-//! sealed, synced or closed. So that a crash in between costs nothing, a page is *marked* with the
-//! number of this opening of the store before its group is written in place, and the mark is on disk
-//! before the data can be; a mark of an earlier opening says that the sums are out of date, and they
-//! are made anew. Marks go when a file is closed with everything on disk.
+//! Checksums are cached in memory while the file is open, and written to their pages when the chunk is sealed, synced
+//! or closed. To survive a crash in between, a page is *marked* with the number of this opening of the store before its
+//! group is written in place, and the mark is on disk before the data can be. A mark of an earlier opening means that
+//! the checksums are stale, and they are recomputed. Marks are cleared when a file is closed with everything on disk.
 //!
-//! Readers hold the state's lock shared and look at the file through a mapping ([`map`]); writers
-//! hold it exclusively. Elsewhere: what the bytes mean (`large`), which files are open (`files`).
+//! Readers hold the state's lock shared and read the file through a mapping ([`map`]); writers hold it exclusively.
+//! Elsewhere: the meaning of the bytes (`large`), and which files are open (`files`).
 
 mod allocated;
 pub(super) mod clear;
@@ -47,55 +46,56 @@ use crate::error::{Result, StoreError};
 use crate::fill;
 use crate::name::ChunkName;
 
-/// What heads and pages of sums are multiples of.
+/// The page size: heads and checksum pages are multiples of it.
 pub(super) const PAGE: u64 = 4096;
 
-/// A file that holds one chunk, open.
+/// An open file that holds one chunk.
 #[derive(Debug)]
 pub(super) struct FileChunk {
     pub(super) name: ChunkName,
     pub(super) path: PathBuf,
     file: File,
     shared: Arc<Shared>,
-    /// Whether the file is another store's, lent for a while.
+    /// Whether the file was handed out by the store of another process.
     same_host: bool,
     state: RwLock<State>,
     maps: Mutex<Vec<(usize, Arc<Map>)>>,
-    /// Held while the file is being synced: who finds nothing to do must have waited for who does.
+    /// Held while the file is being synced, so that a caller that finds nothing unsynced returns only after a sync in
+    /// progress.
     syncing: Mutex<()>,
-    /// The table of a packed chunk, once it was needed.
+    /// The table of a compressed chunk, loaded when first needed.
     pub(super) table: OnceLock<Table>,
 }
 
-/// What changes about it.
+/// The mutable state of a chunk's file.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) head: Head,
     /// Bytes of the head area.
     area: u64,
-    /// Bytes of content: behind the last one ever written.
+    /// Bytes of content: the end of the last byte ever written.
     pub(super) len: u64,
     groups: Vec<Slot>,
     head_dirty: bool,
-    /// Something is not on disk yet.
+    /// Some of it is not on disk yet.
     unsynced: bool,
-    /// Something of it may be on disk that a crash must not lose.
+    /// Some data that must survive a crash may be on disk.
     lasting: bool,
-    /// A sync failed: what was written may be lost, and the kernel will not say so again.
+    /// A sync failed: written data may be lost, and the kernel does not report that twice.
     poisoned: bool,
 }
 
 #[derive(Debug)]
 enum Slot {
-    /// Its page was not read yet.
+    /// The checksum page has not been read yet.
     Unread,
     Loaded(Box<Group>),
-    /// Its page is damaged.
+    /// The checksum page is damaged.
     Bad(String),
 }
 
 impl FileChunk {
-    /// Makes the file of a new chunk; its head is written with the first data.
+    /// Creates the file of a new chunk; its head is written with the first data.
     pub(super) fn create(path: &Path, head: Head, shared: &Arc<Shared>) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -117,7 +117,7 @@ impl FileChunk {
         Ok(Self::assemble(path, file, shared, state))
     }
 
-    /// Opens the file of a chunk. A head that does not check is damage of the chunk `name`.
+    /// Opens the file of a chunk. An invalid head is reported as damage of the chunk `name`.
     pub(super) fn open(path: &Path, name: &ChunkName, shared: &Arc<Shared>) -> Result<Self> {
         let damaged = |detail: String| StoreError::Damaged {
             name: name.clone(),
@@ -142,7 +142,7 @@ impl FileChunk {
             .map_err(|e| StoreError::from_io("stat", path, &e))?
             .len();
         let area = head.bytes().len() as u64;
-        // A sealed chunk ends where its head says; a cut of the file may have been lost.
+        // The head of a sealed chunk gives its length; the truncation of the file may have been lost in a crash.
         let len = len_of(size, area).min(if head.sealed { head.content } else { u64::MAX });
         let groups = (0..len.div_ceil(GROUP)).map(|_| Slot::Unread).collect();
         let state = State {
@@ -174,12 +174,12 @@ impl FileChunk {
         }
     }
 
-    /// The state, to change it.
+    /// Locks the state exclusively.
     pub(super) fn write_lock(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write()
     }
 
-    /// The state, to look at it, with the sums of the groups of `offset..end` loaded.
+    /// Locks the state shared, with the checksums of the groups of `offset..end` loaded.
     pub(super) fn read_lock(&self, offset: u64, end: u64) -> RwLockReadGuard<'_, State> {
         let state = self.state.read();
         let groups = offset / GROUP..end.div_ceil(GROUP);
@@ -197,12 +197,12 @@ impl FileChunk {
         RwLockWriteGuard::downgrade(state)
     }
 
-    /// Whether something is not on disk yet.
+    /// Whether some data is not on disk yet.
     pub(super) fn is_unsynced(&self) -> bool {
         self.state.read().unsynced
     }
 
-    /// Whether something of it may be on disk that a crash must not lose.
+    /// Whether some data that must survive a crash may be on disk.
     pub(super) fn is_lasting(&self) -> bool {
         self.state.read().lasting
     }
@@ -212,7 +212,7 @@ impl FileChunk {
         self.state.read().poisoned
     }
 
-    /// Notes that something may not be on disk, of which this opening of the file knows nothing.
+    /// Notes that data written through an earlier descriptor of the file may not be on disk.
     pub(super) fn note_unsynced(&self) {
         self.state.write().unsynced = true;
     }
@@ -224,7 +224,7 @@ impl FileChunk {
         }
     }
 
-    /// An error while the file was read: the disk's own damage is the chunk's.
+    /// The error for a failed read of the file: media errors count as damage of the chunk.
     fn read_error(&self, what: &str, error: &io::Error) -> StoreError {
         match error.raw_os_error() {
             Some(libc::EIO | libc::EFAULT | libc::EHWPOISON | libc::EUCLEAN | libc::EBADMSG)
@@ -237,10 +237,10 @@ impl FileChunk {
         StoreError::from_io("write", &self.path, error)
     }
 
-    /// Reads the page of a group unless that was done.
+    /// Loads the checksum page of a group, unless it is loaded already.
     fn load(&self, state: &mut State, g: usize) {
         while state.groups.len() <= g {
-            // Behind what is stored: nothing to read.
+            // Beyond the stored groups: there is no page to read.
             state.groups.push(Slot::Loaded(Box::new(Group::new())));
         }
         if !matches!(state.groups[g], Slot::Unread) {
@@ -265,10 +265,10 @@ impl FileChunk {
         Group::read(page, g as u32, self.shared.mark, self.shared.clean)
     }
 
-    /// Makes the sums anew of groups whose pages were torn by a crash; whether there were any.
-    pub(super) fn mend_torn(&self) -> bool {
+    /// Recomputes the checksums of groups whose pages were torn by a crash; returns whether there were any.
+    pub(super) fn repair_torn(&self) -> bool {
         let mut state = self.state.write();
-        let mut mended = false;
+        let mut repaired = false;
         for g in 0..state.groups.len() {
             let mut page = [0; PAGE as usize];
             let unread = matches!(state.groups[g], Slot::Unread);
@@ -277,13 +277,13 @@ impl FileChunk {
                 && matches!(self.parse(&page[..have], g), group::Read::Stale(group) if group.is_empty())
             {
                 self.load(&mut state, g);
-                mended = true;
+                repaired = true;
             }
         }
-        mended
+        repaired
     }
 
-    /// Makes the sums of a group anew, whose writer is gone.
+    /// Recomputes the checksums of a group that an earlier process left marked.
     fn resum(&self, state: &State, g: usize, old: &Group) -> Group {
         let mut group = Group::new();
         let mut buf = vec![0; BLOCK as usize];
@@ -299,7 +299,7 @@ impl FileChunk {
             match read.and_then(|()| self.is_written(state, old.has(block), at, &mut buf[..have])) {
                 Ok(true) => group.set(block, Some(group::sum_of(&buf[..have]))),
                 Ok(false) => {}
-                // The block says so again when it is read.
+                // Reading the block reports the error again.
                 Err(error) => {
                     tracing::error!(
                         "{}: block {block} of group {g} of {} cannot be read: {error}",
@@ -311,20 +311,20 @@ impl FileChunk {
             }
         }
         tracing::info!(
-            "{}: checksums of group {g} of {} made anew after a crash",
+            "{}: checksums of group {g} of {} recomputed after a crash",
             self.path.display(),
             self.name
         );
         group.stored = true;
-        // The page has another process's mark, which serves as well as ours until it is rewritten.
+        // The page has another process's mark, which is as good as this one's until the page is rewritten.
         group.marked = true;
         group.dirty = true;
         group
     }
 
-    /// Whether a block, of which these are the bytes, was ever written; `known` is what its page says,
-    /// which may be ahead of the data. Where holes are not zeros, a new block was written whole, but
-    /// not all of it may have reached the disk: what did not is painted with fill.
+    /// Whether the block with these bytes was ever written; `known` is the answer of its checksum page, which may be
+    /// ahead of the data. Where the fill is not zero, a new block was written in full, but parts of it may not have
+    /// reached the disk: those are painted with the fill.
     fn is_written(
         &self,
         state: &State,
@@ -353,7 +353,7 @@ impl FileChunk {
         Ok(written)
     }
 
-    /// Whether a page of the file has data, be it zeros.
+    /// Whether a page of the file is allocated, even if it holds zeros.
     fn is_allocated(&self, state: &State, at: u64) -> io::Result<bool> {
         let from = data_at(state.area, at) as i64;
         match nix::unistd::lseek(&self.file, from, nix::unistd::Whence::SeekData) {
@@ -363,10 +363,10 @@ impl FileChunk {
         }
     }
 
-    /// The mapping of a group: its page and its data, as far as the file goes.
+    /// The mapping of a group: its checksum page and its data, up to the end of the file.
     fn map(&self, state: &State, g: usize) -> Result<Arc<Map>> {
-        /// Mappings kept a file: 8 GiB of data.
-        const KEPT: usize = 256;
+        /// The maximum number of cached mappings per file: 8 GiB of data.
+        const CACHED: usize = 256;
         let mut maps = self.maps.lock();
         if let Some((_, map)) = maps.iter().rev().find(|(at, _)| *at == g) {
             return Ok(Arc::clone(map));
@@ -374,7 +374,7 @@ impl FileChunk {
         let at = page_at(state.area, g);
         let map = Map::new(&self.file, at, (PAGE + GROUP) as usize, self.same_host)
             .map_err(|e| StoreError::from_io("map", &self.path, &e))?;
-        if maps.len() >= KEPT {
+        if maps.len() >= CACHED {
             maps.clear();
         }
         maps.push((g, Arc::clone(&map)));
@@ -383,14 +383,14 @@ impl FileChunk {
 }
 
 impl State {
-    /// Whether holes read as something other than zeros, so that blocks are written whole.
+    /// Whether holes read as a non-zero fill, so that blocks must be written in full.
     fn fills(&self) -> bool {
         !self.head.form.fill.is_zero() && matches!(self.head.name, ChunkName::Grid { .. })
     }
 
-    /// Who pages name as their writer. A sealed chunk does not change, so nobody; but one of which a
-    /// part is on disk already keeps the mark until all of it is: a block that was continued after
-    /// it was synced must not be failed for what power took of it.
+    /// The writer mark for checksum pages. 0 for a sealed chunk, which does not change. But a sealed chunk of which
+    /// parts are on disk keeps the mark until all of it is: if a block was synced and then extended, a power failure
+    /// may take the extension, and the block must not fail verification for that.
     fn writer(&self, mark: u64) -> u64 {
         if self.head.sealed && !self.lasting {
             0
@@ -399,7 +399,7 @@ impl State {
         }
     }
 
-    /// The loaded sums of a group; nothing for a group behind the end.
+    /// The loaded checksums of a group; `None` for a group beyond the end.
     fn group(&self, g: usize) -> Result<Option<&Group>, String> {
         match self.groups.get(g) {
             None => Ok(None),
@@ -418,17 +418,17 @@ impl State {
     }
 }
 
-/// Where the page of a group stands.
+/// The file offset of a group's checksum page.
 fn page_at(area: u64, g: usize) -> u64 {
     area + g as u64 * (PAGE + GROUP)
 }
 
-/// Where a byte of content stands.
+/// The file offset of a byte of content.
 fn data_at(area: u64, offset: u64) -> u64 {
     area + (offset / GROUP + 1) * PAGE + offset
 }
 
-/// How long a file is that has this much content.
+/// The file size for a content length.
 fn size_of(len: u64, area: u64) -> u64 {
     if len == 0 {
         area
@@ -437,7 +437,7 @@ fn size_of(len: u64, area: u64) -> u64 {
     }
 }
 
-/// How much content a file of this size has.
+/// The content length for a file size.
 fn len_of(size: u64, area: u64) -> u64 {
     let rest = size.saturating_sub(area);
     rest / (PAGE + GROUP) * GROUP + (rest % (PAGE + GROUP)).saturating_sub(PAGE)

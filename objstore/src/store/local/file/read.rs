@@ -1,8 +1,8 @@
-//! Reading a chunk's file: through its mapping, each block checked before a byte of it goes out. What goes out of the
-//! file without a look at it (`lend`) is read into a buffer to be checked.
+//! Reads a chunk's file through its mapping, verifying each block's checksum before any byte of it is returned. For
+//! ranges that are sent straight from the file (`file_part`), the blocks are read into a buffer to be verified.
 //!
-//! A block that matched counts as checked for a second, so that many small reads sum it once; the
-//! pages in between are the page cache's, where they do not rot.
+//! A verified block stays trusted for one second, so that many small reads verify it once. In that time its pages are
+//! in the page cache, where disk errors cannot reach them.
 
 use std::cell::RefCell;
 use std::ops::{Range, RangeInclusive};
@@ -16,21 +16,21 @@ use crate::error::{Result, StoreError};
 use crate::fill::paint;
 use crate::store::FilePart;
 
-/// For how long a block that matched is trusted, in milliseconds.
-const CHECK_LIFE: u64 = 1000;
+/// How long a verified block is trusted, in milliseconds.
+const CHECK_VALID_MS: u64 = 1000;
 
-/// Bytes that are summed at once: of what is only summed; and from what is read on, where the block before was summed
-/// lately, since the kernel is asked once for all of them whether they are in memory.
+/// Bytes that are checksummed at once: the buffer for ranges that are only verified; and the read-ahead of sequential
+/// reads, where one `mincore` call covers all of them.
 const AHEAD: u64 = 4 * BLOCK;
 
 thread_local! {
-    /// What is only summed is read into this.
+    /// Buffer for ranges that are only verified.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl FileChunk {
-    /// Copies content into `out`, which it fills; holes are fill. The state came from
-    /// [`FileChunk::read_lock`] for at least this range.
+    /// Copies content to `out`, all of it; holes read as fill. The state must come from [`FileChunk::read_lock`] for at
+    /// least this range.
     pub(in crate::store::local) fn read(
         &self,
         state: &State,
@@ -91,7 +91,7 @@ impl FileChunk {
         Ok(())
     }
 
-    /// Gives `f` the bytes where they lie, when they lie together and none is a hole.
+    /// Calls `f` with the mapped bytes, if they are contiguous and without holes.
     pub(in crate::store::local) fn show(
         &self,
         state: &State,
@@ -107,13 +107,13 @@ impl FileChunk {
         Ok(true)
     }
 
-    /// As [`FileChunk::show`] for an `f` that has the kernel copy the bytes, without waiting for a disk: false also where
-    /// not all is in memory that has to be looked at.
+    /// Like [`FileChunk::show`], without waiting for a disk, for an `f` that lets the kernel copy the bytes. Returns
+    /// false also if pages that must be read are not in memory.
     ///
-    /// Of blocks that were summed lately the kernel is not asked whether they are in memory: they were then. Should
-    /// they have been evicted since, it brings them back as it copies; where somebody has cut the file, it tells `f` so
-    /// (`EFAULT`). This process touches none of them. A kernel that `keeps` what it copies, as pages of a mapping, would
-    /// keep the zeros behind a cut inside a page as well: for that the file is looked at each time.
+    /// Recently verified blocks are not checked for residency again. If they were evicted since, the kernel reads them
+    /// back while it copies; if the file was truncated, the copy fails with `EFAULT`. This process touches none of
+    /// these pages. If the kernel `keeps` the copied bytes as pages of a mapping, it would also keep the zeros behind a
+    /// truncation within a page; in that case the file size is checked each time.
     pub(in crate::store::local) fn show_at_once(
         &self,
         state: &State,
@@ -137,7 +137,7 @@ impl FileChunk {
             map.look_at_once(&self.file, look.place())
                 .map_err(|e| self.cannot_look(look, &e))
         };
-        // What lies behind may be damaged, or not all there: that is none of this read's.
+        // The blocks behind may be damaged or missing; this read does not depend on them.
         if look.sums
             && let Some(further) = self.further(state, group, &look)
             && let Ok(Some(found)) = found(&further)
@@ -153,27 +153,27 @@ impl FileChunk {
         Ok(true)
     }
 
-    /// The same look at more blocks behind, where the one before was summed lately: somebody reads one after the other.
+    /// The look extended by the blocks behind, if the block before was verified recently: a sequential read.
     fn further(&self, state: &State, group: &Group, look: &Look) -> Option<Look> {
         let first = *look.blocks.start();
-        if first == 0 || !group.is_checked(first - 1, look.now, CHECK_LIFE) {
+        if first == 0 || !group.is_checked(first - 1, look.now, CHECK_VALID_MS) {
             return None;
         }
-        let begins = look.whole.start;
+        let begins = look.around.start;
         let end = (begins + AHEAD)
             .min((begins / GROUP + 1) * GROUP)
             .min(state.len);
         let there = || (first..=block_of(end - 1)).all(|block| group.has(block));
-        (end > look.whole.end && there()).then(|| Look {
+        (end > look.around.end && there()).then(|| Look {
             bytes: look.bytes.clone(),
-            whole: begins..end,
+            around: begins..end,
             blocks: first..=block_of(end - 1),
             sums: true,
             now: look.now,
         })
     }
 
-    /// Gives `f` the bytes as a part of the file, when they lie together and none is a hole.
+    /// Calls `f` with the bytes as a range of the file, if they are contiguous and without holes.
     pub(in crate::store::local) fn file_part(
         &self,
         state: &State,
@@ -194,15 +194,15 @@ impl FileChunk {
         Ok(true)
     }
 
-    /// The checksum of a range of one group, all of it there: those that are stored put together, and of blocks that are
-    /// only in part in it one of that part.
+    /// The checksum of a range of one group without holes: combined from the stored checksums of complete blocks, and
+    /// computed for partial blocks.
     fn sum_of_range(&self, state: &State, group: &Group, start: u64, end: u64) -> Result<u32> {
         let mut all = 0;
         let mut at = start;
         while at < end {
             let upto = end.min((at / BLOCK + 1) * BLOCK);
-            let whole = upto - at == BLOCK;
-            let sum = match group.sum(block_of(at)).filter(|_| whole) {
+            let is_complete = upto - at == BLOCK;
+            let sum = match group.sum(block_of(at)).filter(|_| is_complete) {
                 Some(sum) => sum,
                 None => BUFFER.with_borrow_mut(|buffer| {
                     buffer.resize(AHEAD as usize, 0);
@@ -219,7 +219,7 @@ impl FileChunk {
         Ok(all)
     }
 
-    /// The group of bytes that lie together, none of which is a hole.
+    /// The group of a range, if the range is contiguous and without holes.
     fn together<'s>(&self, state: &'s State, offset: u64, len: u64) -> Result<Option<&'s Group>> {
         let end = offset + len;
         let g = (offset / GROUP) as usize;
@@ -231,7 +231,7 @@ impl FileChunk {
             .filter(|group| (block_of(offset)..=block_of(end - 1)).all(|block| group.has(block))))
     }
 
-    /// The bytes of a range of one group, as far as the content goes, all of its blocks present and checked.
+    /// The verified bytes of a range of one group, up to the end of the content. All of its blocks must be present.
     fn checked<'m>(
         &self,
         state: &State,
@@ -243,14 +243,14 @@ impl FileChunk {
         self.verified(group, &look, self.look(map, &look)?)
     }
 
-    /// Checks the blocks of a range of one group, all of them present, unless that was done lately. Nobody looks at the
-    /// bytes afterwards, so they are read into a buffer that stays in the cache: through a mapping each page would have
-    /// to be mapped for it, which costs more than to copy it.
+    /// Verifies the blocks of a range of one group, all of them present, unless that was done recently. The bytes are
+    /// not used afterwards, so they are read into a buffer that stays in the CPU cache: faulting in each page of a
+    /// mapping costs more than the copy.
     fn check(&self, state: &State, group: &Group, range: Range<u64>) -> Result<()> {
         let all = self.looks(state, group, range);
-        let mut at = all.whole.start;
-        while all.sums && at < all.whole.end {
-            let end = (at + AHEAD).min(all.whole.end);
+        let mut at = all.around.start;
+        while all.sums && at < all.around.end {
+            let end = (at + AHEAD).min(all.around.end);
             let look = self.looks(state, group, at..end);
             at = end;
             if !look.sums {
@@ -258,9 +258,9 @@ impl FileChunk {
             }
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.resize(AHEAD as usize, 0);
-                let bytes = &mut buffer[..(look.whole.end - look.whole.start) as usize];
+                let bytes = &mut buffer[..(look.around.end - look.around.start) as usize];
                 (self.file)
-                    .read_exact_at(bytes, data_at(state.area, look.whole.start))
+                    .read_exact_at(bytes, data_at(state.area, look.around.start))
                     .map_err(|e| self.cannot_look(&look, &e))?;
                 self.verified(group, &look, bytes).map(|_| ())
             })?;
@@ -273,14 +273,14 @@ impl FileChunk {
             .map_err(|e| self.cannot_look(look, &e))
     }
 
-    /// What has to be looked at for a range of one group.
+    /// The bytes and blocks to read and verify for a range of one group.
     fn looks(&self, state: &State, group: &Group, range: Range<u64>) -> Look {
         let now = self.shared.now();
         let blocks = block_of(range.start)..=block_of(range.end - 1);
         let bytes = range.start..state.len.clamp(range.start, range.end);
-        let sums = !(blocks.clone()).all(|block| group.is_checked(block, now, CHECK_LIFE));
-        let whole = match sums {
-            // Whole blocks: what was summed just now is there, and the kernel need not be asked again.
+        let sums = !(blocks.clone()).all(|block| group.is_checked(block, now, CHECK_VALID_MS));
+        let around = match sums {
+            // Complete blocks: they are in memory after the checksum, so the kernel need not be asked again.
             true => {
                 let start = range.start / BLOCK * BLOCK;
                 start..range.end.next_multiple_of(BLOCK).min(state.len).max(start)
@@ -289,23 +289,23 @@ impl FileChunk {
         };
         Look {
             bytes,
-            whole,
+            around,
             blocks,
             sums,
             now,
         }
     }
 
-    /// The bytes of `look` of those that were `found`, after the blocks were compared with their sums that were not lately.
+    /// The bytes of `look` out of `found`, after verifying the blocks that were not verified recently.
     fn verified<'m>(&self, group: &Group, look: &Look, found: &'m [u8]) -> Result<&'m [u8]> {
         for (i, block) in look.blocks.clone().enumerate() {
-            if !look.sums || group.is_checked(block, look.now, CHECK_LIFE) {
+            if !look.sums || group.is_checked(block, look.now, CHECK_VALID_MS) {
                 continue;
             }
             let at = (i * BLOCK as usize).min(found.len());
             let summed = &found[at..found.len().min(at + BLOCK as usize)];
             if group.sum(block) != Some(sum_of(summed)) {
-                let first = look.whole.start + i as u64 * BLOCK;
+                let first = look.around.start + i as u64 * BLOCK;
                 let number = first / BLOCK;
                 return Err(self.damaged(format!(
                     "block {number} (bytes {first}..{}) does not match its checksum",
@@ -314,7 +314,7 @@ impl FileChunk {
             }
             group.note_checked(block);
         }
-        let from = (look.bytes.start - look.whole.start) as usize;
+        let from = (look.bytes.start - look.around.start) as usize;
         let len = (look.bytes.end - look.bytes.start) as usize;
         Ok(if len == 0 {
             &[]
@@ -323,7 +323,7 @@ impl FileChunk {
         })
     }
 
-    /// Checks all blocks up to `end` that were ever written.
+    /// Verifies all blocks up to `end` that were ever written.
     pub(in crate::store::local) fn verify_blocks(&self, state: &State, end: u64) -> Result<()> {
         let mut at = 0;
         while at < end {
@@ -346,7 +346,7 @@ impl FileChunk {
     }
 
     fn cannot_look(&self, look: &Look, error: &std::io::Error) -> StoreError {
-        let Range { start, end } = look.whole;
+        let Range { start, end } = look.around;
         self.read_error(
             &format!("block {} (bytes {start}..{end})", start / BLOCK),
             error,
@@ -354,25 +354,25 @@ impl FileChunk {
     }
 }
 
-/// What is looked at of a group, in bytes of the content.
+/// A read of one group, in bytes of the content.
 struct Look {
-    /// What is wanted, as far as the content goes.
+    /// The requested bytes, up to the end of the content.
     bytes: Range<u64>,
-    /// And what lies around it that has to be summed.
-    whole: Range<u64>,
-    /// The blocks of it.
+    /// The bytes to read: `bytes`, extended to complete blocks if those must be verified.
+    around: Range<u64>,
+    /// The blocks of that range.
     blocks: RangeInclusive<usize>,
-    /// Whether any of them has to be.
+    /// Whether any of the blocks must be verified.
     sums: bool,
-    /// On the clock of checks.
+    /// The time, on the clock of verifications.
     now: u64,
 }
 
 impl Look {
-    /// Where it lies in the group's mapping.
+    /// The range in the group's mapping.
     fn place(&self) -> Range<usize> {
-        let from = (PAGE + self.whole.start % GROUP) as usize;
-        from..from + (self.whole.end - self.whole.start) as usize
+        let from = (PAGE + self.around.start % GROUP) as usize;
+        from..from + (self.around.end - self.around.start) as usize
     }
 }
 

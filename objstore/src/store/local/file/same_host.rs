@@ -1,9 +1,10 @@
-//! Files of sealed chunks that another process of this machine reads: it opens them as the store does, and checks
-//! their sums itself.
+//! Hands out files of sealed chunks to clients on the same host, and reads such files on the client's side, verifying
+//! their checksums there.
 //!
-//! A sealed chunk's head, pages of sums and content stand in the page cache from the moment it is sealed, whatever is on
-//! the disk yet, and nothing of it changes any more but the writer that a page names. All pages are read when the file is
-//! taken, so that a page that is just rewritten is met there, where the answer is to do without the file.
+//! A sealed chunk's head, checksum pages and content are in the page cache from the moment it is sealed, whether or not
+//! they are on disk yet, and nothing of it changes any more except the writer mark in a checksum page. The client reads
+//! all checksum pages when it receives the file; if it meets a page that is just being rewritten, it does without the
+//! file.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -20,15 +21,15 @@ use crate::store::local::shared::Shared;
 use crate::{ChunkForm, StoreError};
 
 impl FileChunk {
-    /// The file, open for reading, if all of the chunk stands in it as it is and never changes any more.
+    /// A read-only descriptor of the file, if it holds the complete chunk uncompressed and is immutable.
     pub(in crate::store::local) fn same_host_file(&self) -> Result<Option<SameHostFile>> {
         let state = self.read_lock(0, 0);
-        let whole = matches!(self.name, ChunkName::Free(_))
+        let is_final = matches!(self.name, ChunkName::Free(_))
             && state.head.sealed
             && state.head.encoding == Encoding::Raw
             && !state.head_dirty
             && !self.is_any_dirty(&state);
-        if !whole {
+        if !is_final {
             return Ok(None);
         }
         match OpenOptions::new().read(true).open(&self.path) {
@@ -36,7 +37,7 @@ impl FileChunk {
                 file,
                 mark: self.shared.mark,
             })),
-            // It has just been deleted.
+            // Deleted concurrently.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(StoreError::from_io("open", &self.path, &e)),
         }
@@ -47,7 +48,7 @@ impl FileChunk {
         state.groups.iter().any(dirty)
     }
 
-    /// The chunk of a file that a store lends; nothing if the file is not all that a sealed chunk's is.
+    /// The chunk in a file handed out by a store; `None` unless the file is that of a complete, sealed chunk.
     fn of_same_host(handed: SameHostFile, name: &ChunkName) -> Option<FileChunk> {
         let SameHostFile { file, mark } = handed;
         let head = read_head(&file).ok()?;
@@ -75,7 +76,7 @@ impl FileChunk {
             poisoned: false,
         };
         let shared = Arc::new(Shared::new(mark, true, false));
-        let path = Path::new("a file lent by a data server");
+        let path = Path::new("a file handed out by a data server");
         Some(FileChunk {
             same_host: true,
             ..Self::assemble(path, file, &shared, state)
@@ -83,7 +84,7 @@ impl FileChunk {
     }
 }
 
-/// A page of sums that is as it should be.
+/// Reads a valid checksum page.
 fn page(file: &File, area: u64, g: usize, mark: u64) -> Option<Group> {
     let mut page = [0; PAGE as usize];
     let have = read_up_to(file, page_at(area, g), &mut page).ok()?;
@@ -93,12 +94,12 @@ fn page(file: &File, area: u64, g: usize, mark: u64) -> Option<Group> {
     }
 }
 
-/// A chunk of a store in another process, read from its file. It stays what it is when the store deletes it.
+/// A chunk of a store in another process, read from its file. It stays readable when the store deletes it.
 #[derive(Debug)]
 pub(crate) struct SameHostChunk(FileChunk);
 
 impl SameHostChunk {
-    /// Takes a file; nothing if it is not that of the chunk, whole, and is to be done without.
+    /// Opens a received file; `None` if it is not the complete file of the chunk.
     pub(crate) fn new(handed: SameHostFile, name: &ChunkName) -> Option<SameHostChunk> {
         FileChunk::of_same_host(handed, name).map(SameHostChunk)
     }
@@ -130,7 +131,7 @@ impl SameHostChunk {
         self.0.show_slab(form, &Extent::new(form, slab)?, f)
     }
 
-    /// The same without waiting for a disk: false also where not all is in memory that has to be looked at.
+    /// Like `show`, without waiting for a disk: false also if pages that must be read are not in memory.
     pub(crate) fn show_at_once(
         &self,
         form: &ChunkForm,

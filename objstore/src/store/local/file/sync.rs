@@ -1,4 +1,4 @@
-//! Bringing a chunk's file to the disk, sealing it, and leaving it in order.
+//! Syncs a chunk's file, seals it, and settles it before it is closed.
 
 use std::io::IoSlice;
 
@@ -9,7 +9,7 @@ use crate::name::ChunkForm;
 use crate::store::local::pieces;
 
 impl FileChunk {
-    /// Brings head and pages of sums up to date in the file.
+    /// Writes the head and the checksum pages to the file where they are out of date.
     pub(in crate::store::local) fn flush(&self, state: &mut State) -> Result<()> {
         let writer = state.writer(self.shared.mark);
         if state.head_dirty {
@@ -40,7 +40,7 @@ impl FileChunk {
         Ok(())
     }
 
-    /// Makes the chunk immutable, with this form; the content is already as long as that.
+    /// Makes the chunk immutable, with this form; the content has the matching length already.
     pub(in crate::store::local) fn set_sealed(
         &self,
         state: &mut State,
@@ -58,7 +58,7 @@ impl FileChunk {
         outcome
     }
 
-    /// Returns when the file, as it is now, is on disk. (Its name is the directory's matter.)
+    /// Syncs the present state of the file. (The directory syncs its name.)
     pub(in crate::store::local) fn sync(&self) -> Result<()> {
         let _one_at_a_time = self.syncing.lock();
         {
@@ -82,19 +82,19 @@ impl FileChunk {
     fn lost(&self) -> StoreError {
         StoreError::Io {
             what: format!("sync {}", self.path.display()),
-            detail: "an earlier sync failed, and what it was to save may be lost".to_owned(),
+            detail: "an earlier sync failed, and the data it covered may be lost".to_owned(),
             errno: Some(libc::EIO),
         }
     }
 
-    /// Starts writing the file to the disk, so that a later sync waits for less.
+    /// Writes the head and the checksum pages, so that a `syncfs` covers them.
     pub(in crate::store::local) fn start_sync(&self) -> Result<()> {
         let mut state = self.state.write();
         self.flush(&mut state)
     }
 
-    /// Leaves the file so that it can be closed: the pages say what is known here, and where
-    /// everything is on disk, the marks go and the head notes how long the content is.
+    /// Prepares the file for closing: writes the checksum pages and, if everything is on disk, clears the marks and
+    /// stores the content length in the head.
     pub(in crate::store::local) fn settle(&self) -> Result<()> {
         let _one_at_a_time = self.syncing.lock();
         let mut state = self.state.write();
@@ -116,14 +116,13 @@ impl FileChunk {
             state.head.content = state.len;
             self.write_head(&mut state)?;
         }
-        // What was written just now changes nothing that matters: marks that come back after a loss
-        // of power only cost summing anew.
+        // These writes need no sync: if a power failure restores the marks, that only costs recomputing checksums.
         state.unsynced = false;
         Ok(())
     }
 
-    /// A file that is shorter than its head says was cut: what is gone must not read as fill, so its
-    /// blocks get sums that no hole has.
+    /// Detects a file that is shorter than its head states. The missing part must not read as fill, so its blocks get
+    /// checksums that cannot match.
     pub(super) fn note_cut(&self, state: &mut State) {
         let (len, promised) = (state.len, state.head.content);
         if state.head.sealed || len >= promised {

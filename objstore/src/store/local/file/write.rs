@@ -1,5 +1,5 @@
-//! Writing to a chunk's file: the data goes straight from the caller's memory to the page cache, and
-//! each of its bytes is summed once.
+//! Writes to a chunk's file: data goes directly from the caller's memory to the page cache, and each byte is
+//! checksummed once.
 
 use std::io::{self, IoSlice};
 
@@ -14,11 +14,11 @@ use crate::fill::paint;
 use crate::store::local::extent::Extent;
 use crate::store::local::pieces::{self, Pieces};
 
-/// Blocks and what their sums will be. One mebibyte touches at most 17.
+/// Blocks and their new checksums. One MiB touches at most 17 blocks.
 type Sums = SmallVec<[(usize, u32); 17]>;
 
 impl FileChunk {
-    /// Writes content at `offset`. When it fails for want of room, nothing has changed.
+    /// Writes content at `offset`. If it fails for lack of space, nothing has changed.
     pub(in crate::store::local) fn write(
         &self,
         state: &mut State,
@@ -53,7 +53,7 @@ impl FileChunk {
         if !state.fills() {
             return self.write_blocks(state, g, offset, data);
         }
-        // Blocks are holes as a whole: what surrounds the data in a new block is written as fill.
+        // A block is a hole entirely or not at all: in a new block, the bytes around the data are written as fill.
         let group = state.group(g).map_err(|why| self.damaged(why))?;
         let is_hole = |at: u64| group.is_none_or(|group| !group.has((at % GROUP / BLOCK) as usize));
         let end = offset + pieces::len(data);
@@ -98,7 +98,7 @@ impl FileChunk {
         Ok(())
     }
 
-    /// What the sums of the blocks will be that the data touches.
+    /// The new checksums of the blocks that the data touches.
     fn new_sums(&self, state: &State, g: usize, offset: u64, data: &[IoSlice<'_>]) -> Result<Sums> {
         let group = state.group(g).map_err(|why| self.damaged(why))?;
         let total = pieces::len(data);
@@ -125,7 +125,7 @@ impl FileChunk {
         Ok(sums)
     }
 
-    /// The CRC of bytes within a block as they stand in the file.
+    /// The CRC of the present bytes of a range within a block.
     fn present_crc(&self, state: &State, at: u64, len: u64) -> Result<u32> {
         let have = state.len.saturating_sub(at).min(len);
         if have == 0 {
@@ -138,7 +138,7 @@ impl FileChunk {
         Ok(padded(crc32c(buf), len - have))
     }
 
-    /// Writes head and page, where that is due before the data, and the data; sets the sums.
+    /// Writes the head and the checksum page if they must precede the data, then the data; updates the checksums.
     fn put_with_page(
         &self,
         state: &mut State,
@@ -183,7 +183,8 @@ impl FileChunk {
         Err(self.write_error(&error))
     }
 
-    /// Writes head, page and data of a group that was not in the file, in one go where they touch.
+    /// Writes the head, checksum page and data of a group that is not in the file yet, in one call where they are
+    /// adjacent.
     fn put_fresh(
         &self,
         state: &State,
@@ -214,8 +215,8 @@ impl FileChunk {
         pieces::write_at(&self.file, data_at(state.area, offset), data)
     }
 
-    /// Marks a group whose page is in the file as being written by us. The mark is on disk when this
-    /// returns: else a crash could leave new data beside old sums that nobody doubts.
+    /// Marks the page of a group in the file with this process's mark. The mark is on disk when this returns; otherwise
+    /// a crash could leave new data with old checksums that appear valid.
     pub(super) fn mark(&self, state: &mut State, g: usize) -> Result<()> {
         let at = page_at(state.area, g);
         let mark = self.shared.mark;
@@ -232,7 +233,7 @@ impl FileChunk {
         Ok(())
     }
 
-    /// Makes sure that a write of these bytes finds room, or changes nothing.
+    /// Reserves space for a write of these bytes; if that fails, nothing has changed.
     fn reserve(&self, state: &State, g: usize, offset: u64, len: u64) -> Result<()> {
         let (at, bytes) = (data_at(state.area, offset) as i64, len as i64);
         match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, at, bytes) {
@@ -244,7 +245,7 @@ impl FileChunk {
         }
     }
 
-    /// Makes sure that a write of these cells, run by run, finds room, or changes nothing.
+    /// Reserves space for a write of these cells, run by run; if that fails, nothing has changed.
     pub(in crate::store::local) fn make_room(
         &self,
         state: &mut State,
@@ -266,8 +267,8 @@ impl FileChunk {
         })
     }
 
-    /// Changes bytes from `offset` on, as many as the buffer has: it is given what stands there, is
-    /// changed by `change`, and is written. Damage of what stands there is an error.
+    /// Read-modify-write of the bytes from `offset` on, as many as the buffer has: reads them, applies `change`, and
+    /// writes them. Damage of the present bytes is an error.
     pub(in crate::store::local) fn merge(
         &self,
         state: &mut State,
@@ -279,13 +280,13 @@ impl FileChunk {
         for g in offset / GROUP..end.div_ceil(GROUP) {
             self.load(state, g as usize);
         }
-        // Where a block is damaged, this fails: what is between the cells would be lost for good.
+        // This fails for a damaged block: otherwise the bytes between the cells would be lost for good.
         self.read(state, offset, buf)?;
         change(buf);
         self.write(state, offset, &[IoSlice::new(buf)])
     }
 
-    /// Gives back the room of those bytes that lie in blocks never written, or behind the end.
+    /// Frees the reserved space in blocks that were never written, or beyond the end.
     fn free_holes(&self, state: &State, g: usize, offset: u64, len: u64) {
         let Ok(group) = state.group(g) else { return };
         let mut at = offset;
@@ -297,17 +298,17 @@ impl FileChunk {
             }
             at += part;
         }
-        // Cutting a file to the length it has frees what was reserved behind it.
+        // Truncating a file to its present length frees space reserved beyond it.
         if let Err(error) = self.file.set_len(size_of(state.len, state.area)) {
             tracing::warn!(
-                "{}: room reserved behind the end stays taken: {error}",
+                "{}: space reserved beyond the end stays allocated: {error}",
                 self.path.display()
             );
         }
     }
 
-    /// After a write that failed: what was new is made a hole again, and what was old and got
-    /// overwritten is summed as it stands.
+    /// After a failed write: new blocks become holes again, and the checksums of old blocks that were overwritten are
+    /// recomputed from the present data.
     #[expect(clippy::too_many_arguments, reason = "the one caller has them at hand")]
     fn undo(
         &self,
@@ -341,7 +342,7 @@ impl FileChunk {
             }
         }
         if fresh && state.len <= g as u64 * GROUP {
-            // The page went with the tail.
+            // The truncation removed the page too.
             state.groups.truncate(g);
         }
     }

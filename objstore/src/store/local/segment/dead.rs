@@ -1,12 +1,12 @@
-//! Which bytes of a segment are dead and still take room on the disk.
+//! Tracks the dead bytes of a segment that still occupy disk space.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Punching works on whole pages of the filesystem.
+/// Punching works on complete pages of the filesystem.
 const PAGE: u32 = 4096;
 
-/// Dead ranges, joined where they touch.
+/// Dead ranges; adjacent ones are merged.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
     ranges: BTreeMap<u32, u32>,
@@ -35,7 +35,7 @@ impl Dead {
         self.pending
     }
 
-    /// The whole pages within the dead ranges; they count as punched.
+    /// Returns the complete pages within the dead ranges; they count as punched.
     pub(super) fn take_pages(&mut self) -> Vec<Range<u32>> {
         self.pending = 0;
         let pages = self
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_join_into_pages() {
+    fn adjacent_ranges_merge_into_pages() {
         let mut dead = Dead::default();
         dead.add(64..3000);
         dead.add(8000..9000);

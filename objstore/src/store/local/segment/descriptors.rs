@@ -1,8 +1,8 @@
-//! Which segments are open: not all of very many, since a process may have few descriptors.
+//! An LRU cache of the file descriptors of segments, since a process may have few descriptors.
 //!
-//! A segment is opened when it is read or written and stays open until more are than may be. Then those that were used
-//! longest ago are closed, if nobody uses them now and nothing in them waits for a sync: the kernel tells a lost write to
-//! a descriptor that was open when it happened.
+//! A segment is opened when it is read or written, and stays open until the limit is exceeded. Then the least recently
+//! used ones are closed, unless they are in use or have unsynced data: the kernel reports a lost write only to
+//! descriptors that were open when it happened.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// The segments of a store that are open.
+/// The open segments of a store.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     open: Mutex<Vec<Weak<Descriptor>>>,
@@ -27,12 +27,12 @@ pub(super) struct Descriptor {
     path: PathBuf,
     file: Mutex<Option<Arc<File>>>,
     used: AtomicU64,
-    /// Something in it may not be on disk.
+    /// Some of its data may not be on disk.
     pub(super) dirty: AtomicBool,
 }
 
 impl Descriptors {
-    /// At most `limit` are open, but for those that are in use or not on disk.
+    /// At most `limit` are open, except those that are in use or not synced.
     pub(super) fn new(limit: usize) -> Arc<Descriptors> {
         Arc::new(Descriptors {
             open: Mutex::default(),
@@ -41,7 +41,7 @@ impl Descriptors {
         })
     }
 
-    /// A segment that nobody has needed yet.
+    /// A segment that is opened on first use.
     pub(super) fn closed(self: &Arc<Self>, path: &Path) -> Arc<Descriptor> {
         Arc::new(Descriptor {
             of: Arc::clone(self),
@@ -60,14 +60,14 @@ impl Descriptors {
         descriptor
     }
 
-    /// Counts one that was opened, and closes others where that makes too many.
+    /// Registers an opened segment, and closes others if too many are open.
     fn note(&self, of: &Arc<Descriptor>) {
         let mut open = self.open.lock();
         open.push(Arc::downgrade(of));
         if open.len() > self.limit {
             let mut descriptors: Vec<_> = open.iter().filter_map(Weak::upgrade).collect();
             descriptors.sort_by_key(|one| one.used.load(Ordering::Relaxed));
-            // Some at once, so that not each opening looks through all.
+            // Close several at once, so that not every open has to sort them all.
             let most = self.limit - self.limit / 8;
             let mut left = descriptors.len();
             descriptors.retain(|one| {
@@ -81,7 +81,7 @@ impl Descriptors {
 }
 
 impl Descriptor {
-    /// The file, opened if it is not; the caller keeps it while it uses it.
+    /// The file, opened if necessary; the caller holds the reference while it uses the file.
     pub(super) fn file(self: &Arc<Self>) -> io::Result<Arc<File>> {
         let now = self.of.clock.fetch_add(1, Ordering::Relaxed);
         self.used.store(now, Ordering::Relaxed);
@@ -97,13 +97,13 @@ impl Descriptor {
         Ok(opened)
     }
 
-    /// Closes the file unless it is in use or not on disk.
+    /// Closes the file unless it is in use or not synced.
     fn close(&self) -> bool {
         let mut file = self.file.lock();
         let idle = file
             .as_ref()
             .is_none_or(|file| Arc::strong_count(file) == 1);
-        // Looked at second: who has written says so before it lets go of the file.
+        // Checked second: a writer sets `dirty` before it drops its reference to the file.
         let may = idle && !self.dirty.load(Ordering::SeqCst);
         if may {
             *file = None;
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_are_open_and_those_in_use_stay() {
+    fn few_are_open_and_those_in_use_stay_open() {
         let dir = tempfile::tempdir().expect("a directory");
         let descriptors = Descriptors::new(4);
         let path = |n: usize| dir.path().join(n.to_string());

@@ -1,15 +1,14 @@
-//! Small chunks: records in segment files.
+//! Segment files, which hold small chunks as records.
 //!
-//! A record ([`record`]) is appended with one write and never changes but for the byte that says it is
-//! dead; a new version of a chunk is a new record with a higher sequence number. A segment begins with
-//! 64 bytes (magic "SLABSEGM", version u32, number u32, zeros) and holds up to 64 MiB. After
-//! a crash the segments are read and their records found ([`scan`]); after an orderly end the catalogue
-//! says where they are.
+//! A record ([`record`]) is appended with one write and never changes, except for the byte that marks it dead; a new
+//! version of a chunk is a new record with a higher sequence number. A segment begins with 64 bytes (magic "SLABSEGM",
+//! version u32, number u32, zeros) and holds up to 64 MiB. After a crash the segments are scanned for records
+//! ([`scan`]); after a clean close the catalogue lists them.
 //!
-//! Space comes back as soon as it can: dead neighbours are punched out of the file when they add up
-//! ([`dead`]), and a full segment of the dead is removed.
+//! Space is freed early: adjacent dead records are punched out of the file when enough of them accumulate ([`dead`]),
+//! and a full segment without live records is removed.
 //!
-//! Deliberately elsewhere: which record of a name counts, and when an old one may die (`small`).
+//! Deliberately elsewhere: which record of a name is valid, and when an old one may be deleted (`small`).
 
 mod dead;
 mod descriptors;
@@ -41,14 +40,14 @@ use crate::name::{ChunkForm, ChunkName};
 
 /// Bytes of a full segment.
 pub(super) const SEGMENT_MAX: u32 = 64 << 20;
-/// Segments are begun with this many bytes.
+/// Bytes of the head of a segment.
 const SEGMENT_HEAD: u32 = 64;
-/// Dead bytes that are worth punching.
+/// The number of dead bytes that triggers punching.
 const PUNCH_AT: u32 = 1 << 20;
 const MAGIC: &[u8; 8] = b"SLABSEGM";
 const VERSION: u32 = 1;
 
-/// Where a record is.
+/// The location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     segment: u32,
@@ -79,7 +78,7 @@ impl Place {
         out.push(self.kind.number());
     }
 
-    /// Reads what [`Self::write`] wrote, and gives what follows it.
+    /// Decodes the bytes of [`Self::write`]; also returns the bytes that follow.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (fields, rest) = bytes.split_first_chunk::<21>()?;
         let mut numbers = fields
@@ -102,7 +101,7 @@ impl Place {
         sane.then_some((place, rest))
     }
 
-    /// Bytes the record takes.
+    /// Bytes of the record in its segment.
     pub(super) fn total(&self) -> u32 {
         record::total(self.head, self.data)
     }
@@ -115,7 +114,7 @@ struct Segment {
     descriptor: Arc<Descriptor>,
     salt: u64,
     state: Mutex<State>,
-    /// Syncs begun and done; both start at 1, so that stamp 0 is always on disk.
+    /// Numbers of the last sync begun and done; both start at 1, so that stamp 0 is always on disk.
     begun: AtomicU32,
     done: AtomicU32,
     poisoned: AtomicBool,
@@ -126,11 +125,11 @@ struct Segment {
 struct State {
     live: u64,
     dead: Dead,
-    /// Nothing is appended any more.
+    /// No more records are appended.
     full: bool,
 }
 
-/// The one segment that is appended to, and where.
+/// The segment that is appended to, and its end.
 #[derive(Debug, Default)]
 struct Active {
     segment: Option<Arc<Segment>>,
@@ -150,7 +149,7 @@ pub(super) struct Segments {
 }
 
 thread_local! {
-    /// Label, head and foot of the record being written.
+    /// Buffers for label, head and foot of the record being written.
     static SCRATCH: std::cell::Cell<[Vec<u8>; 3]> = const { std::cell::Cell::new([const { Vec::new() }; 3]) };
 }
 
@@ -160,7 +159,7 @@ impl Segments {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Appends a record. When that fails, nothing of it is found later.
+    /// Appends a record. If that fails, no scan finds it later.
     pub(super) fn append(
         &self,
         name: &ChunkName,
@@ -208,8 +207,8 @@ impl Segments {
         let file = match segment.descriptor.file() {
             Ok(file) => file,
             Err(error) => {
-                // Nothing stands there, so that nothing has to be marked as dead.
-                self.let_go(&segment, &place);
+                // Nothing was written, so there is nothing to mark as dead.
+                self.count_dead(&segment, &place);
                 return Err(StoreError::from_io("open", &segment.path, &error));
             }
         };
@@ -222,7 +221,7 @@ impl Segments {
         Ok(place)
     }
 
-    /// Room for a record, in the segment that is being filled or in a new one.
+    /// Allocates space for a record, in the active segment or in a new one.
     fn allocate(&self, bytes: u32) -> Result<(Arc<Segment>, u32)> {
         let mut active = self.active.lock();
         let fits = active
@@ -272,18 +271,18 @@ impl Segments {
         Ok(segment)
     }
 
-    /// After a record could not be written: what there is of it must not be taken for one.
+    /// After a failed write: marks the partial record as dead, so that it is not mistaken for a valid one.
     fn abandon(&self, segment: &Arc<Segment>, place: &Place) {
         if let Err(error) = self.bury(segment, place) {
             tracing::error!(
-                "{}: what is left of a failed write at {} stays: {error}",
+                "{}: a partial record of a failed write at {} remains: {error}",
                 segment.path.display(),
                 place.offset
             );
         }
     }
 
-    /// Kills a record: its room may be given back now.
+    /// Marks a record as dead, so that its space can be freed.
     pub(super) fn kill(&self, place: &Place) -> Result<()> {
         match self.segment(place.segment) {
             Some(segment) => self.bury(&segment, place),
@@ -296,12 +295,12 @@ impl Segments {
         let file = segment.descriptor.file();
         let file = file.map_err(|e| StoreError::from_io("open", &segment.path, &e))?;
         for at in [place.offset, foot] {
-            // Writing one byte that is there needs no room on the disk.
+            // Overwriting an existing byte needs no space on the disk.
             let written = file.write_all_at(&[DEAD], u64::from(at + STATE_AT));
             written.map_err(|e| StoreError::from_io("write", &segment.path, &e))?;
         }
         segment.descriptor.dirty.store(true, Ordering::SeqCst);
-        self.let_go(segment, place);
+        self.count_dead(segment, place);
         let pages = {
             let mut state = segment.state.lock();
             if state.dead.pending() >= PUNCH_AT && !(state.full && state.live == 0) {
@@ -312,7 +311,7 @@ impl Segments {
         };
         for range in pages {
             let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            // A filesystem that cannot punch gives the room back when the segment goes.
+            // If the filesystem cannot punch, the space is freed when the segment is removed.
             if fallocate(&*file, flags, range.start.into(), range.len() as i64).is_err() {
                 break;
             }
@@ -320,8 +319,8 @@ impl Segments {
         self.drop_if_dead(segment)
     }
 
-    /// Counts the room of a record as dead.
-    fn let_go(&self, segment: &Segment, place: &Place) {
+    /// Counts the space of a record as dead.
+    fn count_dead(&self, segment: &Segment, place: &Place) {
         let mut state = segment.state.lock();
         state.live -= u64::from(place.total());
         state.dead.add(place.offset..place.offset + place.total());
@@ -346,8 +345,8 @@ impl Segments {
         self.list.read().get(&number).cloned()
     }
 
-    /// Reads the data of a record. `Ok(None)`: it is not there as it was written, because it is
-    /// damaged, or because it died meanwhile.
+    /// Reads the data of a record. `Ok(None)`: it does not match its checksum, because it is damaged, or because it was
+    /// deleted meanwhile.
     pub(super) fn read(&self, place: &Place, out: &mut Vec<u8>) -> Result<Option<()>> {
         let Some(segment) = self.segment(place.segment) else {
             return Ok(None);
@@ -381,13 +380,13 @@ impl Segments {
         })
     }
 
-    /// Whether the record survives the loss of power.
+    /// Whether the record is durable against power failure.
     pub(super) fn is_durable(&self, place: &Place) -> bool {
         self.segment(place.segment)
             .is_none_or(|segment| segment.done.load(Ordering::SeqCst) > place.stamp)
     }
 
-    /// Returns when these segments, or all, are on disk.
+    /// Syncs these segments, or all.
     pub(super) fn sync(&self, numbers: Option<&[u32]>) -> Result<()> {
         let due: Vec<Arc<Segment>> = match numbers {
             None => self.list.read().values().cloned().collect(),
@@ -406,7 +405,7 @@ impl Segments {
         )
     }
 
-    /// A name for error messages.
+    /// Describes a record for error messages.
     pub(super) fn describe(&self, place: &Place) -> String {
         let path = self
             .directory
@@ -439,13 +438,13 @@ impl Segment {
         let fail = |e: io::Error| StoreError::from_io("sync", &self.path, &e);
         if self.poisoned.load(Ordering::SeqCst) {
             return Err(fail(io::Error::other(
-                "an earlier sync failed, and what it was to save may be lost",
+                "an earlier sync failed, and the data it covered may be lost",
             )));
         }
         if !self.descriptor.dirty.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // Open as long as anything is dirty, and held from here on.
+        // A dirty descriptor is never closed, so this is the one that was written to; hold it during the sync.
         let file = self.descriptor.file().map_err(fail)?;
         self.descriptor.dirty.store(false, Ordering::SeqCst);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;

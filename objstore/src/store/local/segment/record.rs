@@ -1,25 +1,25 @@
-//! A record of a segment: one small chunk.
+//! The record format of segments; a record holds one small chunk.
 //!
 //! ```text
-//! head | data | zeros to a multiple of 8 | head once more, as the foot | zeros to a multiple of 64
+//! head | data | zeros to a multiple of 8 | copy of the head, as the foot | zeros to a multiple of 64
 //!
 //!  0  4  magic "SLRH" of the head, "SLRF" of the foot
-//!  4  1  0xA1 while the record lives, 0xDE once it is dead
-//!  5  1  kind: 0 as it is, 1 packed (codec::coded), 2 grid: the first bytes, what follows is fill
+//!  4  1  0xA1 if the record is live, 0xDE if it is dead
+//!  5  1  kind: 0 raw, 1 compressed (codec::coded), 2 grid: the first bytes, the rest is fill
 //!  6  2  zero
-//!  8  4  place of the record in the segment
+//!  8  4  offset of the record in the segment
 //! 12  4  length of the head
 //! 16  4  length of the data
 //! 20  4  CRC-32C of the data
-//! 24  8  sequence number: the newest record of a name counts
-//! 32  8  salt of the segment, so that a record copied into a chunk's data is never taken for one
+//! 24  8  sequence number: the record of a name with the highest one is valid
+//! 32  8  salt of the segment, so that a copy of a record within a chunk's data is not mistaken for a record
 //! 40  4  length of name and form
 //! 44  4  CRC-32C of bytes 5..44 and of name and form
 //! 48     name and form (`labels`)
 //! ```
 //!
-//! The foot is there so that no single damage takes the name away: a chunk with damaged data is
-//! reported as damaged, and one with a damaged head is found by its foot.
+//! The foot ensures that no single damage loses the name: a chunk with damaged data is reported as damaged, and one
+//! with a damaged head is found by its foot.
 
 use super::{Place, SEGMENT_MAX};
 use crate::checksum::{combined, crc32c};
@@ -30,9 +30,9 @@ use crate::store::local::labels;
 pub(super) const ALIGN: u32 = 64;
 /// Feet begin at multiples of this.
 pub(super) const FOOT_ALIGN: u32 = 8;
-/// Where the byte is that says whether the record lives.
+/// The offset of the state byte, live or dead.
 pub(super) const STATE_AT: u32 = 4;
-/// That byte of a dead record.
+/// The state byte of a dead record.
 pub(super) const DEAD: u8 = 0xDE;
 
 const LIVE: u8 = 0xA1;
@@ -40,12 +40,12 @@ const FIXED: usize = 48;
 const HEAD: &[u8; 4] = b"SLRH";
 const FOOT: &[u8; 4] = b"SLRF";
 
-/// What the data of a record is.
+/// The kind of a record's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store::local) enum Kind {
     /// The chunk's bytes.
     Raw,
-    /// The chunk's bytes, packed.
+    /// The chunk's bytes, compressed.
     Coded,
     /// The first bytes of a grid chunk.
     Grid,
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// What a head or a foot says.
+/// The content of a head or a foot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) name: ChunkName,
@@ -78,7 +78,7 @@ pub(super) struct Record {
     pub(super) alive: bool,
 }
 
-/// Where the foot begins, from the record's beginning.
+/// The offset of the foot in the record.
 pub(super) fn foot_at(head: u32, data: u32) -> u32 {
     (head + data).next_multiple_of(FOOT_ALIGN)
 }
@@ -95,7 +95,8 @@ pub(super) fn head_len(name: &ChunkName, form: &ChunkForm, scratch: &mut Vec<u8>
     (FIXED + scratch.len()) as u32
 }
 
-/// Head and foot of a record, the latter with the zeros around it; `label` is what [`head_len`] left in its scratch.
+/// Writes the head and the foot of a record, the foot with the zeros around it. `label` comes from the scratch buffer
+/// of [`head_len`].
 pub(super) fn write(
     place: &Place,
     sequence: u64,
@@ -127,8 +128,8 @@ pub(super) fn write(
     );
 }
 
-/// Reads what stands at the beginning of `bytes`, which is at `at` in segment `segment`: a head, or a
-/// foot, or nothing that checks.
+/// Reads the head or foot at the beginning of `bytes`, at offset `at` of segment `segment`; `None` if there is no valid
+/// one.
 pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Record> {
     let fixed = bytes.first_chunk::<FIXED>()?;
     let is_foot = match &fixed[..4] {
@@ -179,23 +180,23 @@ pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Rec
     })
 }
 
-/// What the kernel copies of a write before it looks whether the process was killed.
+/// The unit in which the kernel copies a write; in between it checks whether the process was killed.
 const PAGE: u32 = 4096;
 
-/// The beginning of a head that ends at the end of a page, and how it came to that.
+/// The beginning of a head that is cut off at the end of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stump {
-    /// Bytes of it.
+    /// Bytes that are present.
     pub(super) there: u32,
-    /// Bytes the record would have.
+    /// Bytes of the complete record.
     pub(super) total: u32,
-    /// The record was dead, and whole pages of it were punched out.
+    /// The record was dead, and complete pages of it were punched.
     pub(super) dead: bool,
 }
 
-/// A head for this very place of which there is only what lies before the end of a page: the record is dead, or its
-/// write was cut short, and then not one byte of the rest is there. A process that is killed stops between two
-/// pages, and nobody was told that the record is there. `bytes` go to the end of the segment.
+/// Recognises a head for this very offset of which only the bytes up to the end of the page are present: either the
+/// record is dead, or its write was interrupted, and then all of the rest is zero. A killed process stops between two
+/// pages, and the record was never acknowledged. `bytes` extend to the end of the segment.
 pub(super) fn stump(bytes: &[u8], at: u32, salt: u64) -> Option<Stump> {
     let fixed = bytes.first_chunk::<FIXED>()?;
     let u32_at = |at: usize| {
@@ -213,7 +214,7 @@ pub(super) fn stump(bytes: &[u8], at: u32, salt: u64) -> Option<Stump> {
     let dead = fixed[STATE_AT as usize] == DEAD;
     let rest = bytes.get(there as usize..).unwrap_or_default();
     let rest = rest.get(..(total - there) as usize).unwrap_or(rest);
-    // Of a dead one with a page punched out the head is never whole again.
+    // In a dead record, the punched page after the head's beginning suffices.
     let first = &rest[..rest.len().min(PAGE as usize)];
     let gone = if dead { first } else { rest };
     gone.iter()
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_and_feet_read_back() {
+    fn heads_and_feet_round_trip() {
         let name = ChunkName::Free(ChunkId(5));
         let form = ChunkForm {
             shape: [10].into_iter().collect(),

@@ -1,10 +1,9 @@
-//! Finding the records of segments when a store is opened.
+//! Scans segments for records when a store is opened.
 //!
-//! A segment is read from its beginning: a sound head says how long its record is, and the next one
-//! follows. Holes and zeros are skipped. Where neither stands, something is damaged, or was being
-//! written when the process died: the next sound head or foot is looked for, and with a foot its
-//! record is found although the head is gone. A record of which nothing but a part of the head was written
-//! when the process was killed is taken out. What cannot be explained is told in the log.
+//! A segment is read from its beginning: a valid head gives the length of its record, and the next record follows.
+//! Holes and zeros are skipped. Anything else is damage, or a write interrupted by a crash: the scan searches for the
+//! next valid head or foot; a foot identifies its record even if the head is lost. A record of which only a part of the
+//! head was written when the process was killed is zeroed. Unexplained bytes are logged.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,7 +24,7 @@ use crate::store::local::directory::Directory;
 use crate::store::local::segment::Place;
 use crate::store::local::shared::Shared;
 
-/// A segment with less room than this left is not continued.
+/// Only a last segment that ends below this offset is continued.
 const CONTINUE_BELOW: u32 = SEGMENT_MAX / 4 * 3;
 
 /// A live record.
@@ -34,23 +33,23 @@ pub(in crate::store::local) struct FoundRecord {
     pub(in crate::store::local) name: ChunkName,
     pub(in crate::store::local) place: Place,
     pub(in crate::store::local) sequence: u64,
-    /// Whether its data is as it was written.
+    /// Whether its data matches its checksum.
     pub(in crate::store::local) sound: bool,
-    /// Its end is not there: most likely the process was killed while it wrote the record.
+    /// Its end is missing: most likely the process was killed while it wrote the record.
     pub(in crate::store::local) cut: bool,
 }
 
-/// What the catalogue says.
+/// The content of the catalogue.
 #[derive(Debug, Default)]
 pub(in crate::store::local) struct Known {
     pub(in crate::store::local) records: Vec<(ChunkName, Place)>,
-    /// Nothing happened since it was written.
+    /// Nothing has changed since it was written.
     pub(in crate::store::local) is_current: bool,
 }
 
 impl Segments {
-    /// Opens all segments and finds their live records. `first` is a sequence number above all that
-    /// were given out before; about `most_open` files are open at a time.
+    /// Opens all segments and finds their live records. `first` is a sequence number above all those assigned before;
+    /// about `most_open` files are open at a time.
     pub(in crate::store::local) fn open(
         directory: Arc<Directory>,
         shared: Arc<Shared>,
@@ -121,7 +120,7 @@ impl Segments {
         let lost = found.iter().map(|record| record.place.segment);
         let lost: std::collections::HashSet<u32> = lost.collect();
         if known.is_current {
-            // A segment that is gone as a whole is damage too.
+            // A missing segment file is damage too.
             let gone = known
                 .records
                 .into_iter()
@@ -145,7 +144,7 @@ impl Segments {
         Ok((segments, found))
     }
 
-    /// Takes a segment among the open ones: what no live record takes is dead.
+    /// Adds a segment to the open ones: space outside live records counts as dead.
     fn admit(
         &self,
         segment: Arc<Segment>,
@@ -153,7 +152,7 @@ impl Segments {
         records: &[FoundRecord],
         is_last: bool,
     ) -> Result<()> {
-        // Records that were cut off keep their places: killing them must not hit others.
+        // Truncated records retain their space: killing them must not affect others.
         let end = records
             .iter()
             .map(|record| record.place.offset + record.place.total())
@@ -174,7 +173,7 @@ impl Segments {
             if len > dead_from {
                 state.dead.add(dead_from..len);
             }
-            // What died before was punched before.
+            // Space that was dead before has been punched already.
             state.dead.take_pages();
         }
         self.list
@@ -189,7 +188,7 @@ impl Segments {
     }
 }
 
-/// The live records of a segment, by their place; and those that were `known` and were cut off.
+/// The live records of a segment, by offset, including `known` records that were cut off.
 fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec<FoundRecord> {
     let scanned = scan(segment, bytes);
     let is_known = |offset: u32| {
@@ -214,7 +213,7 @@ fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec
                 place,
                 sequence: record.sequence,
                 sound,
-                // What the catalogue knows was whole once.
+                // A record in the catalogue was complete once.
                 cut: !sound && !ends && !is_known(place.offset),
             }
         })
@@ -261,7 +260,7 @@ fn numbers(directory: &Directory) -> Result<Vec<(u32, PathBuf)>> {
     Ok(numbers)
 }
 
-/// Reads as much of a file as the disk gives; what it does not give counts as zeros.
+/// Reads all of a file; unreadable parts count as zeros.
 fn read_all(mut file: &File, bytes: &mut Vec<u8>) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let len = file.metadata()?.len().min(u64::from(u32::MAX)) as usize;
@@ -295,14 +294,14 @@ fn check_head(segment: &Segment, bytes: &[u8]) -> Result<()> {
         ))),
         Some(_) if sound => Ok(()),
         _ => {
-            // Nothing but the version is learnt from it.
+            // Only the version is used from the head.
             tracing::warn!("{}: its first bytes are damaged", segment.path.display());
             Ok(())
         }
     }
 }
 
-/// All records that can be made out, in their order, without overlaps.
+/// All records that can be identified, in order, without overlaps.
 fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     let mut at = SEGMENT_HEAD;
@@ -333,7 +332,7 @@ fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
             Some(record) => {
                 let lost = damage.take();
                 if let Some(from) = lost.filter(|from| *from < record.place.offset) {
-                    tell(segment, from, record.place.offset);
+                    log_unexplained(segment, from, record.place.offset);
                 }
                 at = record.place.offset + record.place.total();
                 records.push(record);
@@ -345,28 +344,28 @@ fn scan(segment: &Segment, bytes: &[u8]) -> Vec<Record> {
         }
     }
     if let Some(from) = damage {
-        tell(segment, from, bytes.len() as u32);
+        log_unexplained(segment, from, bytes.len() as u32);
     }
     records
 }
 
-/// Makes zeros of the beginning of a record that was never written to its end, so that the next scan does not
-/// come upon it. Who asked for it was not told that it is there, so nothing is lost that was promised.
+/// Zeroes the beginning of a record that was never completed, so that the next scan does not meet it again. The write
+/// was never acknowledged, so no promised data is lost.
 fn forget(segment: &Segment, at: u32, there: u32) {
     let path = segment.path.display();
     tracing::info!(
-        "{path}: the chunk at byte {at} was being written when the server was killed; no fsync had told of it, and it is taken out"
+        "{path}: the chunk at byte {at} was being written when the server was killed; no fsync had acknowledged it, and it is removed"
     );
     let zeros = vec![0; there as usize];
     let written = segment.descriptor.file();
     if let Err(error) = written.and_then(|file| file.write_all_at(&zeros, at.into())) {
-        tracing::info!("{path}: it stays until the next start: {error}");
+        tracing::info!("{path}: it remains until the next start: {error}");
     }
 }
 
-fn tell(segment: &Segment, from: u32, upto: u32) {
+fn log_unexplained(segment: &Segment, from: u32, upto: u32) {
     if from.is_multiple_of(4096) && upto - from < 4096 {
-        // What punching whole pages left of the last dead record.
+        // The rest of a dead record after punching complete pages.
         tracing::debug!(
             "{}: bytes {from}..{upto} are left over",
             segment.path.display()
@@ -374,7 +373,7 @@ fn tell(segment: &Segment, from: u32, upto: u32) {
         return;
     }
     tracing::warn!(
-        "{}: bytes {from}..{upto} hold no whole record: damage, or writes that a loss of power cut short; what was in there is gone",
+        "{}: bytes {from}..{upto} hold no complete record: damage, or writes interrupted by a power failure; data in there is lost",
         segment.path.display()
     );
 }

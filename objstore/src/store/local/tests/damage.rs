@@ -1,4 +1,4 @@
-//! Files that were cut, bits that flipped, rubbish at the end, and processes that were killed.
+//! Tests of truncated files, flipped bits, garbage at the end, and killed processes.
 
 use std::fs::{self, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -30,7 +30,7 @@ fn files_of(dir: &Path, out: &mut Vec<PathBuf>) {
     out.sort();
 }
 
-/// One chunk of each kind, and what it holds.
+/// Stores one chunk of each kind; returns them with their contents.
 fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
     let mut chunks = Vec::new();
     for (i, len) in [500usize, 20_000, 100_000, 1_000_000]
@@ -42,7 +42,7 @@ fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
                 free(i as u64 * 2 + j as u64),
                 form(&[len as u64], 4, codec, &[]),
             );
-            // Not so smooth that all of it becomes small.
+            // Noise, so that compression does not make all of them small.
             let mut data = smooth(len, i as u64);
             for (byte, noise) in data.iter_mut().zip(noise(len / 4, 7)).step_by(2) {
                 *byte = noise;
@@ -68,7 +68,7 @@ fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
     chunks
 }
 
-/// Reads a chunk: its bytes are right, or it is an error; how many are right and wrong.
+/// Reads each chunk: its bytes must be right, or it must fail. Returns the numbers of right and failed chunks.
 fn tally(
     store: &LocalStore,
     chunks: &[(ChunkName, ChunkForm, Vec<u8>)],
@@ -83,13 +83,16 @@ fn tally(
                 store.verify(name).unwrap();
                 right += 1;
             }
-            Err(StoreError::Damaged { name: told, detail }) => {
-                assert!(told == *name && !detail.is_empty());
+            Err(StoreError::Damaged {
+                name: named,
+                detail,
+            }) => {
+                assert!(named == *name && !detail.is_empty());
                 assert!(store.verify(name).is_err(), "{context}: {name} verifies");
                 wrong += 1;
             }
-            Err(StoreError::Missing(told)) => {
-                assert_eq!(told, *name);
+            Err(StoreError::Missing(named)) => {
+                assert_eq!(named, *name);
                 wrong += 1;
             }
             Err(error) => panic!("{context}: {name}: {error}"),
@@ -267,7 +270,7 @@ fn writing_with_damage_does_not_hide_it() {
             .read(&name, &form, &boxed(&[1, 0], &[1, 1]), &mut [0])
             .is_err()
     );
-    // Written over as a whole, it is well again.
+    // Overwriting all of it repairs it.
     store
         .write(
             &name,
@@ -281,7 +284,7 @@ fn writing_with_damage_does_not_hide_it() {
 }
 
 #[test]
-fn files_cut_anywhere_give_errors_and_no_wrong_bytes() {
+fn files_truncated_anywhere_give_errors_and_no_wrong_bytes() {
     let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     let chunks = fill_store(&store);
@@ -315,7 +318,7 @@ fn files_cut_anywhere_give_errors_and_no_wrong_bytes() {
             "{context}: {wrong} chunks are gone"
         );
         store.crash();
-        // Opening it again makes nothing good.
+        // Reopening does not hide the damage.
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         assert_eq!(tally(&store, &chunks, &context), (right, wrong));
         store.close().unwrap();
@@ -325,9 +328,9 @@ fn files_cut_anywhere_give_errors_and_no_wrong_bytes() {
     assert_eq!(tally(&store, &chunks, "repaired"), (chunks.len(), 0));
 }
 
-/// Of a file that is sent, as of bytes that are read; over more blocks than are summed at once.
+/// `file_part` verifies like a read; the chunk has more blocks than are checksummed at once.
 #[test]
-fn nothing_damaged_is_lent() {
+fn damaged_parts_of_files_are_not_handed_out() {
     let dir = tempfile::tempdir().unwrap();
     let (name, form) = (free(1), form(&[1_000_003], 1, Codec::None, &[]));
     let data = noise(1_000_003, 1);
@@ -348,7 +351,7 @@ fn nothing_damaged_is_lent() {
     };
     for at in [0usize, 262_143, 262_144, 700_000, 1_000_002] {
         overwrite(&path, DATA + at as u64, &[!data[at]]);
-        // What was looked at a moment ago is not looked at again.
+        // Reopen, because recently verified blocks are not verified again.
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         let block = at as u64 / 65_536;
         let error = part(&store, 0, 1_000_003).unwrap_err().to_string();
@@ -363,7 +366,7 @@ fn nothing_damaged_is_lent() {
         }
         overwrite(&path, DATA + at as u64, &[data[at]]);
     }
-    // Cut while it is open.
+    // Truncated while it is open.
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     part(&store, 0, 1).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -373,11 +376,11 @@ fn nothing_damaged_is_lent() {
 }
 
 #[test]
-fn a_file_cut_while_it_is_open_is_an_error_and_no_signal() {
+fn a_file_truncated_while_open_gives_an_error_and_no_signal() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     let chunks = fill_store(&store);
-    assert_eq!(tally(&store, &chunks, "whole").1, 0);
+    assert_eq!(tally(&store, &chunks, "intact").1, 0);
     let mut files = Vec::new();
     files_of(dir.path(), &mut files);
     for path in &files {
@@ -396,7 +399,7 @@ fn a_file_cut_while_it_is_open_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn rubbish_at_the_end_of_a_segment_is_passed_over() {
+fn garbage_at_the_end_of_a_segment_is_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     let chunks = fill_store(&store);
@@ -412,19 +415,19 @@ fn rubbish_at_the_end_of_a_segment_is_passed_over() {
             file.write_all(&noise(len, round as u64)).unwrap();
         }
         let store = LocalStore::open(dir.path(), fast()).unwrap();
-        assert_eq!(tally(&store, &chunks, "rubbish").1, 0);
+        assert_eq!(tally(&store, &chunks, "garbage").1, 0);
         let (name, form) = (free(100 + round as u64), form(&[9], 1, Codec::None, &[]));
         store.put(&name, &form, &[IoSlice::new(&[7; 9])]).unwrap();
         store.crash();
         let store = LocalStore::open(dir.path(), fast()).unwrap();
         assert_eq!(read(&store, &name, &form, &boxed(&[0], &[9])), [7; 9]);
-        assert_eq!(tally(&store, &chunks, "rubbish and a record").1, 0);
+        assert_eq!(tally(&store, &chunks, "garbage and a record").1, 0);
         store.crash();
     }
 }
 
 #[test]
-fn deleted_chunks_stay_deleted_and_their_room_comes_back() {
+fn deleted_chunks_stay_deleted_and_their_space_is_freed() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
     let form = form(&[3000], 1, Codec::None, &[]);
@@ -467,7 +470,7 @@ fn deleted_chunks_stay_deleted_and_their_room_comes_back() {
 }
 
 #[test]
-fn after_an_orderly_end_what_was_cut_off_a_segment_is_damaged_and_not_missing() {
+fn records_cut_off_a_cleanly_closed_segment_are_damaged_and_not_missing() {
     let (dir, form) = (
         tempfile::tempdir().unwrap(),
         form(&[3000], 1, Codec::None, &[]),
@@ -501,7 +504,7 @@ fn after_an_orderly_end_what_was_cut_off_a_segment_is_damaged_and_not_missing() 
     let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
     assert_eq!(outcomes(&store), first);
     store.close().unwrap();
-    // A catalogue that is damaged is done without.
+    // A damaged catalogue is ignored.
     let catalogue = dir.path().join("catalogue");
     let mut bytes = fs::read(&catalogue).unwrap();
     bytes[30] ^= 1;
@@ -511,7 +514,7 @@ fn after_an_orderly_end_what_was_cut_off_a_segment_is_damaged_and_not_missing() 
 }
 
 #[test]
-fn a_store_that_lost_its_count_of_openings_is_read_anew() {
+fn a_store_that_lost_its_count_of_openings_is_scanned() {
     let (dir, form) = (
         tempfile::tempdir().unwrap(),
         form(&[3000], 1, Codec::None, &[]),
@@ -537,20 +540,20 @@ fn a_store_that_lost_its_count_of_openings_is_read_anew() {
     );
 }
 
-/// A grid chunk whose file is gone is damaged; one that was deleted, or never written, is missing.
+/// A grid chunk whose file is lost is damaged; one that was deleted or never written is missing.
 #[test]
-fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
+fn a_grid_chunk_whose_file_is_lost_does_not_read_as_fill() {
     let dir = tempfile::tempdir().unwrap();
     let form = form(&[1 << 20], 1, Codec::None, &[]);
-    let whole = Hyperslab::whole(&[200_000]);
+    let all_cells = Hyperslab::all(&[200_000]);
     let data = noise(200_000, 3);
     let write = |store: &LocalStore, name: &ChunkName| {
         store
-            .write(name, &form, &whole, &[IoSlice::new(&data)])
+            .write(name, &form, &all_cells, &[IoSlice::new(&data)])
             .unwrap();
     };
     let get = |store: &LocalStore, name: &ChunkName| {
-        store.read(name, &form, &whole, &mut vec![0; 200_000])
+        store.read(name, &form, &all_cells, &mut vec![0; 200_000])
     };
     let names = [0, 1, 2].map(|at| grid(9, 1, &[at]));
     let store = LocalStore::open(dir.path(), fast()).unwrap();
@@ -560,7 +563,7 @@ fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
     store.delete(&names[2..]).unwrap();
     let paths = [0, 1].map(|at| store.directory.chunk_path(&names[at]));
     store.crash();
-    let kept = fs::read(&paths[0]).unwrap();
+    let copy = fs::read(&paths[0]).unwrap();
     fs::remove_file(&paths[0]).unwrap();
     for _ in 0..3 {
         let store = LocalStore::open(dir.path(), fast()).unwrap();
@@ -570,7 +573,7 @@ fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
         let part = store.write(
             &names[0],
             &form,
-            &Hyperslab::whole(&[10]),
+            &Hyperslab::all(&[10]),
             &[IoSlice::new(&[1; 10])],
         );
         assert!(part.is_err(), "the rest would read as fill");
@@ -580,12 +583,12 @@ fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
         assert_eq!(store.list(None, 10).unwrap().len(), 2);
         store.close().unwrap();
     }
-    // Brought back from a copy.
-    fs::write(&paths[0], &kept).unwrap();
+    // Restored from a copy.
+    fs::write(&paths[0], &copy).unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
-    assert_eq!(read(&store, &names[0], &form, &whole), data);
+    assert_eq!(read(&store, &names[0], &form, &all_cells), data);
     store.close().unwrap();
-    // Without a roll what is there is put on a new one; what is gone by then is not known any more.
+    // If the roll is missing, the existing files are entered into a new one; files lost before that are unknown.
     fs::remove_file(dir.path().join("roll")).unwrap();
     fs::remove_file(&paths[1]).unwrap();
     let store = LocalStore::open(dir.path(), fast()).unwrap();
@@ -600,7 +603,7 @@ fn a_grid_chunk_whose_file_is_gone_is_not_fill() {
         get(&store, &names[0]),
         Err(StoreError::Damaged { .. })
     ));
-    // The object is emptied or removed: nobody asks for it any more.
+    // The object is emptied or removed: the chunk is no longer referenced.
     let ChunkName::Grid { object, .. } = names[0] else {
         panic!("a grid chunk")
     };
@@ -637,12 +640,12 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     file.write_all_at(bytes, at).unwrap();
 }
 
-/// Where the first page of sums of a chunk with a short name stands, and its data.
+/// The file offsets of the first checksum page and the data of a chunk with a short name.
 const SUMS: u64 = 4096;
 const DATA: u64 = 8192;
 
 #[test]
-fn damaged_sums_of_a_store_left_in_order_vouch_for_nothing() {
+fn damaged_checksum_pages_of_a_cleanly_closed_store_are_damage() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
     let (name, form, data) = one_grid_chunk(&store);
@@ -664,14 +667,14 @@ fn damaged_sums_of_a_store_left_in_order_vouch_for_nothing() {
 }
 
 #[test]
-fn sums_that_a_crash_tore_are_made_anew_before_the_store_is_in_order() {
+fn torn_checksum_pages_are_repaired_before_the_store_is_closed_cleanly() {
     let dir = tempfile::tempdir().unwrap();
     let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
     let (name, form, data) = one_grid_chunk(&store);
     store.crash();
     let path = chunk_file(dir.path());
     overwrite(&path, SUMS + 128, &noise(500, 9));
-    // Nobody looks at the chunk while the store is open for the first time after the crash.
+    // The chunk is not read during the first opening after the crash.
     for _ in 0..2 {
         let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
         store.close().unwrap();
@@ -683,7 +686,7 @@ fn sums_that_a_crash_tore_are_made_anew_before_the_store_is_in_order() {
 }
 
 #[test]
-fn a_chunk_whose_making_a_kill_cut_short_can_be_made() {
+fn a_chunk_whose_creation_a_crash_interrupted_can_be_created() {
     let dir = tempfile::tempdir().unwrap();
     let (name, form) = (free(1), form(&[300_000], 4, Codec::None, &[]));
     let data = noise(300_000, 3);
@@ -711,27 +714,27 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn files_to_be_filled_are_gone_after_a_kill() {
+fn files_to_be_filled_are_removed_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let form = form(&[300_000], 4, Codec::None, &[]);
     let all = boxed(&[0], &[300_000]);
     let data = noise(300_000, 3);
     let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
     let blank = |id| store.blank(&free(id), &form).unwrap().unwrap();
-    // Nothing, a part, all of it, and one that is given back; then one that had its head already.
-    let (empty, part, whole, adopted) = (blank(1), blank(2), blank(3), blank(4));
+    // One empty, one partly filled, one filled, and one adopted; then one that had its head already.
+    let (empty, part, full, adopted) = (blank(1), blank(2), blank(3), blank(4));
     let file = part.for_writing().unwrap();
     file.write_all_at(&data[..70_000], part.places()[0].at)
         .unwrap();
-    fill(&whole, &data);
+    fill(&full, &data);
     fill(&adopted, &data);
     store.adopt(adopted, &[]).unwrap();
     let chunk = chunk_file(dir.path());
     fs::copy(&chunk, chunk.with_file_name("0000000000000005.9.tmp")).unwrap();
-    let late = whole.for_writing().unwrap();
+    let late = full.for_writing().unwrap();
     drop(blank(6));
     assert_eq!(files_below(&dir.path().join("free")).len(), 5);
-    for killed in [empty, part, whole] {
+    for killed in [empty, part, full] {
         std::mem::forget(killed);
     }
     store.crash();
@@ -743,7 +746,7 @@ fn files_to_be_filled_are_gone_after_a_kill() {
         assert_eq!(missing, Err(StoreError::Missing(free(id))));
         store.put(&free(id), &form, &[IoSlice::new(&data)]).unwrap();
     }
-    // Whoever was given a file before the kill may still write to it.
+    // A client that received a file before the crash may still write to it.
     late.write_all_at(&[0xEE; 100_000], 4096).unwrap();
     for id in 1..=6 {
         assert!(read(&store, &free(id), &form, &all) == data, "{id}");
@@ -751,7 +754,7 @@ fn files_to_be_filled_are_gone_after_a_kill() {
 }
 
 #[test]
-fn a_grid_chunk_whose_making_a_kill_cut_short_can_be_made() {
+fn a_grid_chunk_whose_creation_a_crash_interrupted_can_be_created() {
     let dir = tempfile::tempdir().unwrap();
     drop(LocalStore::open(dir.path(), LocalOptions::default()).unwrap());
     let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
@@ -767,7 +770,7 @@ fn a_grid_chunk_whose_making_a_kill_cut_short_can_be_made() {
         matches!(missing, Err(StoreError::Missing(_))),
         "{missing:?}"
     );
-    // Once it was on disk its loss is told.
+    // Once it was on disk, its loss is reported.
     store
         .write(&name, &form, &all, &[IoSlice::new(&data)])
         .unwrap();
@@ -780,7 +783,7 @@ fn a_grid_chunk_whose_making_a_kill_cut_short_can_be_made() {
     assert!(matches!(&lost, Err(StoreError::Damaged { .. })), "{lost:?}");
 }
 
-/// Cuts the only file of a kind at `len`.
+/// Truncates the only file of a kind to `len`.
 fn cut(dir: &Path, extension: &str, len: u64) {
     let mut files = Vec::new();
     files_of(dir, &mut files);
@@ -794,7 +797,7 @@ fn cut(dir: &Path, extension: &str, len: u64) {
 }
 
 #[test]
-fn a_chunk_that_a_kill_cut_anywhere_can_be_put_once_more() {
+fn a_chunk_truncated_anywhere_by_a_crash_can_be_put_again() {
     for (len, extension, codec) in [
         (20_000usize, "seg", Codec::None),
         (20_000, "seg", Codec::ShuffleZstd(1)),
@@ -842,10 +845,10 @@ fn a_chunk_that_a_kill_cut_anywhere_can_be_put_once_more() {
 }
 
 #[test]
-fn the_first_cells_of_a_grid_chunk_that_a_kill_cut_can_be_written_once_more() {
+fn the_first_cells_of_a_grid_chunk_truncated_by_a_crash_can_be_written_again() {
     let (name, form) = (grid(1, 0, &[0]), form(&[1 << 20], 4, Codec::None, &[]));
     let data = noise(20_000, 3);
-    // Not from the chunk's beginning: what lies before them is read of what is there.
+    // Not at the chunk's beginning: the bytes before them are read from the present chunk.
     let all = boxed(&[100], &[data.len() as u64]);
     for part in 0..12 {
         let dir = tempfile::tempdir().unwrap();
@@ -863,11 +866,11 @@ fn the_first_cells_of_a_grid_chunk_that_a_kill_cut_can_be_written_once_more() {
 }
 
 #[test]
-fn a_stream_that_a_kill_cut_goes_on_where_it_was() {
+fn a_stream_truncated_by_a_crash_can_be_continued() {
     let (name, form) = (free(1), form(&[400_000], 4, Codec::None, &[]));
     let data = noise(400_000, 3);
     let (first, second) = data.split_at(200_000);
-    for kept in [200_000u64, 230_000, 300_000, 390_000] {
+    for len in [200_000u64, 230_000, 300_000, 390_000] {
         let dir = tempfile::tempdir().unwrap();
         let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
         store
@@ -880,11 +883,11 @@ fn a_stream_that_a_kill_cut_goes_on_where_it_was() {
             .append(&name, &form, 200_000, &[IoSlice::new(second)])
             .unwrap();
         store.crash();
-        cut(dir.path(), "chunk", before.max(kept));
+        cut(dir.path(), "chunk", before.max(len));
         let store = LocalStore::open(dir.path(), LocalOptions::default()).unwrap();
         store
             .append(&name, &form, 200_000, &[IoSlice::new(second)])
-            .unwrap_or_else(|error| panic!("{kept}: {error}"));
+            .unwrap_or_else(|error| panic!("{len}: {error}"));
         store.seal(&name, &form).unwrap();
         assert!(read(&store, &name, &form, &boxed(&[0], &[400_000])) == data);
     }

@@ -1,5 +1,5 @@
-//! A full disk: NoSpace, and nothing half-written can be read. These tests need a small filesystem,
-//! which only root can mount; without, they say so and do nothing.
+//! Tests of a full disk: writes fail with NoSpace, and no partial data can be read. These tests need a small
+//! filesystem, which only root can mount; otherwise they print a message and do nothing.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::store::conformance::{boxed, form, free, grid, noise, read, smooth};
 
 const SIZE: u64 = 12 << 20;
 
-/// A small filesystem in memory, gone when dropped.
+/// A small tmpfs, unmounted when dropped.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -46,7 +46,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_half_written() {
+fn a_full_disk_leaves_no_partial_data() {
     let Some(disk) = Small::mount() else { return };
     let store = LocalStore::open(disk.path(), LocalOptions::default()).unwrap();
     let big = form(&[1 << 20], 1, Codec::None, &[]);
@@ -79,7 +79,7 @@ fn a_full_disk_leaves_nothing_half_written() {
         store.verify(&full.0),
         Err(StoreError::Missing(full.0.clone()))
     );
-    // Small ones fill what is left.
+    // Small chunks fill the rest.
     let mut small = Vec::new();
     let end = loop {
         let name = free(1000 + small.len() as u64);
@@ -90,7 +90,7 @@ fn a_full_disk_leaves_nothing_half_written() {
     };
     assert_eq!(end.1, StoreError::NoSpace);
     assert!(small.len() > 10 && store.verify(&end.0).is_err());
-    // A grid chunk: over what is there it is written, beyond it is not, and both together change nothing.
+    // A grid chunk: overwriting works, extending fails, and a write that does both changes nothing.
     let name = grid(1, 0, &[0]);
     store
         .write(
@@ -123,7 +123,7 @@ fn a_full_disk_leaves_nothing_half_written() {
         );
     }
     store.verify(&name).unwrap();
-    // A stream: it stays what it was.
+    // A stream is unchanged.
     let more = noise(3 << 20, 9);
     assert_eq!(
         store.append(&free(1), &huge, 1 << 20, &[IoSlice::new(&more)]),
@@ -138,7 +138,7 @@ fn a_full_disk_leaves_nothing_half_written() {
             .read(&free(1), &huge, &boxed(&[1 << 20], &[1]), &mut [0])
             .is_err()
     );
-    // A new grid chunk does not come to be.
+    // A new grid chunk is not created.
     let fresh = grid(2, 0, &[0]);
     assert_eq!(
         store.write(
@@ -153,11 +153,11 @@ fn a_full_disk_leaves_nothing_half_written() {
         store.verify(&fresh),
         Err(StoreError::Missing(fresh.clone()))
     );
-    // Closing and opening needs no room.
+    // Closing and opening needs no space.
     store.close().unwrap();
     let store = LocalStore::open(disk.path(), LocalOptions::default()).unwrap();
     store.verify(&name).unwrap();
-    // Deleting helps, and all of this lasts.
+    // Deleting frees space, and all changes are durable.
     store.delete(&held[..3]).unwrap();
     store
         .append(&free(1), &huge, 1 << 20, &[IoSlice::new(&more[..1 << 20])])
@@ -178,7 +178,7 @@ fn a_full_disk_leaves_nothing_half_written() {
 }
 
 #[test]
-fn sealing_on_a_full_disk_leaves_the_stream() {
+fn a_failed_seal_on_a_full_disk_leaves_the_stream_unchanged() {
     let Some(disk) = Small::mount() else { return };
     let store = LocalStore::open(disk.path(), LocalOptions::default()).unwrap();
     let form = form(&[5 << 20], 1, Codec::Zstd(1), &[]);

@@ -1,9 +1,9 @@
-//! Losing power: what was synced is there, whatever else reached the disk.
+//! Tests of power failures: synced data survives, whatever else reached the disk.
 //!
-//! A witness keeps, of each file, what it held at its last sync, and of each directory its entries. At
-//! the crash an image is made: every page of every file, and every entry of every directory, is at
-//! random as it was then or as it is now. A store is opened on the image and compared with what was
-//! promised. (The method of ALICE, Pillai et al., OSDI 2014, with pages of 4 KiB as atoms.)
+//! A witness records the contents of each file, and the entries of each directory, at their last sync. At the power
+//! failure an image is made: every page of every file, and every entry of every directory, is chosen at random from the
+//! last synced state and the present state. A store is opened on the image and compared with the guarantees. (The
+//! method of ALICE, Pillai et al., OSDI 2014, with pages of 4 KiB as atoms.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use super::super::*;
 use crate::store::conformance::Random;
 use crate::store::conformance::random::{Model, World, step};
 
-/// A file, whatever it is called: inode and time of birth, since inodes are used again.
+/// Identifies a file regardless of its name: inode and birth time, since inode numbers are reused.
 type FileId = (u64, u128);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ enum Entry {
     File(FileId),
 }
 
-/// What a file holds, and which of its pages are no holes.
+/// The contents of a file, and which of its pages are allocated.
 #[derive(Default)]
 struct Content {
     bytes: Vec<u8>,
@@ -52,7 +52,7 @@ impl Content {
     }
 }
 
-/// What is on the disk for sure.
+/// The state that is certain to be on disk.
 #[derive(Default)]
 struct Disk {
     files: HashMap<FileId, Content>,
@@ -104,7 +104,7 @@ impl Disk {
         self.note(dir);
     }
 
-    /// Makes one of the trees that may be found after the crash.
+    /// Creates one of the possible trees after a power failure.
     fn image(&self, from: &Path, to: &Path, random: &mut Random, now: &HashMap<FileId, PathBuf>) {
         fs::create_dir_all(to).unwrap();
         let current = entries_of(from);
@@ -129,7 +129,7 @@ impl Disk {
     }
 }
 
-/// Writes a file whose pages are some old, some new. Pages that were never there are holes.
+/// Writes a file with a mix of old and new pages. Pages that never existed are holes.
 fn mix(old: &Content, new: &Content, to: &Path, random: &mut Random) {
     let file = File::create(to).unwrap();
     let likely = 1 + random.below(9);
@@ -157,7 +157,7 @@ fn files_now(dir: &Path, out: &mut HashMap<FileId, PathBuf>) {
     }
 }
 
-/// Remembers which names were synced.
+/// Records which names were synced.
 struct Recorder<'a>(&'a LocalStore, Mutex<Option<Vec<ChunkName>>>);
 
 impl ChunkStore for Recorder<'_> {
@@ -252,7 +252,7 @@ impl ChunkStore for Recorder<'_> {
     }
 }
 
-/// What a chunk was when it was last synced, and what became of it since.
+/// The last synced state of a chunk, and its later states.
 #[derive(Default)]
 struct Past {
     synced: Option<Model>,
@@ -299,7 +299,7 @@ fn check(store: &LocalStore, name: &ChunkName, past: &Past) {
         let mut out = vec![0; model.bytes.len()];
         store.read(name, &model.form, &slab, &mut out).map(|()| out)
     };
-    // Nothing was promised of what was not synced, nor of what was being deleted; it must not panic.
+    // Unsynced chunks and chunks that were being deleted have no guarantee, but reading them must not panic.
     let Some(synced) = &past.synced else {
         for model in past.since.iter().flatten() {
             let _ = read(model);
@@ -317,15 +317,15 @@ fn check(store: &LocalStore, name: &ChunkName, past: &Past) {
     let last = past.since.iter().flatten().find(|model| model.sealed);
     let got = match (read(synced), last) {
         (Err(StoreError::Invalid(_)), Some(sealed)) => {
-            // Sealed meanwhile, and cut.
+            // Sealed and truncated since.
             assert_eq!(read(sealed).unwrap(), sealed.bytes, "{name} was cut");
             return;
         }
         (got, _) => got.unwrap_or_else(|error| panic!("{name} was synced: {error}")),
     };
-    // What sealing was cutting off may be gone, or half gone.
-    let kept = last.map_or(got.len(), |sealed| sealed.bytes.len().min(got.len()));
-    for (at, byte) in got[..kept].iter().enumerate() {
+    // The part that the seal was cutting off may be missing, entirely or partly.
+    let len = last.map_or(got.len(), |sealed| sealed.bytes.len().min(got.len()));
+    for (at, byte) in got[..len].iter().enumerate() {
         let known = *byte == synced.bytes[at]
             || past
                 .since
@@ -340,7 +340,7 @@ fn check(store: &LocalStore, name: &ChunkName, past: &Past) {
             synced.bytes[at]
         );
     }
-    // Of a stream that was continued, the later part may be lost, and that is then told.
+    // The later part of a continued stream may be lost; then `verify` reports it.
     if past.since.is_empty() || matches!(name, ChunkName::Grid { .. }) {
         store.verify(name).unwrap();
     }
@@ -363,8 +363,9 @@ fn lose_power(seed: u64, open_files: Option<usize>) {
         .unwrap();
         let disk = Arc::new(Mutex::new(Disk::default()));
         disk.lock().note_tree(&path);
-        let told = Arc::clone(&disk);
-        *store.shared.witness.lock() = Some(Witness(Box::new(move |path| told.lock().note(path))));
+        let witness = Arc::clone(&disk);
+        *store.shared.witness.lock() =
+            Some(Witness(Box::new(move |path| witness.lock().note(path))));
         for _ in 0..60 {
             let before = world.clone();
             let recorder = Recorder(&store, Mutex::new(None));
@@ -387,7 +388,7 @@ fn lose_power(seed: u64, open_files: Option<usize>) {
         for (name, past) in &past {
             check(&store, name, past);
         }
-        // Go on from here with what was found, once all that is uncertain is gone.
+        // Delete all chunks in an uncertain state, and continue with the image.
         let uncertain: Vec<_> = past
             .iter()
             .filter(|(_, past)| !past.since.is_empty())

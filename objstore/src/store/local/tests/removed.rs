@@ -1,5 +1,5 @@
-//! Syncs that meet chunks which are deleted while they go on. The deletions happen inside of the sync:
-//! when it has brought the first file to the disk.
+//! Tests of chunks that are deleted during a sync. The deletions happen inside the sync, after it has synced the first
+//! file.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -33,14 +33,14 @@ fn bytes(store: &LocalStore, at: u64) -> Vec<u8> {
     read(store, &grid(1, 0, &[at]), &shape(), &boxed(&[0], &[LEN]))
 }
 
-/// Calls `then` once, with the place of the first chunk that a sync brings to the disk.
+/// Calls `then` once, with the coordinate of the first chunk that is synced.
 fn at_first_sync(store: &Arc<LocalStore>, then: impl Fn(&LocalStore, u64) + Send + 'static) {
     let weak: Weak<LocalStore> = Arc::downgrade(store);
     let paths: Vec<_> = (0..200)
         .map(|at| store.directory.chunk_path(&grid(1, 0, &[at])))
         .collect();
     let mut done = false;
-    let tell = move |path: &Path| {
+    let on_sync = move |path: &Path| {
         let Some(at) = paths.iter().position(|known| known == path) else {
             return;
         };
@@ -50,7 +50,7 @@ fn at_first_sync(store: &Arc<LocalStore>, then: impl Fn(&LocalStore, u64) + Send
             then(&store, at as u64);
         }
     };
-    *store.shared.witness.lock() = Some(Witness(Box::new(tell)));
+    *store.shared.witness.lock() = Some(Witness(Box::new(on_sync)));
 }
 
 fn delete(store: &LocalStore, places: impl Iterator<Item = u64>) {
@@ -58,9 +58,9 @@ fn delete(store: &LocalStore, places: impl Iterator<Item = u64>) {
     store.delete(&names).unwrap();
 }
 
-/// One by one, and all together, as very many are.
+/// With few chunks, which are synced one by one, and with many, which are synced together.
 #[test]
-fn what_is_deleted_before_its_turn_needs_no_sync() {
+fn chunks_deleted_before_they_are_synced_are_skipped() {
     for count in [3, 200] {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(LocalStore::open(dir.path(), LocalOptions::default()).unwrap());
@@ -75,7 +75,7 @@ fn what_is_deleted_before_its_turn_needs_no_sync() {
 }
 
 #[test]
-fn what_is_deleted_after_its_turn_is_not_missed_later() {
+fn chunks_deleted_after_they_are_synced_are_not_reported_as_lost() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(LocalStore::open(dir.path(), LocalOptions::default()).unwrap());
     (0..3).for_each(|at| write(&store, at, at));
@@ -97,9 +97,9 @@ fn assert_not_missed(dir: &tempfile::TempDir, store: Arc<LocalStore>, count: u64
     }
 }
 
-/// What a sync knew of the old chunk says nothing of the new one.
+/// The sync of the old chunk does not count for the new one of the same name.
 #[test]
-fn what_is_made_anew_meanwhile_is_synced_next() {
+fn a_chunk_recreated_during_a_sync_is_synced_next_time() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(LocalStore::open(dir.path(), LocalOptions::default()).unwrap());
     write(&store, 0, 0);
@@ -108,15 +108,19 @@ fn what_is_made_anew_meanwhile_is_synced_next() {
         write(store, first, 7);
     });
     store.sync(&[]).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, synced_paths) = std::sync::mpsc::channel();
     let path = store.directory.chunk_path(&grid(1, 0, &[0]));
     let watch = move |synced: &Path| {
         if synced == path {
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         }
     };
     *store.shared.witness.lock() = Some(Witness(Box::new(watch)));
     store.sync(&[grid(1, 0, &[0])]).unwrap();
-    assert_eq!(told.try_iter().count(), 1, "the new file is not synced");
+    assert_eq!(
+        synced_paths.try_iter().count(),
+        1,
+        "the new file is not synced"
+    );
     assert_eq!(bytes(&store, 0), noise(LEN as usize, 7));
 }

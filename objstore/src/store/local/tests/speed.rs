@@ -1,4 +1,4 @@
-//! How long things take; run by hand: `cargo test -p slabfs-objstore speed -- --ignored --nocapture`.
+//! Timings of operations; run manually: `cargo test -p slabfs-objstore speed -- --ignored --nocapture`.
 
 use std::io::IoSlice;
 use std::time::Instant;

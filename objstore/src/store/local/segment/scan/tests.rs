@@ -1,4 +1,4 @@
-//! What a scan finds in segments that are whole and that are not.
+//! Tests of scans of intact and damaged segments.
 
 use std::io::IoSlice;
 
@@ -89,7 +89,7 @@ fn live_records_are_found_and_dead_ones_are_not() {
 }
 
 #[test]
-fn a_damaged_head_or_foot_loses_nothing_and_damaged_data_is_told() {
+fn a_damaged_head_or_foot_loses_nothing_and_damaged_data_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let places = write(dir.path(), 3);
     for at in [0, 8, 30, places[1].head - 1] {
@@ -105,7 +105,7 @@ fn a_damaged_head_or_foot_loses_nothing_and_damaged_data_is_told() {
         found.iter().map(|record| record.sound).collect::<Vec<_>>(),
         [true, false, true]
     );
-    // Head and foot both: that one is gone, the others are not.
+    // Head and foot both damaged: only that record is lost.
     flip(dir.path(), places[1].offset + 9);
     flip(
         dir.path(),
@@ -115,7 +115,7 @@ fn a_damaged_head_or_foot_loses_nothing_and_damaged_data_is_told() {
 }
 
 #[test]
-fn a_record_that_a_kill_cut_off_in_its_head_is_taken_out_once() {
+fn a_record_cut_off_within_its_head_by_a_crash_is_removed_once() {
     use std::os::unix::fs::FileExt;
     let dir = tempfile::tempdir().unwrap();
     let places = write(dir.path(), 100);
@@ -129,11 +129,11 @@ fn a_record_that_a_kill_cut_off_in_its_head_is_taken_out_once() {
     let cut = places.iter().position(crosses).unwrap();
     let place = places[cut];
     let all: Vec<u64> = (0..100).collect();
-    // Its head is damaged and the rest is there: it is found by its foot.
+    // Its head is damaged and the rest is intact: the foot identifies it.
     flip(dir.path(), place.offset + 44);
     assert_eq!(ids(&segments(dir.path()).1), all);
     flip(dir.path(), place.offset + 44);
-    // Nothing but the first page of it was written.
+    // Only its first page was written.
     let page = place.offset.next_multiple_of(4096);
     let rest = vec![0; (place.offset + place.total() - page) as usize];
     file.write_all_at(&rest, page.into()).unwrap();
@@ -144,7 +144,7 @@ fn a_record_that_a_kill_cut_off_in_its_head_is_taken_out_once() {
         file.read_exact_at(&mut left, place.offset.into()).unwrap();
         assert!(
             left.iter().all(|&byte| byte == 0),
-            "no later start comes upon it"
+            "no later start meets it"
         );
     }
 }
