@@ -106,7 +106,7 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot use the mount point {}", path.display()))?;
     if let Some(mounted) = mounts()?.iter().rfind(|mounted| mounted.at == path) {
         bail!(
-            "the mount point {0} is busy: a filesystem of type {1} is mounted there already; take it away with `slabfs umount {0}` or choose another directory",
+            "the mount point {0} is busy: a filesystem of type {1} is mounted there already; remove it with `slabfs umount {0}` or choose another directory",
             path.display(),
             mounted.kind
         );

@@ -5,29 +5,30 @@
 //! taken runs dropped. If a step fails, the runs go back into the dirty map, below data written meanwhile, and the
 //! next flush tries again.
 //!
-//! Chunks that the servers have, but not yet on disk, are listed in `unsynced`. `fsync` syncs them, then the metadata
-//! journal, then settles the object, which lets the servers delete replaced chunks.
+//! Sending, commits and syncs are in `commit`.
 
 use std::collections::BTreeSet;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{Commit, CommitReply, Entry, MdError, Stored, StoredChunk};
-use slabfs_model::layout::{Record, coalesce};
+use slabfs_mdserver::api::{CommitReply, Entry, Stored};
+use slabfs_model::layout::coalesce;
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
-use slabfs_objstore::client::{WriteKind, WritePiece};
-use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
+use slabfs_objstore::ChunkName;
 
+use super::commit::{Change, is_cut};
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::Handle;
 use super::object::{Object, ends_of};
-use super::payload::{Payload, Slices, slices_of};
+use super::payload::{Payload, slices_of};
 use super::runs::Runs;
 use super::stream::Stream;
 use super::writer::HandleId;
 use super::{Client, FORM_TRIES};
+
+/// Boxes of a grid object that are sent together; bounds the memory that a flush needs for them.
+const BOXES_AT_ONCE: usize = 1024;
 
 /// The data a flush writes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +41,6 @@ pub(super) enum Scope {
     Pressure,
     /// Only the open streams.
     Streams,
-}
-
-/// A slab that becomes a chunk.
-pub(super) struct NewChunk<'a> {
-    /// The bounding box of the slab.
-    region: Region,
-    pub(super) slab: Hyperslab,
-    pub(super) stored: StoredChunk,
-    pub(super) name: ChunkName,
-    pub(super) form: ChunkForm,
-    pub(super) data: Slices<'a>,
 }
 
 impl Handle {
@@ -297,10 +287,19 @@ impl Client {
                 let allowed = self.allowed(object, geometry)?;
                 self.reserve(object, geometry, taken.end().unwrap_or(0))?;
                 boxes = self.boxes_of(&cells, taken);
-                for region in &boxes {
-                    let slab = Hyperslab::from_region(region);
-                    self.write_grid(object, geometry, grid, &slab, &Payload::Runs(taken, &cells))?;
-                    self.counters().write.transfer(region.volume());
+                // Many boxes in one message a server: programs that write small pieces leave very many.
+                for some in boxes.chunks(BOXES_AT_ONCE) {
+                    let slabs: Vec<Hyperslab> = some.iter().map(Hyperslab::from_region).collect();
+                    self.write_grid(
+                        object,
+                        geometry,
+                        grid,
+                        &slabs,
+                        &Payload::Runs(taken, &cells),
+                    )?;
+                    for region in some {
+                        self.counters().write.transfer(region.volume());
+                    }
                     wrote = true;
                 }
                 allowed.end()?;
@@ -326,38 +325,29 @@ impl Client {
             return Ok(None);
         }
         let stored = object.stored.swap(0, Ordering::AcqRel);
-        let commit = Commit {
-            ino: object.ino,
-            generation: geometry.info.generation,
-            records: records.clone(),
-            grow_to: None,
+        let change = Change {
             size_at_least: grown,
             mtime: *object.written.lock(),
             wrote: wrote || touched,
-            stored: stored.min(i64::MAX as u64) as i64,
-            settled: false,
+            stored,
+            reach: 0,
         };
-        match self.md().commit(commit) {
+        let ends = records.iter().filter_map(|(slab, _)| slab.bounds());
+        let ends = ends.chain(boxes.iter().cloned());
+        let ends: Vec<Coords> = ends.map(|region| ends_of(&region)).collect();
+        match self.commit(object, geometry, records, change) {
             Ok(reply) => {
-                let ends = records.iter().filter_map(|(slab, _)| slab.bounds());
-                let ends = ends.chain(boxes.iter().cloned());
-                let ends: Vec<Coords> = ends.map(|region| ends_of(&region)).collect();
                 if is_cut(&reply, ends.iter().chain([&placed]))? {
                     object.blame_cut(&reply.info.dims);
                 }
-                self.insert_records(object, geometry, &reply, records);
                 self.take_back(object, geometry, &reply, (boxes, placed))?;
-                if geometry.grid.is_none() {
-                    object.epoch.fetch_add(1, Ordering::AcqRel);
-                    self.cache().forget_object(object);
-                }
                 Ok(Some(reply))
             }
             Err(error) => {
                 object.touched.fetch_or(touched, Ordering::AcqRel);
                 object.note_placed(&placed);
                 object.stored.fetch_add(stored, Ordering::AcqRel);
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -431,252 +421,4 @@ impl Client {
         }
         Ok(())
     }
-
-    /// Sends chunks to the servers they were placed on, or to others where there is no room. After an error none is
-    /// retained.
-    pub(super) fn send_chunks(
-        &self,
-        geometry: &Geometry,
-        chunks: &mut [NewChunk<'_>],
-    ) -> Result<(), FsError> {
-        let mut sent = self.put_chunks(chunks);
-        while let Err(StoreError::NoSpace) = sent {
-            // Each round finds at least one more full server, so the loop ends.
-            if let Err(error) = self.put_elsewhere(geometry, chunks) {
-                self.discard_new(chunks);
-                return Err(error);
-            }
-            sent = self.put_chunks(chunks);
-        }
-        if let Err(error) = sent {
-            self.discard_new_but(chunks, |server| error.is_of(server));
-            return Err(error.into());
-        }
-        Ok(())
-    }
-
-    pub(super) fn new_chunk<'a>(
-        &self,
-        geometry: &Geometry,
-        slab: Hyperslab,
-        data: Slices<'a>,
-    ) -> Result<NewChunk<'a>, FsError> {
-        let region = slab
-            .bounds()
-            .unwrap_or_else(|| Region::all(&slab.packed_shape()));
-        let (chunk, server) = self.place(geometry, &region, slab.volume())?;
-        let stored = StoredChunk {
-            chunk,
-            server,
-            codec: geometry.info.codec,
-        };
-        Ok(NewChunk {
-            name: stored.name(),
-            form: stored.form(&slab, &geometry.info),
-            data,
-            region,
-            slab,
-            stored,
-        })
-    }
-
-    /// Sends chunks. Resending a chunk that is already stored changes nothing.
-    fn put_chunks(&self, chunks: &[NewChunk<'_>]) -> Result<(), StoreError> {
-        let slices: Vec<Vec<IoSlice<'_>>> = chunks.iter().map(|chunk| chunk.data.io()).collect();
-        let pieces: Vec<WritePiece<'_>> = chunks
-            .iter()
-            .zip(&slices)
-            .map(|(chunk, data)| WritePiece {
-                server: chunk.stored.server,
-                name: &chunk.name,
-                form: &chunk.form,
-                kind: WriteKind::Put,
-                data,
-            })
-            .collect();
-        self.servers().write(&pieces)
-    }
-
-    /// Finds the full servers, and places their chunks on other ones.
-    fn put_elsewhere(
-        &self,
-        geometry: &Geometry,
-        chunks: &mut [NewChunk<'_>],
-    ) -> Result<(), FsError> {
-        let servers: BTreeSet<ServerId> = chunks.iter().map(|chunk| chunk.stored.server).collect();
-        if !servers.iter().any(|id| self.has_choice(geometry, *id)) {
-            return Err(StoreError::NoSpace.into());
-        }
-        let mut full = BTreeSet::new();
-        for &server in &servers {
-            let its = chunks.iter().filter(|chunk| chunk.stored.server == server);
-            for chunk in its {
-                match self.put_chunks(std::slice::from_ref(chunk)) {
-                    Ok(()) => {}
-                    Err(StoreError::NoSpace) if self.full(geometry, server) => {
-                        full.insert(server);
-                        break;
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        let refused = chunks
-            .iter_mut()
-            .filter(|chunk| full.contains(&chunk.stored.server));
-        let mut left = Vec::new();
-        for chunk in refused {
-            left.push((chunk.stored.server, chunk.name.clone()));
-            let (id, server) = self.place(geometry, &chunk.region, chunk.slab.volume())?;
-            chunk.stored.chunk = id;
-            chunk.stored.server = server;
-            chunk.name = chunk.stored.name();
-        }
-        self.discard_chunks(&left);
-        Ok(())
-    }
-
-    pub(super) fn discard_new(&self, chunks: &[NewChunk<'_>]) {
-        self.discard_new_but(chunks, |_| false);
-    }
-
-    /// As `discard_new`, except for chunks on servers that are away: a request would wait for them once more. Their
-    /// chunks are deleted when this session ends.
-    pub(super) fn discard_new_but(
-        &self,
-        chunks: &[NewChunk<'_>],
-        is_away: impl Fn(ServerId) -> bool,
-    ) {
-        let names: Vec<(ServerId, ChunkName)> = chunks
-            .iter()
-            .filter(|chunk| !is_away(chunk.stored.server))
-            .map(|chunk| (chunk.stored.server, chunk.name.clone()))
-            .collect();
-        if !names.is_empty() {
-            self.discard_chunks(&names);
-        }
-    }
-
-    /// Inserts the records of this mount's own commit into its cached tiling.
-    pub(super) fn insert_records(
-        &self,
-        object: &Object,
-        geometry: &Geometry,
-        reply: &CommitReply,
-        records: Vec<(Hyperslab, Stored)>,
-    ) {
-        let mut chunks = object.tiling.write();
-        let same_form = geometry.dims_at(reply.attr.size) == reply.info.dims;
-        if chunks.version != Some(reply.before) || !same_form {
-            // Another mount committed or resized in between: the next read fetches the tiling.
-            chunks.version = None;
-            return;
-        }
-        for (order, (slab, value)) in (reply.first_order..).zip(records) {
-            let record = Record {
-                slab,
-                clip: None,
-                order,
-                value,
-            };
-            if let Err(error) = chunks.tiling.insert(record) {
-                tracing::error!(object = %object.ino, %error, "a record does not fit; the tiling is fetched again");
-                chunks.version = None;
-                return;
-            }
-        }
-        let mut gone = Vec::new();
-        for order in &reply.dropped {
-            if let Some(record) = chunks.tiling.remove(*order)
-                && let Stored::Chunk(stored) = record.value
-            {
-                gone.push((stored.server, stored.name()));
-            }
-        }
-        chunks.version = Some(reply.version);
-        let weight = chunks.weight();
-        drop(chunks);
-        self.tilings.weigh(object.ino, &object.tiling, weight);
-        // Chunks that were replaced before a sync need not be synced.
-        let mut state = object.state.lock();
-        for chunk in gone {
-            state.unsynced.remove(&chunk);
-        }
-    }
-
-    /// Flushes everything of an object and waits until it is on disk.
-    pub(super) fn sync_object(&self, object: &Object) -> Result<(), FsError> {
-        self.flush_object(object, Scope::All)?;
-        self.sync_written(object)?;
-        Ok(self.md().sync()?)
-    }
-
-    /// Syncs the sent chunks to the servers' disks, and settles the object. Serialised: a second caller must not
-    /// return, nor settle, before the chunks that the first one took are on disk.
-    pub(super) fn sync_written(&self, object: &Object) -> Result<(), FsError> {
-        let _one = object.syncing.lock();
-        let version = object.version();
-        let unsynced = std::mem::take(&mut object.state.lock().unsynced);
-        // Chunks left by earlier opens of the object may still be unsynced.
-        let mut items: Vec<(ServerId, ChunkName)> = self
-            .settling
-            .lock()
-            .iter()
-            .filter(|left| left.ino == object.ino)
-            .flat_map(|left| left.chunks.iter().cloned())
-            .collect();
-        items.extend(unsynced.iter().cloned());
-        if items.is_empty() {
-            return Ok(());
-        }
-        if let Err(error) = self.sync_chunks(&items) {
-            object.state.lock().unsynced.extend(unsynced);
-            return Err(error.into());
-        }
-        match self.md().settle(object.ino, version) {
-            // A removed object has nothing to settle.
-            Ok(()) | Err(MdError::NotFound) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Syncs chunks to their servers' disks. A chunk that is missing was replaced, or its object was removed, since
-    /// it was written: there is nothing to sync.
-    pub(super) fn sync_chunks(&self, items: &[(ServerId, ChunkName)]) -> Result<(), StoreError> {
-        match self.servers().sync(items) {
-            Err(StoreError::Missing(_)) if items.len() > 1 => {
-                let (left, right) = items.split_at(items.len() / 2);
-                self.sync_chunks(left)?;
-                self.sync_chunks(right)
-            }
-            Err(StoreError::Missing(name)) => {
-                tracing::debug!(%name, "replaced before it was synced");
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// Deletes chunks that will never be committed; a failure costs space until the session ends.
-    pub(super) fn discard_chunks(&self, names: &[(ServerId, ChunkName)]) {
-        if let Err(error) = self.servers().delete(names) {
-            tracing::warn!(%error, "discarded chunks stay until this mount's session ends");
-        }
-    }
-}
-
-/// Whether a box that ends at one of `ends` lies partly outside the object as the commit left it, because another
-/// mount shrank it meanwhile.
-pub(super) fn is_cut<'a>(
-    reply: &CommitReply,
-    ends: impl IntoIterator<Item = &'a Coords>,
-) -> Result<bool, FsError> {
-    let cells = reply
-        .info
-        .cells()
-        .map_err(|error| FsError::Invalid(error.to_string()))?;
-    let beyond = |ends: &Coords| {
-        ends.len() == cells.len() && ends.iter().zip(&cells).any(|(end, cell)| end > cell)
-    };
-    Ok(ends.into_iter().any(beyond))
 }

@@ -4,21 +4,21 @@
 //! (`reserve`). If this mount dies before it commits, the next mount that extends the object clears that tail first,
 //! so that uncommitted bytes never become visible.
 
-use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use slabfs_mdserver::api::MdError;
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
-use slabfs_objstore::client::{ClipPiece, PunchPiece, WriteKind, WritePiece};
+use slabfs_objstore::client::{ClipPiece, PunchPiece};
 use slabfs_objstore::{ChunkForm, ChunkName};
 
 use super::Client;
+use super::commit::GridWrite;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
-use super::payload::{Payload, Slices};
+use super::payload::Payload;
 
 /// A reservation reaches at least this far beyond the requested end, so that one request serves many writes.
 const RESERVE_STEP: u64 = 256 << 20;
@@ -87,54 +87,32 @@ impl Client {
         Ok(FsError::Md(MdError::Stale))
     }
 
-    /// Writes the cells of `slab` into their chunks: one message a server.
+    /// Writes the cells of slabs into their chunks: one message a server. A packed payload belongs to one slab.
     pub(super) fn write_grid(
         &self,
         object: &Object,
         geometry: &Geometry,
         grid: &Grid,
-        slab: &Hyperslab,
+        slabs: &[Hyperslab],
         payload: &Payload<'_>,
     ) -> Result<(), FsError> {
+        let mut writes: Vec<GridWrite<'_>> = Vec::new();
         let mut parts: Vec<GridPart> = Vec::new();
-        grid.plan(slab, &mut parts);
-        if let [part] = parts.as_slice()
-            && let Payload::Packed(bytes) = payload
-        {
-            let chunk = self.grid_chunk(object, geometry, grid, part.at.clone())?;
-            self.note_unsynced(object, [&chunk]);
-            self.servers().write(&[WritePiece {
-                server: chunk.server,
-                name: &chunk.name,
-                form: &chunk.form,
-                kind: WriteKind::Write(&part.chunk),
-                data: &[IoSlice::new(bytes)],
-            }])?;
-            object.stored.fetch_add(slab.volume(), Ordering::AcqRel);
-            return Ok(());
+        for slab in slabs {
+            grid.plan(slab, &mut parts);
+            for part in parts.drain(..) {
+                writes.push(GridWrite {
+                    chunk: self.grid_chunk(object, geometry, grid, part.at)?,
+                    want: None,
+                    data: payload.slices(slab, &part.want),
+                    slab: part.chunk,
+                });
+            }
         }
-        let mut chunks = Vec::with_capacity(parts.len());
-        let mut data: Vec<Slices<'_>> = Vec::with_capacity(parts.len());
-        for part in &parts {
-            chunks.push(self.grid_chunk(object, geometry, grid, part.at.clone())?);
-            data.push(payload.slices(slab, &part.want));
-        }
-        let slices: Vec<Vec<IoSlice<'_>>> = data.iter().map(Slices::io).collect();
-        let pieces: Vec<WritePiece<'_>> = parts
-            .iter()
-            .zip(&chunks)
-            .zip(&slices)
-            .map(|((part, chunk), data)| WritePiece {
-                server: chunk.server,
-                name: &chunk.name,
-                form: &chunk.form,
-                kind: WriteKind::Write(&part.chunk),
-                data,
-            })
-            .collect();
-        self.note_unsynced(object, &chunks);
-        self.servers().write(&pieces)?;
-        object.stored.fetch_add(slab.volume(), Ordering::AcqRel);
+        self.note_unsynced(object, writes.iter().map(|write| &write.chunk));
+        self.send(&[], &writes)?;
+        let stored = slabs.iter().map(Hyperslab::volume).sum();
+        object.stored.fetch_add(stored, Ordering::AcqRel);
         Ok(())
     }
 

@@ -31,6 +31,7 @@ mod ahead;
 mod batch;
 mod batch_write;
 mod block_cache;
+mod commit;
 mod committed;
 mod drain;
 mod error;

@@ -370,7 +370,13 @@ impl Client {
             at += part.len();
             let slab = Hyperslab::from_region(&region);
             if let Some(grid) = &new.grid {
-                self.write_grid(object, new, grid, &slab, &Payload::Packed(part))?;
+                self.write_grid(
+                    object,
+                    new,
+                    grid,
+                    std::slice::from_ref(&slab),
+                    &Payload::Packed(part),
+                )?;
                 continue;
             }
             for piece in self.split(new, vec![region.clone()]) {

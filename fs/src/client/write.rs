@@ -435,8 +435,13 @@ impl Handle {
         let mut packed = Vec::new();
         for want in &wants {
             let bytes = want.gather(data, &mut packed);
-            self.client
-                .write_grid(object, geometry, grid, &want.slab, &Payload::Packed(bytes))?;
+            self.client.write_grid(
+                object,
+                geometry,
+                grid,
+                std::slice::from_ref(&want.slab),
+                &Payload::Packed(bytes),
+            )?;
         }
         allowed.end()?;
         for bounds in wants.iter().filter_map(|want| want.slab.bounds()) {

@@ -1,14 +1,13 @@
 //! The state of one strict session: its epoch, its event queue, and its reply cache.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Condvar;
 
 use super::table::Granted;
-use crate::api::{Ino, MdError, Reply, RightRecall, RightReply, RightTicket, RightsEpoch};
+use crate::api::{Ino, MdError, Reply, RightRecall, RightTicket, RightsEpoch};
 
 /// Most events in one reply.
 const MOST_EVENTS: usize = 256;
@@ -175,7 +174,10 @@ impl Mine {
 
     /// Hashes the private part of the state.
     #[cfg(feature = "model")]
-    pub(super) fn hash_rest(&self, state: &mut impl Hasher) {
+    pub(super) fn hash_rest(&self, state: &mut impl std::hash::Hasher) {
+        use crate::api::RightReply;
+        use std::hash::Hash;
+
         (self.events, &self.news, self.reset, self.floor).hash(state);
         for (seq, reply) in &self.replies {
             seq.hash(state);

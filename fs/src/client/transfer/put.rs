@@ -8,22 +8,20 @@
 //! (`overlaps`); no flush runs meanwhile, and streams with older bytes below were committed before.
 
 use std::collections::BTreeSet;
-use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{Commit, CommitReply, MAX_COMMIT_RECORDS, Stored, Time};
+use slabfs_mdserver::api::{CommitReply, MAX_COMMIT_RECORDS, Stored, Time};
 use slabfs_model::{Coords, Hyperslab, ServerId, for_each_run};
 use slabfs_objstore::StoreError;
-use slabfs_objstore::client::{WriteKind, WritePiece};
 
 use super::super::Client;
+use super::super::commit::{Change, GridWrite, NewChunk, is_cut};
 use super::super::committed::grid_parts;
 use super::super::error::FsError;
-use super::super::flush::{NewChunk, Scope, is_cut};
+use super::super::flush::Scope;
 use super::super::geometry::Geometry;
-use super::super::grid_io::GridChunk;
 use super::super::object::{Object, ends_of};
 use super::super::overlap::Running;
 use super::super::payload::Slices;
@@ -47,20 +45,11 @@ struct Item<'a> {
     verdict: Option<Verdict>,
 }
 
-/// A part of a transfer in a chunk of a grid.
-pub(super) struct GridPart<'a> {
-    pub(super) chunk: GridChunk,
-    /// Its cells of the object, if it is sent as a batch.
-    pub(super) want: Option<Hyperslab>,
-    pub(super) slab: Hyperslab,
-    pub(super) data: Slices<'a>,
-}
-
 /// The pieces of all transfers, grouped by transfer.
 #[derive(Default)]
 struct Pieces<'a> {
     chunks: Vec<NewChunk<'a>>,
-    grid: Vec<GridPart<'a>>,
+    grid: Vec<GridWrite<'a>>,
     of: Vec<(Range<usize>, Range<usize>)>,
 }
 
@@ -151,7 +140,7 @@ fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Op
             }
         }
     }
-    client.send(items, &mut pieces, &mut verdicts);
+    client.send_items(items, &mut pieces, &mut verdicts);
     for site in sites {
         match site.geometry.grid {
             Some(_) => client.placed(site, items, &mut verdicts),
@@ -278,7 +267,7 @@ impl Client {
         }
         if let Some(grid) = &item.geometry.grid {
             for part in grid_parts(grid, slab)? {
-                pieces.grid.push(GridPart {
+                pieces.grid.push(GridWrite {
                     chunk: self.grid_chunk(object, item.geometry, grid, part.at)?,
                     want: None,
                     data: some_of(&item.packed, slab, &part.want),
@@ -297,7 +286,12 @@ impl Client {
 
     /// Sends all pieces together; if that fails, those of each transfer, so that each has its own result. A server that
     /// is away is waited for once.
-    fn send(&self, items: &[Item<'_>], pieces: &mut Pieces<'_>, verdicts: &mut [Option<Verdict>]) {
+    fn send_items(
+        &self,
+        items: &[Item<'_>],
+        pieces: &mut Pieces<'_>,
+        verdicts: &mut [Option<Verdict>],
+    ) {
         let grid = items
             .iter()
             .zip(&pieces.of)
@@ -346,43 +340,13 @@ impl Client {
     fn write_as_one<'a>(
         &self,
         chunks: &[NewChunk<'_>],
-        grid: &[GridPart<'_>],
-        of: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridPart<'a>])>,
+        grid: &[GridWrite<'_>],
+        of: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridWrite<'a>])>,
     ) -> Result<(), StoreError> {
         match grid.iter().any(|part| part.want.is_some()) {
             true => self.write_batches(chunks, of),
-            false => self.write_pieces(chunks, grid),
+            false => self.send(chunks, grid),
         }
-    }
-
-    fn write_pieces(
-        &self,
-        chunks: &[NewChunk<'_>],
-        grid: &[GridPart<'_>],
-    ) -> Result<(), StoreError> {
-        let data = chunks.iter().map(|chunk| &chunk.data);
-        let data = data.chain(grid.iter().map(|part| &part.data));
-        let slices: Vec<Vec<IoSlice<'_>>> = data.map(Slices::io).collect();
-        let puts = chunks.iter().map(|chunk| {
-            let server = chunk.stored.server;
-            (server, &chunk.name, &chunk.form, WriteKind::Put)
-        });
-        let writes = grid.iter().map(|part| {
-            let (chunk, kind) = (&part.chunk, WriteKind::Write(&part.slab));
-            (chunk.server, &chunk.name, &chunk.form, kind)
-        });
-        let pieces: Vec<WritePiece<'_>> = puts
-            .chain(writes)
-            .zip(&slices)
-            .map(|((server, name, form, kind), data)| WritePiece {
-                server,
-                name,
-                form,
-                kind,
-                data,
-            })
-            .collect();
-        self.servers().write(&pieces)
     }
 
     /// Completes writes in place of a grid; its commit follows when the object has been left.
@@ -492,11 +456,7 @@ impl Client {
         let now = Time::now();
         let _one = object.committing.lock();
         object.state.lock().unsynced.extend(written);
-        let commit = Commit {
-            ino: object.ino,
-            generation: geometry.info.generation,
-            records: records.clone(),
-            grow_to: None,
+        let change = Change {
             size_at_least: if reach > geometry.size() {
                 reach.max(grown)
             } else {
@@ -505,9 +465,9 @@ impl Client {
             mtime: Some(now),
             wrote: true,
             stored: 0,
-            settled: false,
+            reach,
         };
-        match self.md().commit(commit) {
+        match self.commit(object, geometry, records, change) {
             Ok(reply) => {
                 *object.written.lock() = Some(now);
                 for (at, _) in chosen {
@@ -523,14 +483,9 @@ impl Client {
                     // An earlier failure of another part stays.
                     verdicts[*at] = verdicts[*at].take().or(cut);
                 }
-                self.insert_records(object, geometry, &reply, records);
-                object.grow(geometry, reach);
-                object.epoch.fetch_add(1, Ordering::AcqRel);
-                self.cache().forget_object(object);
                 site.reply = Some(reply);
             }
             Err(error) => {
-                let error = FsError::from(error);
                 for (at, own) in chosen {
                     if error.is_stale() {
                         self.discard_new(&pieces.chunks[own.clone()]);

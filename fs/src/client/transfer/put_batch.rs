@@ -29,16 +29,15 @@ use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WriteP
 
 use super::super::Client;
 use super::super::batch::invalid_batch;
+use super::super::commit::{GridWrite, NewChunk};
 use super::super::committed::grid_parts;
 use super::super::error::FsError;
-use super::super::flush::NewChunk;
 use super::super::geometry::{Geometry, moved};
 use super::super::object::Object;
 use super::super::payload::Slices;
 use super::batched::Batched;
 use super::core::Begun;
 use super::engine::A_SERVER;
-use super::put::GridPart;
 use super::run::Group;
 
 /// Pieces that are sorted at a time.
@@ -200,7 +199,7 @@ impl Client {
         object: &Object,
         geometry: &Geometry,
         sent: &InPlace<'_>,
-        into: &mut Vec<GridPart<'a>>,
+        into: &mut Vec<GridWrite<'a>>,
     ) -> Result<(), FsError> {
         let Some(grid) = &geometry.grid else {
             return Ok(());
@@ -215,7 +214,7 @@ impl Client {
                 let packed = sent.packed.clone();
                 let mut named = Parts::new(&sent.pattern, packed, &rows, by_pieces);
                 if named.next().is_some() {
-                    into.push(GridPart {
+                    into.push(GridWrite {
                         chunk: self.grid_chunk(object, geometry, grid, part.at)?,
                         want: Some(want),
                         slab: part.chunk,
@@ -232,7 +231,7 @@ impl Client {
         &self,
         begun: &Begun,
         sent: &Sent<'_>,
-        parts: &[GridPart<'_>],
+        parts: &[GridWrite<'_>],
     ) -> Result<(), FsError> {
         let Sent::InPlace(sent) = sent else {
             return Ok(());
@@ -265,7 +264,7 @@ impl Client {
     pub(super) fn write_batches<'a>(
         &self,
         chunks: &[NewChunk<'_>],
-        batches: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridPart<'a>])>,
+        batches: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridWrite<'a>])>,
     ) -> Result<(), StoreError> {
         let slices: Vec<_> = chunks.iter().map(|chunk| chunk.data.io()).collect();
         let puts: Vec<WritePiece<'_>> = chunks

@@ -1,0 +1,185 @@
+//! Sends the bytes of a request to the data servers: new chunks of `aligned` objects, and parts of grid chunks that are
+//! written in place; one message a server. A chunk that a full server refuses goes to another one.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+
+use slabfs_mdserver::api::StoredChunk;
+use slabfs_model::{Hyperslab, Region, ServerId};
+use slabfs_objstore::client::{WriteKind, WritePiece};
+use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
+
+use crate::client::Client;
+use crate::client::error::FsError;
+use crate::client::geometry::Geometry;
+use crate::client::grid_io::GridChunk;
+use crate::client::payload::Slices;
+
+/// A slab that becomes a chunk.
+pub(in crate::client) struct NewChunk<'a> {
+    /// The bounding box of the slab.
+    region: Region,
+    pub(in crate::client) slab: Hyperslab,
+    pub(in crate::client) stored: StoredChunk,
+    pub(in crate::client) name: ChunkName,
+    pub(in crate::client) form: ChunkForm,
+    pub(in crate::client) data: Slices<'a>,
+}
+
+/// A part of a grid chunk that is written in place.
+pub(in crate::client) struct GridWrite<'a> {
+    pub(in crate::client) chunk: GridChunk,
+    /// Its cells of the object, if it is sent as a batch.
+    pub(in crate::client) want: Option<Hyperslab>,
+    /// Its cells of the chunk.
+    pub(in crate::client) slab: Hyperslab,
+    pub(in crate::client) data: Slices<'a>,
+}
+
+impl Client {
+    /// Sends chunks to the servers they were placed on, or to others where there is no room. After an error none is
+    /// retained.
+    pub(in crate::client) fn send_chunks(
+        &self,
+        geometry: &Geometry,
+        chunks: &mut [NewChunk<'_>],
+    ) -> Result<(), FsError> {
+        let mut sent = self.send(chunks, &[]);
+        while let Err(StoreError::NoSpace) = sent {
+            // Each round finds at least one more full server, so the loop ends.
+            if let Err(error) = self.put_elsewhere(geometry, chunks) {
+                self.discard_new(chunks);
+                return Err(error);
+            }
+            sent = self.send(chunks, &[]);
+        }
+        if let Err(error) = sent {
+            self.discard_new_but(chunks, |server| error.is_of(server));
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    pub(in crate::client) fn new_chunk<'a>(
+        &self,
+        geometry: &Geometry,
+        slab: Hyperslab,
+        data: Slices<'a>,
+    ) -> Result<NewChunk<'a>, FsError> {
+        let region = slab
+            .bounds()
+            .unwrap_or_else(|| Region::all(&slab.packed_shape()));
+        let (chunk, server) = self.place(geometry, &region, slab.volume())?;
+        let stored = StoredChunk {
+            chunk,
+            server,
+            codec: geometry.info.codec,
+        };
+        Ok(NewChunk {
+            name: stored.name(),
+            form: stored.form(&slab, &geometry.info),
+            data,
+            region,
+            slab,
+            stored,
+        })
+    }
+
+    /// Sends new chunks and parts of grid chunks: one message a server. Resending what is already stored changes nothing.
+    pub(in crate::client) fn send(
+        &self,
+        chunks: &[NewChunk<'_>],
+        grid: &[GridWrite<'_>],
+    ) -> Result<(), StoreError> {
+        let data = chunks.iter().map(|chunk| &chunk.data);
+        let data = data.chain(grid.iter().map(|part| &part.data));
+        let slices: Vec<Vec<IoSlice<'_>>> = data.map(Slices::io).collect();
+        let puts = chunks.iter().map(|chunk| {
+            let server = chunk.stored.server;
+            (server, &chunk.name, &chunk.form, WriteKind::Put)
+        });
+        let writes = grid.iter().map(|part| {
+            let (chunk, kind) = (&part.chunk, WriteKind::Write(&part.slab));
+            (chunk.server, &chunk.name, &chunk.form, kind)
+        });
+        let pieces: Vec<WritePiece<'_>> = puts
+            .chain(writes)
+            .zip(&slices)
+            .map(|((server, name, form, kind), data)| WritePiece {
+                server,
+                name,
+                form,
+                kind,
+                data,
+            })
+            .collect();
+        self.servers().write(&pieces)
+    }
+
+    /// Finds the full servers, and places their chunks on other ones.
+    fn put_elsewhere(
+        &self,
+        geometry: &Geometry,
+        chunks: &mut [NewChunk<'_>],
+    ) -> Result<(), FsError> {
+        let servers: BTreeSet<ServerId> = chunks.iter().map(|chunk| chunk.stored.server).collect();
+        if !servers.iter().any(|id| self.has_choice(geometry, *id)) {
+            return Err(StoreError::NoSpace.into());
+        }
+        let mut full = BTreeSet::new();
+        for &server in &servers {
+            let its = chunks.iter().filter(|chunk| chunk.stored.server == server);
+            for chunk in its {
+                match self.send(std::slice::from_ref(chunk), &[]) {
+                    Ok(()) => {}
+                    Err(StoreError::NoSpace) if self.full(geometry, server) => {
+                        full.insert(server);
+                        break;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        let refused = chunks
+            .iter_mut()
+            .filter(|chunk| full.contains(&chunk.stored.server));
+        let mut left = Vec::new();
+        for chunk in refused {
+            left.push((chunk.stored.server, chunk.name.clone()));
+            let (id, server) = self.place(geometry, &chunk.region, chunk.slab.volume())?;
+            chunk.stored.chunk = id;
+            chunk.stored.server = server;
+            chunk.name = chunk.stored.name();
+        }
+        self.discard_chunks(&left);
+        Ok(())
+    }
+
+    pub(in crate::client) fn discard_new(&self, chunks: &[NewChunk<'_>]) {
+        self.discard_new_but(chunks, |_| false);
+    }
+
+    /// As `discard_new`, except for chunks on servers that are away: a request would wait for them once more. Their
+    /// chunks are deleted when this session ends.
+    pub(in crate::client) fn discard_new_but(
+        &self,
+        chunks: &[NewChunk<'_>],
+        is_away: impl Fn(ServerId) -> bool,
+    ) {
+        let names: Vec<(ServerId, ChunkName)> = chunks
+            .iter()
+            .filter(|chunk| !is_away(chunk.stored.server))
+            .map(|chunk| (chunk.stored.server, chunk.name.clone()))
+            .collect();
+        if !names.is_empty() {
+            self.discard_chunks(&names);
+        }
+    }
+
+    /// Deletes chunks that will never be committed; a failure costs space until the session ends.
+    pub(in crate::client) fn discard_chunks(&self, names: &[(ServerId, ChunkName)]) {
+        if let Err(error) = self.servers().delete(names) {
+            tracing::warn!(%error, "discarded chunks stay until this mount's session ends");
+        }
+    }
+}
