@@ -66,7 +66,7 @@ pub(crate) struct MetaArgs {
     /// Start although a part of the metadata is damaged beyond repair; the lost entries are listed
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// Memory for cached metadata, and two thirds of it for the tag index; the process takes some hundred MB
+    /// Memory for cached metadata, and a quarter of it in addition for the tag index; the process takes some hundred MB
     /// more while it checks its index after a start, and while it writes a checkpoint
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub(crate) meta_cache: u64,

@@ -30,7 +30,7 @@ pub(crate) use like::assigned;
 ///
 /// The array reads as the fill value until it is written; nothing is stored for that. Properties that are not
 /// given come from the array of --like, and then from the defaults of the directory (`slabfs set
-/// --default-dtype …`); its tags and default tags are set as well.
+/// --default-dtype …`), whose default tags are set as well.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs create mnt/temp --dims 16,16 --dtype f4

@@ -4,7 +4,6 @@
 //! success, 1 for failure, 2 for a wrong command line or config. Errors are printed here and nowhere else, as
 //! one chain: what was wrong, and what to do about it.
 
-mod allocator;
 mod args;
 mod call;
 mod cli;
@@ -48,7 +47,7 @@ use std::process::ExitCode;
 
 /// The services allocate and free small blocks all the time, from many threads.
 #[global_allocator]
-static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = match cli::parse(std::env::args_os().collect()) {

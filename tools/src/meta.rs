@@ -34,7 +34,7 @@ const MOST_LINKS: usize = 40;
   slabfs meta dump mnt - | ssh other 'cat > monday.dump'
   slabfs meta load monday.dump --data new/md
   ssh other 'cat monday.dump' | slabfs meta load - --data new/md
-      then start `slabfs up --data new mnt` or `slabfs mdserver --data new/md`, with the chunks where
+      then start `slabfs up --data new mnt` or `slabfs mdserver --data new/md --listen ADDR`, with the chunks where
       they were (for `up`: os1, os2, ... in the same directory)")]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -172,7 +172,13 @@ fn check(cluster: &Cluster, round: u64, spoiled: &str) {
 /// Waits until the sessions of the mounts killed so far, one per round, are over, and their leased chunk ids
 /// are swept. Most are by now: the mount of the next round had to wait for that.
 fn forget_the_dead(cluster: &Cluster, killed: u64) {
-    let over = || cluster.md().log().matches("no heartbeat of the session").count() as u64;
+    let over = || {
+        cluster
+            .md()
+            .log()
+            .matches("no heartbeat of the session")
+            .count() as u64
+    };
     poll::until_true("the sessions of killed mounts to end", || over() >= killed);
 }
 

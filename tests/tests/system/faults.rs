@@ -26,7 +26,11 @@ fn networked(mounts: usize) -> Cluster {
 
 /// The number of sessions that the metadata service expired.
 fn given_up(cluster: &Cluster) -> usize {
-    cluster.md().log().matches("no heartbeat of the session").count()
+    cluster
+        .md()
+        .log()
+        .matches("no heartbeat of the session")
+        .count()
 }
 
 fn sessions_lost(cluster: &Cluster, mount: usize) -> u64 {

@@ -31,7 +31,11 @@ fn outlive_with_the_service(cluster: &mut Cluster, mount: usize) {
 
 /// The number of sessions that the metadata service has expired since its start.
 fn given_up(cluster: &Cluster) -> usize {
-    cluster.md().log().matches("no heartbeat of the session").count()
+    cluster
+        .md()
+        .log()
+        .matches("no heartbeat of the session")
+        .count()
 }
 
 /// Waits until data server `i` enforces a list of sessions without `session`.
