@@ -776,8 +776,7 @@ int32_t slabfs_container_create(struct slabfs_session session, const char *conta
 
  Strings are NUL-terminated.
  */
-int32_t slabfs_remove(struct slabfs_session session,
-                      const char *name);
+int32_t slabfs_remove(struct slabfs_session session, const char *name);
 
 /*
  Renames an object or a container; `how` is SLABFS_REPLACE, SLABFS_NOREPLACE or SLABFS_EXCHANGE.
@@ -1027,7 +1026,8 @@ int32_t slabfs_transfer_start_all(size_t count,
 
  `ended` points to writable memory.
  */
-int32_t slabfs_transfer_test(struct slabfs_transfer transfer, int32_t *ended);
+int32_t slabfs_transfer_test(struct slabfs_transfer transfer,
+                             int32_t *ended);
 
 /*
  Waits for the end of a transfer, starting it if necessary, and returns its result. Then the caller owns the
