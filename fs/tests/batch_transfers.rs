@@ -237,10 +237,10 @@ fn a_running_batch_is_cancelled() {
         let mut cancelled = handle
             .write_batch_transfer(pieces_of(2), vec![9; 60])
             .unwrap();
-        let mut with_it = handle
+        let mut concurrent = handle
             .write_batch_transfer(pieces_of(3), vec![7; 60])
             .unwrap();
-        start_all([&mut cancelled, &mut with_it]).unwrap();
+        start_all([&mut cancelled, &mut concurrent]).unwrap();
         running();
         // The engine has taken it: it is no longer waiting.
         while client.stats()["transfers_waiting"].as_u64() != Some(0) {
@@ -255,7 +255,7 @@ fn a_running_batch_is_cancelled() {
             let end = cancelled.wait().unwrap_err();
             assert!(matches!(end.error, FsError::Cancelled), "{end}");
         }
-        with_it.wait().unwrap();
+        concurrent.wait().unwrap();
         let all = read_all(&handle);
         assert_eq!(&all[200..300], [1; 100], "dropped: {dropped}");
         assert_eq!(&all[300..305], [7, 7, 7, 1, 1]);
@@ -538,13 +538,13 @@ fn a_second_mount_waits_only_for_the_rows_of_a_running_batch() {
     let (_, own) = create(&second, "b", spec("u1", &[8, 100], "aligned"));
     fill(&own, 0, 3).unwrap();
     own.flush().unwrap();
-    let with_it = second.open(ino, WRITE, None).unwrap();
-    let mut seen = with_it
+    let concurrent = second.open(ino, WRITE, None).unwrap();
+    let mut seen = concurrent
         .read_transfer(&row(5), &Memory::packed(), vec![0; 100])
         .unwrap();
     seen.start().unwrap();
     assert_eq!(seen.wait().unwrap(), [5; 100]);
-    fill(&with_it, 6, 6).unwrap();
+    fill(&concurrent, 6, 6).unwrap();
     // The first mount continues to work as well.
     let (_, another) = create(&client, "c", spec("u1", &[8, 100], "aligned"));
     another.write(0, &[4; 100]).unwrap();
@@ -553,7 +553,7 @@ fn a_second_mount_waits_only_for_the_rows_of_a_running_batch() {
 
     // A read of that row waits, and then returns the data as the cancelled batch left it.
     let recalled = number(&client, "/rights_recalled");
-    let mut waits = with_it
+    let mut waits = concurrent
         .read_transfer(&row(0), &Memory::packed(), vec![9; 100])
         .unwrap();
     waits.start().unwrap();
@@ -565,10 +565,10 @@ fn a_second_mount_waits_only_for_the_rows_of_a_running_batch() {
     let end = endless.wait().unwrap_err();
     assert!(matches!(end.error, FsError::Cancelled), "{end}");
     assert_eq!(waits.wait().unwrap(), [0; 100]);
-    let all = read_all(&with_it);
+    let all = read_all(&concurrent);
     assert_eq!(all[..500], [0; 500]);
     assert_eq!(all[500..], [[5; 100], [6; 100], [0; 100]].concat());
-    for handle in [own, with_it] {
+    for handle in [own, concurrent] {
         handle.release().unwrap();
     }
     second.stop().unwrap();

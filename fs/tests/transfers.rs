@@ -192,9 +192,9 @@ fn run(client: &Arc<Client>, name: &str, layout: &str, dtype: &str, dims: &[u64]
                 if number % 2 == 0 {
                     let all = encode(dtype, &naive.values);
                     let into = vec![0xee; all.len()];
-                    let mut with_it = handle.read_batch_transfer(all_of(&all), into).unwrap();
-                    start_all([&mut with_it, &mut read]).unwrap();
-                    assert_eq!(with_it.wait().unwrap(), all, "step {number}");
+                    let mut concurrent = handle.read_batch_transfer(all_of(&all), into).unwrap();
+                    start_all([&mut concurrent, &mut read]).unwrap();
+                    assert_eq!(concurrent.wait().unwrap(), all, "step {number}");
                 }
                 assert_eq!(read.wait().unwrap(), expected, "step {number}");
             }

@@ -44,14 +44,14 @@ pub(super) fn widened(area: &BoxSet, others: &[&BoxSet]) -> (BoxSet, RightArea) 
 fn widened_box(one: &Region, obstacles: &[&Region]) -> Region {
     let mut wide = one.clone();
     for axis in 0..one.rank() {
-        let with_it = |other: &Region| {
+        let is_alongside = |other: &Region| {
             (0..wide.rank())
                 .filter(|&at| at != axis)
                 .all(|at| wide.offset[at].max(other.offset[at]) < wide.end(at).min(other.end(at)))
         };
         let (from, to) = (wide.offset[axis], wide.end(axis));
         let (mut least, mut most) = (0, u64::MAX);
-        for other in obstacles.iter().filter(|other| with_it(other)) {
+        for other in obstacles.iter().filter(|other| is_alongside(other)) {
             if other.offset[axis] < from {
                 least = least.max(other.end(axis).min(from));
             }

@@ -135,8 +135,8 @@ fn gathered<'a>(live: &'a Live, range: &Range, at: u64) -> Result<Candidates<'a>
 fn join(live: &Live, postings: &mut [Posting], at: &mut u64) -> Result<Step, MdError> {
     let mut same = 0;
     for step in 0.. {
-        let step_at = step % postings.len();
-        let Some(found) = postings[step_at].from(live, *at)? else {
+        let next = step % postings.len();
+        let Some(found) = postings[next].from(live, *at)? else {
             return Ok(Step::End);
         };
         same = if found == *at { same + 1 } else { 1 };

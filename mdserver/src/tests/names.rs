@@ -254,7 +254,7 @@ fn listings_are_stable_under_change() {
         make(&md, dir, &format!("keep{i}"), Kind::Object).unwrap();
         make(&md, dir, &format!("drop{i}"), Kind::Object).unwrap();
     }
-    let (mut seen, mut cookie, mut step_at) = (BTreeSet::new(), 0, 0);
+    let (mut seen, mut cookie, mut round) = (BTreeSet::new(), 0, 0);
     loop {
         let page = md.readdir(dir, cookie, 7).unwrap();
         let Some(last) = page.last() else { break };
@@ -263,11 +263,11 @@ fn listings_are_stable_under_change() {
             assert!(entry.cookie >= 16 && entry.cookie < 1 << 63);
             assert!(seen.insert(entry.name.clone()), "{:?} twice", entry.name);
         }
-        if step_at < 300 {
-            md.unlink(dir, format!("drop{step_at}").as_bytes()).unwrap();
-            make(&md, dir, &format!("new{step_at}"), Kind::Object).unwrap();
+        if round < 300 {
+            md.unlink(dir, format!("drop{round}").as_bytes()).unwrap();
+            make(&md, dir, &format!("new{round}"), Kind::Object).unwrap();
         }
-        step_at += 1;
+        round += 1;
     }
     for i in 0..300 {
         assert!(seen.contains(format!("keep{i}").as_bytes()));

@@ -79,7 +79,6 @@ impl BoxSet {
     }
 
     /// The number of boxes.
-    #[allow(clippy::len_without_is_empty, reason = "is_empty is above")]
     pub fn len(&self) -> usize {
         match self {
             Self::All => 1,

@@ -225,15 +225,15 @@ impl Servers {
             return false;
         }
         let bytes = message.bytes();
-        let (chunks_here, asked) = self.same_host.borrow(server, pool, &chunks, bytes, until);
+        let (held, asked) = self.same_host.borrow(server, pool, &chunks, bytes, until);
         if asked {
             self.counters.messages.fetch_add(1, Relaxed);
             *sent += 1;
         }
-        let Some(chunks_here) = chunks_here else {
+        let Some(held) = held else {
             return false;
         };
-        match message.read_same_host(&chunks_here) {
+        match message.read_same_host(&held) {
             Ok(()) => true,
             Err((_, error)) => {
                 // It is unknown which of them failed, so all are dropped.

@@ -83,10 +83,10 @@ impl Servers {
             return false;
         }
         let remote = |server| matches!(table.get(&server), Some(Target::Remote(_)));
-        let chunks_here = |piece: &ReadPiece<'_>| self.same_host.has(piece.server, piece.name);
+        let is_here = |piece: &ReadPiece<'_>| self.same_host.has(piece.server, piece.name);
         if !pieces
             .iter()
-            .all(|piece| remote(piece.server) && chunks_here(piece))
+            .all(|piece| remote(piece.server) && is_here(piece))
         {
             return false;
         }
@@ -342,8 +342,8 @@ impl<'a> Message<'a> for Read<'a> {
         self.parts.iter().map(|p| (p.name, p.form)).collect()
     }
 
-    fn read_same_host(&mut self, chunks_here: &SameHostChunks) -> Result<(), Failure> {
-        self.read_from(chunks_here)
+    fn read_same_host(&mut self, chunks: &SameHostChunks) -> Result<(), Failure> {
+        self.read_from(chunks)
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {

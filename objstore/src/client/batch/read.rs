@@ -294,8 +294,8 @@ impl<'a> Message<'a> for Read<'a, '_> {
             .collect()
     }
 
-    fn read_same_host(&mut self, chunks_here: &SameHostChunks) -> Result<(), Failure> {
-        self.read_from(chunks_here)
+    fn read_same_host(&mut self, same_host: &SameHostChunks) -> Result<(), Failure> {
+        self.read_from(same_host)
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {

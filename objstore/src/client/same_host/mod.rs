@@ -140,19 +140,19 @@ impl SameHost {
         if !self.are_any() {
             return None;
         }
-        let mut chunks_here: SmallVec<[(ChunkId, Arc<Held>); 8]> = SmallVec::new();
+        let mut same_host: SmallVec<[(ChunkId, Arc<Held>); 8]> = SmallVec::new();
         for name in names {
             let ChunkName::Free(id) = name else {
                 return None;
             };
-            if chunks_here.last().is_some_and(|(last, _)| last == id) {
+            if same_host.last().is_some_and(|(last, _)| last == id) {
                 continue;
             }
-            chunks_here.push((*id, self.files.get(&(server, *id))?));
+            same_host.push((*id, self.files.get(&(server, *id))?));
         }
-        chunks_here.sort_unstable_by_key(|(id, _)| *id);
-        chunks_here.dedup_by_key(|(id, _)| *id);
-        Some(SameHostChunks(chunks_here))
+        same_host.sort_unstable_by_key(|(id, _)| *id);
+        same_host.dedup_by_key(|(id, _)| *id);
+        Some(SameHostChunks(same_host))
     }
 
     /// As [`SameHost::all`], but requests missing files where that pays. The second value reports whether a message
@@ -166,8 +166,8 @@ impl SameHost {
         until: Until,
     ) -> (Option<SameHostChunks>, bool) {
         let names = || chunks.iter().map(|(name, _)| *name);
-        if let Some(chunks_here) = self.all(server, names()) {
-            return (Some(chunks_here), false);
+        if let Some(same_host) = self.all(server, names()) {
+            return (Some(same_host), false);
         }
         if bytes < FROM || !pool.hands_files() || !chunks.iter().all(is_for_same_host) {
             return (None, false);
