@@ -213,7 +213,7 @@ fn written(handle: &Handle, dims: &[u64], elem: u64, hole: u64) -> Vec<u8> {
 }
 
 /// Compares what a batch reads with the expected bytes.
-fn compare(handle: &Handle, naive: &[u8], batches: &[Batch], unit: u64, what: &str) {
+fn compare(handle: &Arc<Handle>, naive: &[u8], batches: &[Batch], unit: u64, what: &str) {
     let plan = Plan::new(batches, unit).unwrap();
     let bytes = interpret(batches, unit as i64);
     let end = plan.memory_span().map_or(0, |span| span.1 as usize);

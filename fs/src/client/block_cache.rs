@@ -13,10 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use slabfs_model::for_each_run;
+use slabfs_model::{Hyperslab, for_each_run};
 
-use super::geometry::Geometry;
-use super::handle::Want;
 use super::object::Object;
 use super::runs::Runs;
 
@@ -179,20 +177,18 @@ impl BlockCache {
         }
     }
 
-    /// Drops the blocks that overlap these parts of an object of `size` bytes.
-    pub(super) fn forget_slabs(
+    /// Drops the blocks that overlap these parts of an object of `cells`.
+    pub(super) fn forget_slabs<'s>(
         &self,
         object: &Object,
-        geometry: &Geometry,
-        size: u64,
-        wants: &[Want],
+        cells: &[u64],
+        slabs: impl Iterator<Item = &'s Hyperslab>,
     ) {
         if self.is_empty() {
             return;
         }
-        let cells = geometry.cells_at(size);
-        for want in wants {
-            for_each_run(&cells, &want.slab, &mut |start, len| {
+        for slab in slabs {
+            for_each_run(cells, slab, &mut |start, len| {
                 self.forget_range(object.number, start as u64, (start + len) as u64);
             });
         }

@@ -110,7 +110,7 @@ impl Client {
             }
         }
         self.note_unsynced(object, writes.iter().map(|write| &write.chunk));
-        self.send(&[], &writes)?;
+        self.send(&[], &writes, &[])?;
         let stored = slabs.iter().map(Hyperslab::volume).sum();
         object.stored.fetch_add(stored, Ordering::AcqRel);
         Ok(())

@@ -89,19 +89,6 @@ pub(super) struct Want {
     pub(super) within: Option<Region>,
 }
 
-impl Want {
-    /// All of a box, wherever its bytes are.
-    pub(super) fn all(region: Region) -> Want {
-        Want {
-            slab: Hyperslab::from_region(&region),
-            at: 0,
-            len: 0,
-            shape: region.shape,
-            within: None,
-        }
-    }
-}
-
 impl Handle {
     pub(super) fn new(
         client: Arc<Client>,

@@ -10,9 +10,9 @@
 //! - `place` which data server gets a new chunk; `drain` moves chunks off one, `permit` keeps in-place writes apart
 //!   from that
 //! - `read`, `block_cache` committed bytes, with the `overlay` of uncommitted data painted over them; `ahead`
-//!   read-ahead at equal steps; `same_host` reads through file descriptors of data servers on this host; `batch`,
-//!   `batch_write` read and write nested strided patterns
-//! - `transfer` regions between the caller's memory and objects, many under way at the same time
+//!   read-ahead at equal steps; `same_host` reads through file descriptors of data servers on this host
+//! - `request` lists of selections and nested strided patterns of any objects: planned, entered, moved and committed
+//!   together; `transfer` requests that are started, and waited for
 //! - `part` selections through a handle of the entire object
 //! - `resize` all changes of an object's form
 //! - `find` searches
@@ -28,8 +28,6 @@
 
 mod adopt;
 mod ahead;
-mod batch;
-mod batch_write;
 mod block_cache;
 mod commit;
 mod committed;
@@ -56,6 +54,7 @@ mod permit;
 mod place;
 mod range_lock;
 mod read;
+mod request;
 mod resize;
 mod rights;
 mod runs;
@@ -81,7 +80,6 @@ use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
-pub(crate) use batch::invalid_batch;
 pub use drain::Drained;
 pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
@@ -90,6 +88,7 @@ pub use layout::{ChunkView, LayoutView};
 pub use lease::Caches;
 pub use locks::{Locked, Then};
 pub use part::{Part, Wanted};
+pub(crate) use request::invalid_batch;
 pub use rights::Consistency;
 
 use ahead::Windows;

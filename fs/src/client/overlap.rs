@@ -4,7 +4,13 @@
 //! than those runs. But it is not newer than runs written meanwhile, possibly by a program that had already read the
 //! new bytes. So each direct write is listed while it runs, and each write into memory adds its range to all of them.
 
+use std::sync::atomic::Ordering;
+
+use slabfs_model::{Hyperslab, for_each_run};
+
+use super::Client;
 use super::object::{Object, State};
+use super::runs::Runs;
 
 /// The running direct writes of an object.
 #[derive(Debug, Default)]
@@ -64,16 +70,43 @@ impl Object {
 }
 
 impl Running<'_> {
-    /// Ends it: removes from the dirty runs each `[from, to)` that `wrote` names, except the bytes written meanwhile.
-    /// The caller holds the object's state.
-    pub(super) fn end(self, state: &mut State, wrote: impl FnOnce(&mut dyn FnMut(u64, u64))) {
+    /// Ends it: `wrote` removes what was written from the dirty runs, except the bytes written meanwhile. The caller
+    /// holds the object's state.
+    fn end(self, state: &mut State, wrote: impl FnOnce(&mut Older<'_>)) {
         let overlay = disjoint(state.overlaps.end(self.id));
         // It has ended; its drop would take the lock of the state, which the caller holds.
         std::mem::forget(self);
-        wrote(&mut |from, to| {
-            for_older(&overlay, from, to, &mut |from, to| {
-                state.runs.remove(from, to)
-            });
+        wrote(&mut Older {
+            runs: &mut state.runs,
+            overlay,
+        });
+    }
+}
+
+/// The dirty runs as of the start of a direct write.
+pub(super) struct Older<'a> {
+    runs: &'a mut Runs,
+    /// Ranges that were written since.
+    overlay: Vec<(u64, u64)>,
+}
+
+impl Older<'_> {
+    /// Whether there are dirty runs in `[from, to)`.
+    pub(super) fn overlaps(&self, from: u64, to: u64) -> bool {
+        self.runs.overlaps(from, to)
+    }
+
+    /// Removes `[from, to)`.
+    pub(super) fn remove(&mut self, from: u64, to: u64) {
+        for_older(&self.overlay, from, to, &mut |from, to| {
+            self.runs.remove(from, to);
+        });
+    }
+
+    /// Removes the bytes of a slab of an object of `cells`.
+    pub(super) fn remove_slab(&mut self, cells: &[u64], slab: &Hyperslab) {
+        for_each_run(cells, slab, &mut |start, len| {
+            self.remove(start as u64, (start + len) as u64);
         });
     }
 }
@@ -81,6 +114,29 @@ impl Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.object.state.lock().overlaps.end(self.id);
+    }
+}
+
+impl Client {
+    /// Drops the cached blocks and the dirty runs that a direct write has replaced: the runs as of its start. `boxes`
+    /// contain what it wrote in an object of `cells`; `wrote` removes each range of bytes from the dirty runs, and is
+    /// only called if there are any.
+    pub(super) fn uncover<'s>(
+        &self,
+        object: &Object,
+        cells: &[u64],
+        running: Running<'_>,
+        boxes: impl Iterator<Item = &'s Hyperslab>,
+        wrote: impl FnOnce(&mut Older<'_>),
+    ) {
+        object.epoch.fetch_add(1, Ordering::AcqRel);
+        self.cache().forget_slabs(object, cells, boxes);
+        let mut state = object.state.lock();
+        if state.runs.is_empty() {
+            return running.end(&mut state, |_| {});
+        }
+        running.end(&mut state, wrote);
+        self.account(&mut state);
     }
 }
 

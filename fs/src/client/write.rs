@@ -123,7 +123,8 @@ impl Handle {
         };
         let _appending = self.append.then(|| self.object.appending.lock());
         let epoch = epoch.unwrap_or(admitted);
-        let written = self.write_following(&op, by, &needs, epoch, offset, data)?;
+        let shaped = |geometry: &Geometry| self.write_shaped(geometry, by, offset, data);
+        let written = self.write_following(&op, by, &needs, epoch, &shaped)?;
         Ok(written.inspect(|_| self.note_written()))
     }
 
@@ -182,6 +183,7 @@ impl Handle {
         }
         let by = writer(epoch);
         let needs = self.needs_to_write(by, offset, data.len());
+        let shaped = |geometry: &Geometry| self.write_shaped(geometry, by, offset, data);
         let written = loop {
             let admitted = self.client.admit(&self.object)?;
             // Before the bytes are taken: a write that fails for lack of space must not leave them in memory.
@@ -199,7 +201,7 @@ impl Handle {
             let _range = self.lock_range(by, true, at, data.len());
             let _appending = self.append.then(|| self.object.appending.lock());
             let begun = epoch.unwrap_or(admitted);
-            match self.write_following(&op, by, &needs, begun, offset, data)? {
+            match self.write_following(&op, by, &needs, begun, &shaped)? {
                 Some(written) => {
                     // Before the operation ends: other mounts may learn the time from then on.
                     self.note_written();
@@ -215,16 +217,15 @@ impl Handle {
         Ok(written)
     }
 
-    /// Writes; refreshes the object's form and retries if it has changed on the server. `None` if `epoch` was over by
-    /// the time the form was locked, or if the operation has to restart: nothing was written.
-    fn write_following(
+    /// Writes by `shaped`; refreshes the object's form and retries if it has changed on the server. `None` if `epoch`
+    /// was over by the time the form was locked, or if the operation has to restart: nothing was written.
+    pub(super) fn write_following(
         &self,
         op: &Op,
         by: By,
         needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         epoch: u64,
-        offset: u64,
-        data: &[u8],
+        shaped: &dyn Fn(&Geometry) -> Result<Written, FsError>,
     ) -> Result<Option<Written>, FsError> {
         if self.form_due() {
             self.client.refresh(&self.object)?;
@@ -244,7 +245,7 @@ impl Handle {
                 if by == By::Program {
                     self.waiting.check_locks()?;
                 }
-                self.write_shaped(&geometry, by, offset, data)
+                shaped(&geometry)
             };
             match result {
                 Err(error) if error.is_stale() => self.client.refresh(&self.object)?,
@@ -449,31 +450,19 @@ impl Handle {
         }
         object.touched.store(true, Ordering::Release);
         self.grow(geometry, end);
-        self.trim(geometry, reach, &wants, running);
+        self.uncover(&geometry.cells_at(reach), &wants, running);
         self.client.counters().write.transfer(data.len() as u64);
         Ok(())
     }
 
-    /// Trims dirty runs and cached blocks that data written past them replaces: the runs as of the start of the write.
-    fn trim(&self, geometry: &Geometry, size: u64, wants: &[Want], running: Running<'_>) {
-        let object = &self.object;
-        object.epoch.fetch_add(1, Ordering::AcqRel);
+    /// Drops what the bytes of these parts have replaced.
+    fn uncover(&self, cells: &[u64], wants: &[Want], running: Running<'_>) {
+        let slabs = wants.iter().map(|want| &want.slab);
+        let older = slabs.clone();
         self.client
-            .cache()
-            .forget_slabs(object, geometry, size, wants);
-        let mut state = object.state.lock();
-        if state.runs.is_empty() {
-            return running.end(&mut state, |_| {});
-        }
-        let cells = geometry.cells_at(size);
-        running.end(&mut state, |wrote| {
-            for want in wants {
-                for_each_run(&cells, &want.slab, &mut |start, len| {
-                    wrote(start as u64, (start + len) as u64);
-                });
-            }
-        });
-        self.client.account(&mut state);
+            .uncover(&self.object, cells, running, slabs, |runs| {
+                older.for_each(|slab| runs.remove_slab(cells, slab));
+            });
     }
 
     fn try_stream(
@@ -522,12 +511,8 @@ impl Handle {
                 self.client.spend(stream.server, take as u64);
                 self.grow(geometry, offset + take as u64);
                 drop(progress);
-                self.trim(
-                    geometry,
-                    size.max(geometry.full_rows(offset + take as u64)),
-                    &wants,
-                    running,
-                );
+                let reach = size.max(geometry.full_rows(offset + take as u64));
+                self.uncover(&geometry.cells_at(reach), &wants, running);
                 return Ok(Streamed::Taken(take));
             }
         }

@@ -9,7 +9,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
-// A filesystem of this process alone; `Session::connect` attaches to a running one.
+//! // A filesystem of this process alone; `Session::connect` attaches to a running one.
 //! let session = Session::alone(dir.path())?;
 //!
 //! let run = session.create_container("run1")?;

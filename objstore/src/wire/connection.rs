@@ -6,7 +6,6 @@
 use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut},
-    net::Shutdown,
     os::{
         fd::{BorrowedFd, OwnedFd},
         unix::fs::FileExt,
@@ -15,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::socket::Shutdown;
 use smallvec::SmallVec;
 
 use super::{
@@ -187,7 +187,7 @@ impl Connection {
 
     /// Whether file descriptors can be sent over this connection.
     pub(super) fn hands_files(&self) -> bool {
-        self.stream.takes_files()
+        !self.stream.is_tcp()
     }
 
     /// From now on received file descriptors are stored.
@@ -231,19 +231,9 @@ impl Connection {
         until: Instant,
     ) -> WireResult<()> {
         let total = payload.iter().map(|s| s.len() as u64).sum::<u64>();
-        check_size("payload", total, MAX_PAYLOAD)?;
-        check_size("control part", control.len() as u64, MAX_CONTROL)?;
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        let summed = self.sums && total > 0;
-        Header::encode(
-            self.version,
-            kind,
-            id,
-            control,
-            (total as u32, summed),
-            &mut out,
-        );
+        let summed = self.encode(kind, id, control, total, &mut out)?;
         let sent = match summed {
             true => self.send_summed(&out, payload, until),
             false => {
@@ -258,6 +248,24 @@ impl Connection {
             self.out = out;
         }
         sent
+    }
+
+    /// Appends the header and the control part of a frame with a payload of `total` bytes, unless one of them is too
+    /// large. Returns whether a checksum follows the payload.
+    fn encode(
+        &self,
+        kind: u16,
+        id: u64,
+        control: &[u8],
+        total: u64,
+        out: &mut Vec<u8>,
+    ) -> WireResult<bool> {
+        check_size("payload", total, MAX_PAYLOAD)?;
+        check_size("control part", control.len() as u64, MAX_CONTROL)?;
+        let summed = self.sums && total > 0;
+        let payload = (total as u32, summed);
+        Header::encode(self.version, kind, id, control, payload, out);
+        Ok(summed)
     }
 
     /// Sends a payload and its checksum after `head`, a piece at a time: each piece is still in the processor's cache
@@ -291,27 +299,8 @@ impl Connection {
         self.write_all(&mut last.collect::<SmallVec<[IoSlice<'_>; 16]>>(), until)
     }
 
-    /// Sends the beginning of a frame whose payload does not follow: for tests of servers.
-    #[doc(hidden)]
-    pub fn send_unfinished(
-        &mut self,
-        kind: u16,
-        id: u64,
-        control: &[u8],
-        total: u64,
-        until: Instant,
-    ) -> WireResult<()> {
-        self.send_head(kind, id, control, total, until)
-    }
-
-    /// Sends a part of that payload.
-    #[doc(hidden)]
-    pub fn send_some(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
-        self.send_more(bytes, until)
-    }
-
     /// Sends the beginning of a frame whose payload of `total` bytes follows by [`Connection::send_more`].
-    pub(crate) fn send_head(
+    pub fn send_head(
         &mut self,
         kind: u16,
         id: u64,
@@ -319,18 +308,8 @@ impl Connection {
         total: u64,
         until: Instant,
     ) -> WireResult<()> {
-        check_size("payload", total, MAX_PAYLOAD)?;
-        check_size("control part", control.len() as u64, MAX_CONTROL)?;
         let mut out = Vec::with_capacity(HEADER + control.len());
-        let summed = self.sums && total > 0;
-        Header::encode(
-            self.version,
-            kind,
-            id,
-            control,
-            (total as u32, summed),
-            &mut out,
-        );
+        self.encode(kind, id, control, total, &mut out)?;
         self.sending = (0, total);
         self.write_all(&mut [IoSlice::new(&out)], until)
     }
@@ -344,10 +323,9 @@ impl Connection {
         files: &[BorrowedFd<'_>],
         until: Instant,
     ) -> WireResult<()> {
-        check_size("control part", control.len() as u64, MAX_CONTROL)?;
         check_size("list of files", files.len() as u64, MAX_FILES)?;
         let mut out = Vec::with_capacity(HEADER + control.len());
-        Header::encode(self.version, kind, id, control, (0, false), &mut out);
+        self.encode(kind, id, control, 0, &mut out)?;
         // The descriptors go with the first bytes.
         let sent = loop {
             self.may_write(until)?;
@@ -365,7 +343,7 @@ impl Connection {
     }
 
     /// Sends more of the payload of the frame that was begun.
-    pub(crate) fn send_more(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
+    pub fn send_more(&mut self, bytes: &[u8], until: Instant) -> WireResult<()> {
         if bytes.is_empty() {
             return Ok(());
         }

@@ -107,14 +107,12 @@ impl Listener {
         match &self.socket {
             Socket::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept()?;
-                Ok((
-                    Stream::Unix(stream),
-                    format!("a client of unix:{}", path.display()),
-                ))
+                let peer = format!("a client of unix:{}", path.display());
+                Ok((stream.into(), peer))
             }
             Socket::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
-                Ok((Stream::Tcp(stream), format!("tcp:{from}")))
+                Ok((stream.into(), format!("tcp:{from}")))
             }
         }
     }

@@ -255,14 +255,8 @@ pub struct WriteItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
     pub bytes: u64,
 }
 
-/// A chunk to seal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SealItem<N = ChunkName, F = ChunkForm> {
-    /// The chunk.
-    pub name: N,
-    /// Its final form.
-    pub form: F,
-}
+/// A chunk to seal, and its final form. The same bytes as a [`BlankItem`].
+pub type SealItem<N = ChunkName, F = ChunkForm> = BlankItem<N, F>;
 
 /// A grid chunk of which all cells from `keep` on, on any axis, become fill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

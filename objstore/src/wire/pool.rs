@@ -232,11 +232,8 @@ impl Pool {
             }
             // A failed idle connection says nothing about the server's present state: retry without a pause.
             if !used {
-                match self.pause(&mut pause, until.tries) {
-                    Paused::Over => {}
-                    Paused::Late => return Err(self.unavailable(&error, tried_since(began))),
-                    Paused::Closed => return Err(self.unavailable(&error, "closed".into())),
-                }
+                let paused = self.pause(&mut pause, until.tries, began);
+                paused.map_err(|why| self.unavailable(&error, why))?;
             }
         }
     }
@@ -250,7 +247,10 @@ impl Pool {
         payload: &[IoSlice<'_>],
         until: Instant,
     ) -> WireResult<Flight> {
-        self.send(kind, control, payload, until).map_err(|(_, e)| e)
+        match self.send(kind, control, payload, until) {
+            Ok((_, flight)) => Ok(flight),
+            Err((_, e)) => Err(e),
+        }
     }
 
     /// Waits for the reply to a request that was sent.
@@ -349,10 +349,7 @@ impl Pool {
         until: Until,
         take: Take<'_>,
     ) -> Result<(), (bool, WireError)> {
-        let (used, line) = self.line(until.tries).map_err(|e| (false, e))?;
-        let flight = self
-            .send_on(line, kind, control, payload, until.tries)
-            .map_err(|e| (used, e))?;
+        let (used, flight) = self.send(kind, control, payload, until.tries)?;
         self.receive(flight, until.reply, take)
             .map_err(|e| (used, e))
     }
@@ -363,10 +360,12 @@ impl Pool {
         control: &[u8],
         payload: &[IoSlice<'_>],
         until: Instant,
-    ) -> Result<Flight, (bool, WireError)> {
+    ) -> Result<(bool, Flight), (bool, WireError)> {
         let (used, line) = self.line(until).map_err(|e| (false, e))?;
-        self.send_on(line, kind, control, payload, until)
-            .map_err(|e| (used, e))
+        match self.send_on(line, kind, control, payload, until) {
+            Ok(flight) => Ok((used, flight)),
+            Err(e) => Err((used, e)),
+        }
     }
 
     fn send_on(
@@ -491,19 +490,18 @@ impl Pool {
         self.state.lock().idle.clear();
     }
 
-    /// Waits before the next attempt.
-    fn pause(&self, pause: &mut Duration, until: Instant) -> Paused {
+    /// Waits before the next attempt; the error says why there is none.
+    fn pause(&self, pause: &mut Duration, until: Instant, began: Instant) -> Result<(), String> {
         let next = Instant::now() + *pause;
         *pause = (*pause * 2).min(LAST_PAUSE);
         if next >= until {
-            return Paused::Late;
+            return Err(tried_since(began));
         }
         let mut state = self.state.lock();
         while !state.closed && !self.closing.wait_until(&mut state, next).timed_out() {}
-        if state.closed {
-            Paused::Closed
-        } else {
-            Paused::Over
+        match state.closed {
+            true => Err("closed".into()),
+            false => Ok(()),
         }
     }
 
@@ -520,16 +518,6 @@ impl Pool {
             detail: "this client has been closed".into(),
         }
     }
-}
-
-/// How a wait between two attempts ended.
-enum Paused {
-    /// The next attempt is due.
-    Over,
-    /// The next attempt would come after the call's deadline.
-    Late,
-    /// The pool was closed.
-    Closed,
 }
 
 fn tried_since(began: Instant) -> String {

@@ -1,7 +1,6 @@
 //! The connections of a server, the state of each, and the choice of those to close when there are too many.
 
 use std::{
-    net::Shutdown,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -10,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use nix::sys::socket::Shutdown;
 use parking_lot::Mutex;
 
 use super::stream::Stream;

@@ -13,7 +13,6 @@ use std::{
     any::Any,
     fs::File,
     io::{self, IoSlice},
-    net::Shutdown,
     os::fd::BorrowedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -24,6 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::socket::Shutdown;
 use parking_lot::{Condvar, Mutex};
 
 use super::{
@@ -155,22 +155,25 @@ impl Call<'_> {
 impl<'a> Replier<'a> {
     /// Sends the reply; the payload is sent from the caller's memory.
     pub fn send(self, control: &[u8], payload: &[IoSlice<'_>]) -> WireResult<()> {
+        self.send_by(|connection, kind, id, until| {
+            connection.send(kind, id, control, payload, until)
+        })
+    }
+
+    /// Sends the reply by `send`, which gets its kind, its id and its deadline.
+    fn send_by(
+        self,
+        send: impl FnOnce(&mut Connection, u16, u64, Instant) -> WireResult<()>,
+    ) -> WireResult<()> {
         *self.sent = Sent::Part;
         let until = Instant::now() + self.transfer;
-        match self
-            .connection
-            .send(self.kind | REPLY, self.id, control, payload, until)
-        {
-            Err(e @ WireError::TooLarge { .. }) => {
-                *self.sent = Sent::Nothing;
-                Err(e)
-            }
-            Err(e) => Err(e),
-            Ok(()) => {
-                *self.sent = Sent::All;
-                Ok(())
-            }
-        }
+        let done = send(self.connection, self.kind | REPLY, self.id, until);
+        *self.sent = match &done {
+            Ok(()) => Sent::All,
+            Err(WireError::TooLarge { .. }) => Sent::Nothing,
+            Err(_) => Sent::Part,
+        };
+        done
     }
 
     /// Begins a reply whose payload of `total` bytes is sent as it is produced.
@@ -218,23 +221,9 @@ impl<'a> Replier<'a> {
 
     /// Sends the reply together with at most [`MAX_FILES`](super::MAX_FILES) file descriptors.
     pub fn send_files(self, control: &[u8], files: &[BorrowedFd<'_>]) -> WireResult<()> {
-        *self.sent = Sent::Part;
-        let until = Instant::now() + self.transfer;
-        let kind = self.kind | REPLY;
-        match self
-            .connection
-            .send_files(kind, self.id, control, files, until)
-        {
-            Err(e @ WireError::TooLarge { .. }) => {
-                *self.sent = Sent::Nothing;
-                Err(e)
-            }
-            Err(e) => Err(e),
-            Ok(()) => {
-                *self.sent = Sent::All;
-                Ok(())
-            }
-        }
+        self.send_by(|connection, kind, id, until| {
+            connection.send_files(kind, id, control, files, until)
+        })
     }
 
     /// Reports to the peer that this request failed for a reason that no reply of the service expresses, such as an
@@ -264,10 +253,7 @@ impl Outgoing<'_> {
 
     /// Sends more of the payload, at most [`Outgoing::left`].
     pub fn give(&mut self, bytes: &[u8]) -> WireResult<()> {
-        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
-            let text = "a reply is longer than announced".into();
-            return Err(self.connection.protocol(text));
-        };
+        let left = self.left_after(bytes.len() as u64)?;
         self.connection.send_more(bytes, self.until)?;
         self.given(left);
         Ok(())
@@ -276,13 +262,18 @@ impl Outgoing<'_> {
     /// Sends a part of a file as more of the payload, at most [`Outgoing::left`]; the kernel sends it without a copy.
     /// `sum` is its CRC-32C, ignored where the payload is sent without a checksum ([`Replier::sums`]).
     pub fn give_file(&mut self, file: &File, at: u64, len: u64, sum: u32) -> WireResult<()> {
-        let Some(left) = self.left.checked_sub(len) else {
-            let text = "a reply is longer than announced".into();
-            return Err(self.connection.protocol(text));
-        };
+        let left = self.left_after(len)?;
         self.connection.send_file(file, at, len, sum, self.until)?;
         self.given(left);
         Ok(())
+    }
+
+    fn left_after(&self, len: u64) -> WireResult<u64> {
+        let left = self.left.checked_sub(len);
+        left.ok_or_else(|| {
+            let text = "a reply is longer than announced";
+            self.connection.protocol(text.into())
+        })
     }
 
     fn given(&mut self, left: u64) {
@@ -557,38 +548,31 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
             };
             catch_unwind(AssertUnwindSafe(|| shared.handler.handle(call)))
         };
-        match (outcome, sent) {
-            (Ok(result), Sent::All) => result?,
+        let failed = match (outcome, sent) {
+            (Ok(result), Sent::All) => {
+                result?;
+                None
+            }
             (Ok(Err(e)), Sent::Part) => return Err(e),
             (Ok(Err(e)), Sent::Nothing) => {
                 tracing::error!(kind = head.kind, "a request failed: {e}");
-                fault(&mut connection, head.id, &e.to_string(), options.transfer)?;
+                Some(e.to_string())
             }
             (Ok(Ok(())), _) => {
                 tracing::error!(kind = head.kind, "a request was not answered");
-                fault(
-                    &mut connection,
-                    head.id,
-                    "no answer was given",
-                    options.transfer,
-                )?;
+                Some("no answer was given".to_owned())
             }
             (Err(_), Sent::Nothing) => {
-                tracing::error!(
-                    kind = head.kind,
-                    "handling a request of {} panicked",
-                    connection.peer()
-                );
-                fault(
-                    &mut connection,
-                    head.id,
-                    "internal error, see the server's log",
-                    options.transfer,
-                )?;
+                let peer = connection.peer();
+                tracing::error!(kind = head.kind, "handling a request of {peer} panicked");
+                Some("internal error, see the server's log".to_owned())
             }
             (Err(_), _) => {
                 return Err(connection.protocol("the handler panicked in its reply".into()));
             }
+        };
+        if let Some(text) = failed {
+            fault(&mut connection, head.id, &text, options.transfer)?;
         }
         buffers.relax();
     }

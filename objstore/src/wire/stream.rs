@@ -2,9 +2,9 @@
 
 use std::{
     fs::File,
-    io::{self, IoSlice, IoSliceMut, Read},
+    io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    net::{Shutdown, TcpStream, ToSocketAddrs},
+    net::{TcpStream, ToSocketAddrs},
     os::{
         fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::net::UnixStream,
@@ -41,19 +41,37 @@ const CONNECTING: Duration = Duration::from_secs(2);
 
 /// A connected stream socket.
 #[derive(Debug)]
-pub(super) enum Stream {
-    /// On this host; the kernel reports the peer's user.
-    Unix(UnixStream),
-    /// Possibly from another host; the peer authenticates with the shared key.
-    Tcp(TcpStream),
+pub(super) struct Stream {
+    socket: OwnedFd,
+    /// Possibly from another host; the peer authenticates with the shared key. Otherwise it is a unix socket: on this
+    /// host, and the kernel reports the peer's user.
+    is_tcp: bool,
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Stream {
+        Stream {
+            socket: stream.into(),
+            is_tcp: false,
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream {
+            socket: stream.into(),
+            is_tcp: true,
+        }
+    }
 }
 
 impl Stream {
     /// Connects, giving up at `until`.
     pub(super) fn connect(addr: &Addr, until: Instant) -> io::Result<Stream> {
         let stream = match addr {
-            Addr::Unix(path) => Stream::Unix(connect_unix(path, until)?),
-            Addr::Tcp(host) => Stream::Tcp(connect_tcp(host, until)?),
+            Addr::Unix(path) => Stream::from(connect_unix(path, until)?),
+            Addr::Tcp(host) => Stream::from(connect_tcp(host, until)?),
         };
         stream.set_up()?;
         Ok(stream)
@@ -61,68 +79,65 @@ impl Stream {
 
     /// Options of both sides' sockets.
     pub(super) fn set_up(&self) -> io::Result<()> {
-        match self {
-            Stream::Unix(s) => {
-                // Forced buffers need privileges; plain ones are cut to the system's limit. Either
-                // way the stream works, only faster or slower.
-                if socket::setsockopt(s, sockopt::SndBufForce, &UNIX_BUFFER).is_err() {
-                    socket::setsockopt(s, sockopt::SndBuf, &UNIX_BUFFER)?;
-                }
-                if socket::setsockopt(s, sockopt::RcvBufForce, &UNIX_BUFFER).is_err() {
-                    socket::setsockopt(s, sockopt::RcvBuf, &UNIX_BUFFER)?;
-                }
-            }
-            Stream::Tcp(s) => {
-                s.set_nodelay(true)?;
-                // A vanished host is noticed after 25 s, both while it owes a reply and while it owes the
-                // acknowledgement of sent data. Otherwise the kernel would retransmit for a quarter of an hour and,
-                // after a cut link is restored, wait as long again as it was cut.
-                socket::setsockopt(s, sockopt::TcpUserTimeout, &25_000)?;
-                socket::setsockopt(s, sockopt::KeepAlive, &true)?;
-                socket::setsockopt(s, sockopt::TcpKeepIdle, &10)?;
-                socket::setsockopt(s, sockopt::TcpKeepInterval, &5)?;
-                socket::setsockopt(s, sockopt::TcpKeepCount, &3)?;
-            }
+        let s = &self.socket;
+        if self.is_tcp {
+            socket::setsockopt(s, sockopt::TcpNoDelay, &true)?;
+            // A vanished host is noticed after 25 s, both while it owes a reply and while it owes the acknowledgement
+            // of sent data. Otherwise the kernel would retransmit for a quarter of an hour and, after a cut link is
+            // restored, wait as long again as it was cut.
+            socket::setsockopt(s, sockopt::TcpUserTimeout, &25_000)?;
+            socket::setsockopt(s, sockopt::KeepAlive, &true)?;
+            socket::setsockopt(s, sockopt::TcpKeepIdle, &10)?;
+            socket::setsockopt(s, sockopt::TcpKeepInterval, &5)?;
+            socket::setsockopt(s, sockopt::TcpKeepCount, &3)?;
+            return Ok(());
+        }
+        // Forced buffers need privileges; plain ones are cut to the system's limit. Either way the stream works, only
+        // faster or slower.
+        if socket::setsockopt(s, sockopt::SndBufForce, &UNIX_BUFFER).is_err() {
+            socket::setsockopt(s, sockopt::SndBuf, &UNIX_BUFFER)?;
+        }
+        if socket::setsockopt(s, sockopt::RcvBufForce, &UNIX_BUFFER).is_err() {
+            socket::setsockopt(s, sockopt::RcvBuf, &UNIX_BUFFER)?;
         }
         Ok(())
     }
 
     /// The user at the other end of a unix stream; `None` for TCP.
     pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
-        match self {
-            Stream::Unix(s) => Ok(Some(socket::getsockopt(s, sockopt::PeerCredentials)?.uid())),
-            Stream::Tcp(_) => Ok(None),
+        if self.is_tcp {
+            return Ok(None);
         }
+        let peer = socket::getsockopt(&self.socket, sockopt::PeerCredentials)?;
+        Ok(Some(peer.uid()))
     }
 
     /// Ends one or both directions, and wakes every thread that blocks in a read or write on it.
-    pub(super) fn shutdown(&self, how: Shutdown) {
+    pub(super) fn shutdown(&self, how: socket::Shutdown) {
         // The only error is that the peer closed first.
-        let _ = match self {
-            Stream::Unix(s) => s.shutdown(how),
-            Stream::Tcp(s) => s.shutdown(how),
-        };
+        let _ = socket::shutdown(self.fd(), how);
     }
 
     pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        match self {
-            Stream::Unix(s) => s.set_read_timeout(Some(timeout)),
-            Stream::Tcp(s) => s.set_read_timeout(Some(timeout)),
-        }
+        let timeout = time_of(timeout);
+        Ok(socket::setsockopt(
+            &self.socket,
+            sockopt::ReceiveTimeout,
+            &timeout,
+        )?)
     }
 
     pub(super) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
-        match self {
-            Stream::Unix(s) => s.set_write_timeout(Some(timeout)),
-            Stream::Tcp(s) => s.set_write_timeout(Some(timeout)),
-        }
+        let timeout = time_of(timeout);
+        Ok(socket::setsockopt(
+            &self.socket,
+            sockopt::SendTimeout,
+            &timeout,
+        )?)
     }
 
     pub(super) fn read(&self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(s) => (&mut &*s).read(out),
-            Stream::Tcp(s) => (&mut &*s).read(out),
-        }
+        Ok(nix::unistd::read(&self.socket, out)?)
     }
 
     /// Reads bytes that have arrived; `None` instead of waiting.
@@ -140,35 +155,22 @@ impl Stream {
     }
 
     fn fd(&self) -> RawFd {
-        match self {
-            Stream::Unix(s) => s.as_raw_fd(),
-            Stream::Tcp(s) => s.as_raw_fd(),
-        }
+        self.socket.as_raw_fd()
     }
 
     pub(super) fn read_vectored(&self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(s) => (&mut &*s).read_vectored(out),
-            Stream::Tcp(s) => (&mut &*s).read_vectored(out),
-        }
+        let most = out.len().min(MOST_SLICES);
+        Ok(nix::sys::uio::readv(&self.socket, &mut out[..most])?)
     }
 
     /// Sends some of the next `len` bytes of a file, and advances `at`.
     pub(super) fn send_file(&self, file: &File, at: &mut i64, len: usize) -> io::Result<usize> {
-        Ok(match self {
-            Stream::Unix(s) => sendfile64(s, file, Some(at), len)?,
-            Stream::Tcp(s) => sendfile64(s, file, Some(at), len)?,
-        })
+        Ok(sendfile64(&self.socket, file, Some(at), len)?)
     }
 
     /// Whether the peer may be on another host.
     pub(super) fn is_tcp(&self) -> bool {
-        matches!(self, Stream::Tcp(_))
-    }
-
-    /// Whether file descriptors can be sent: the peer is on this host.
-    pub(super) fn takes_files(&self) -> bool {
-        matches!(self, Stream::Unix(_))
+        self.is_tcp
     }
 
     /// Sends a beginning of `data`, and with it all of `files`, at most [`MAX_FILES`].
@@ -177,16 +179,16 @@ impl Stream {
         data: &[u8],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<usize> {
-        let Stream::Unix(stream) = self else {
+        if self.is_tcp {
             return Err(io::ErrorKind::Unsupported.into());
-        };
+        }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut with_it = SendAncillaryBuffer::new(&mut space);
         if !with_it.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         Ok(sendmsg(
-            stream,
+            &self.socket,
             &[IoSlice::new(data)],
             &mut with_it,
             SendFlags::NOSIGNAL,
@@ -199,13 +201,18 @@ impl Stream {
         out: &mut [u8],
         files: &mut Vec<OwnedFd>,
     ) -> io::Result<usize> {
-        let Stream::Unix(stream) = self else {
+        if self.is_tcp {
             return self.read(out);
-        };
+        }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut with_it = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(out)];
-        let got = recvmsg(stream, &mut slices, &mut with_it, RecvFlags::CMSG_CLOEXEC)?;
+        let got = recvmsg(
+            &self.socket,
+            &mut slices,
+            &mut with_it,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
         for message in with_it.drain() {
             if let RecvAncillaryMessage::ScmRights(own) = message {
                 files.extend(own);
@@ -231,6 +238,15 @@ fn left(until: Instant) -> io::Result<Duration> {
     }
 }
 
+/// A timeout for the kernel, which treats zero as unlimited.
+fn time_of(wait: Duration) -> TimeVal {
+    let micros = i64::from(wait.subsec_micros());
+    match wait.as_secs() {
+        0 => TimeVal::new(0, micros.max(1)),
+        seconds => TimeVal::new(seconds as i64, micros),
+    }
+}
+
 /// Connects to a unix socket, also when its listener's queue is full for a while.
 pub(super) fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
     // Not `UnixStream::connect`, which waits while the listener's queue is full; only a timeout set before bounds
@@ -241,11 +257,7 @@ pub(super) fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    let wait = left(until)?;
-    let timeout = TimeVal::new(
-        wait.as_secs() as i64,
-        i64::from(wait.subsec_micros()).max(1),
-    );
+    let timeout = time_of(left(until)?);
     socket::setsockopt(&fd, sockopt::SendTimeout, &timeout)?;
     socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(UnixStream::from(fd))

@@ -114,7 +114,7 @@ fn incomplete_requests_block_no_others() {
     let mut half: Vec<Connection> = (0..512)
         .filter_map(|_| {
             let mut connection = Connection::connect(&address, Some(&key), until()).ok()?;
-            let promised = connection.send_unfinished(0x0102, 1, &[0; 40], 1 << 20, until());
+            let promised = connection.send_head(0x0102, 1, &[0; 40], 1 << 20, until());
             promised.ok().map(|()| connection)
         })
         .collect();
@@ -123,7 +123,7 @@ fn incomplete_requests_block_no_others() {
         scope.spawn(|| {
             while !ended.load(Ordering::SeqCst) {
                 // Connections that the server closed are removed.
-                half.retain_mut(|connection| connection.send_some(b"x", until()).is_ok());
+                half.retain_mut(|connection| connection.send_more(b"x", until()).is_ok());
                 std::thread::sleep(Duration::from_millis(200));
             }
         });

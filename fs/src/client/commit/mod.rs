@@ -19,7 +19,7 @@ use super::error::FsError;
 use super::geometry::Geometry;
 use super::object::Object;
 
-pub(super) use send::{GridWrite, NewChunk};
+pub(super) use send::{BatchWrite, GridWrite, NewChunk};
 
 /// What a commit changes besides the tiling.
 pub(super) struct Change {

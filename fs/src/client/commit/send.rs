@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::ops::Range;
 
 use slabfs_mdserver::api::StoredChunk;
-use slabfs_model::{Hyperslab, Region, ServerId};
-use slabfs_objstore::client::{WriteKind, WritePiece};
+use slabfs_model::batch::Plan as Pattern;
+use slabfs_model::{Coords, Hyperslab, Region, ServerId};
+use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use crate::client::Client;
@@ -36,6 +38,46 @@ pub(in crate::client) struct GridWrite<'a> {
     pub(in crate::client) data: Slices<'a>,
 }
 
+/// A batch that is written in place.
+pub(in crate::client) struct BatchWrite<'a> {
+    pub(in crate::client) pattern: &'a Pattern,
+    /// The part of its packed bytes.
+    pub(in crate::client) packed: Range<u64>,
+    /// The position of `memory` in the buffer that the pattern refers to.
+    pub(in crate::client) base: u64,
+    /// The object's dims, the last in bytes.
+    pub(in crate::client) cells: &'a Coords,
+    pub(in crate::client) memory: &'a [u8],
+    /// The parts of chunks that it writes to.
+    pub(in crate::client) parts: &'a [GridWrite<'a>],
+}
+
+impl BatchWrite<'_> {
+    fn ask(&self) -> BatchAsk<'_, &[u8]> {
+        let pieces = self.parts.iter().filter_map(|part| {
+            Some(BatchPiece {
+                server: part.chunk.server,
+                name: &part.chunk.name,
+                form: &part.chunk.form,
+                want: part.want.as_ref()?,
+                slab: &part.slab,
+                stage: 0,
+                found: true,
+            })
+        });
+        BatchAsk {
+            part: BatchPart {
+                plan: self.pattern,
+                packed: self.packed.clone(),
+                cells: self.cells,
+                base: self.base,
+            },
+            pieces: pieces.collect(),
+            memory: self.memory,
+        }
+    }
+}
+
 impl Client {
     /// Sends chunks to the servers they were placed on, or to others where there is no room. After an error none is
     /// retained.
@@ -44,14 +86,14 @@ impl Client {
         geometry: &Geometry,
         chunks: &mut [NewChunk<'_>],
     ) -> Result<(), FsError> {
-        let mut sent = self.send(chunks, &[]);
+        let mut sent = self.send(chunks, &[], &[]);
         while let Err(StoreError::NoSpace) = sent {
             // Each round finds at least one more full server, so the loop ends.
             if let Err(error) = self.put_elsewhere(geometry, chunks) {
                 self.discard_new(chunks);
                 return Err(error);
             }
-            sent = self.send(chunks, &[]);
+            sent = self.send(chunks, &[], &[]);
         }
         if let Err(error) = sent {
             self.discard_new_but(chunks, |server| error.is_of(server));
@@ -85,11 +127,13 @@ impl Client {
         })
     }
 
-    /// Sends new chunks and parts of grid chunks: one message a server. Resending what is already stored changes nothing.
+    /// Sends new chunks, and either parts of grid chunks or batches: one message a server. Resending what is already
+    /// stored changes nothing.
     pub(in crate::client) fn send(
         &self,
         chunks: &[NewChunk<'_>],
         grid: &[GridWrite<'_>],
+        batches: &[BatchWrite<'_>],
     ) -> Result<(), StoreError> {
         let data = chunks.iter().map(|chunk| &chunk.data);
         let data = data.chain(grid.iter().map(|part| &part.data));
@@ -113,7 +157,11 @@ impl Client {
                 data,
             })
             .collect();
-        self.servers().write(&pieces)
+        if batches.is_empty() {
+            return self.servers().write(&pieces);
+        }
+        let asks: Vec<BatchAsk<'_, &[u8]>> = batches.iter().map(BatchWrite::ask).collect();
+        self.servers().write_batches(&pieces, &asks)
     }
 
     /// Finds the full servers, and places their chunks on other ones.
@@ -130,7 +178,7 @@ impl Client {
         for &server in &servers {
             let its = chunks.iter().filter(|chunk| chunk.stored.server == server);
             for chunk in its {
-                match self.send(std::slice::from_ref(chunk), &[]) {
+                match self.send(std::slice::from_ref(chunk), &[], &[]) {
                     Ok(()) => {}
                     Err(StoreError::NoSpace) if self.full(geometry, server) => {
                         full.insert(server);

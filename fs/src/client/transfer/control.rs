@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::error::FsError;
-use super::core::{Core, Phase};
 use super::own::sealed::{Inside, Sealed};
 use super::{Startable, Transfer, start_all};
+use crate::client::error::FsError;
+use crate::client::request::core::{Core, Phase};
 
 /// Starts, watches and cancels a transfer that another thread may wait for; clones refer to the same transfer. The
 /// result and the buffer stay with the [`Transfer`] itself; a transfer that was dropped before it was started can no
@@ -57,7 +57,7 @@ impl Control {
 
     /// As [`Transfer::cancel`].
     pub fn cancel(&self) {
-        self.0.cancel();
+        self.0.plan.handle.client.transfers().cancel(&self.0);
     }
 
     /// Waits for the end of a transfer that was started; returns at once if it was not.

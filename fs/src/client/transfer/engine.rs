@@ -13,20 +13,17 @@ use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::Ino;
-use slabfs_objstore::wire::MAX_DATA;
 
-use super::super::Client;
-use super::super::error::FsError;
-use super::super::handle::Handle;
-use super::core::{Begun, Core, Counted, Phase};
-use super::queue::{Number, Queue};
-use super::run;
+use super::queue::{Claim, Queue};
+use crate::client::Client;
+use crate::client::error::FsError;
+use crate::client::handle::Handle;
+use crate::client::request::A_SERVER;
+use crate::client::request::core::{Begun, Core, Counted, Number, Phase};
+use crate::client::request::run::{Ends, run};
 
 /// The cost of a transfer towards the limit, in addition to its bytes: its state, and that of its parts.
 const EACH: u64 = 4 << 10;
-
-/// Bytes of a batch for each data server: the capacity of a message.
-pub(super) const A_SERVER: u64 = MAX_DATA as u64;
 
 /// The transfers of a client; see the top of the module.
 #[derive(Debug, Default)]
@@ -68,7 +65,7 @@ impl State {
     /// Removes a transfer from the in-flight count.
     fn landed(&mut self, core: &Core) {
         self.flying -= 1;
-        self.bytes -= core.moved() + EACH;
+        self.bytes -= core.plan.moved() + EACH;
     }
 }
 
@@ -88,6 +85,14 @@ impl Transfers {
             bytes,
             waiting,
         )
+    }
+
+    /// Ends a transfer if it is not running yet; otherwise asks the thread that runs it to give it up.
+    pub(super) fn cancel(&self, core: &Arc<Core>) {
+        core.cancel_created();
+        if !self.withdraw(core) {
+            core.ask_to_cancel();
+        }
     }
 
     /// Takes a waiting transfer out of the queue, and ends it; false if it is not waiting.
@@ -119,7 +124,7 @@ impl Transfers {
     }
 
     /// Counts the transfers of these handles as ended and visible.
-    pub(super) fn finished(&self, handles: &[Arc<Handle>]) {
+    fn finished(&self, handles: &[Arc<Handle>]) {
         let mut state = self.state.lock();
         for handle in handles {
             handle.transfers.fetch_sub(1, Ordering::AcqRel);
@@ -137,42 +142,17 @@ impl Transfers {
         std::mem::take(&mut state.wakers)
     }
 
-    /// Ends transfers of one batch with these results.
-    pub(super) fn end(&self, done: Vec<(Begun, Result<(), FsError>)>) {
-        if done.is_empty() {
-            return;
-        }
-        let mut numbers: BTreeMap<Ino, Vec<Number>> = BTreeMap::new();
-        for (begun, _) in &done {
-            if let Some(number) = begun.number() {
-                let ino = begun.plan.handle.object.ino;
-                numbers.entry(ino).or_default().push(number);
-            }
-        }
+    /// Gives up the room of a transfer whose thread has panicked; its end is visible already.
+    fn forget(&self, core: &Core, number: Number) {
+        let handle = &core.plan.handle;
         let wakers = {
             let mut state = self.state.lock();
-            for (ino, numbers) in &mut numbers {
-                numbers.sort_unstable();
-                state.queue.end(*ino, numbers);
-            }
-            done.iter().for_each(|(begun, _)| state.landed(begun));
-            self.settle(&mut state)
-        };
-        self.finish(done);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Gives up the room of a transfer whose thread has panicked; its end is made visible next.
-    pub(super) fn forget(&self, begun: &Begun) {
-        let wakers = {
-            let mut state = self.state.lock();
-            if let Some(number) = begun.number() {
-                state.queue.end(begun.plan.handle.object.ino, &[number]);
-            }
-            state.landed(begun);
+            state.queue.end(handle.object.ino, &[number]);
+            state.landed(core);
             self.settle(&mut state)
         };
         wakers.into_iter().for_each(Waker::wake);
+        self.finished(std::slice::from_ref(handle));
     }
 
     /// Waits until all transfers of a handle that starts no more have ended visibly.
@@ -195,6 +175,42 @@ impl Transfers {
     }
 }
 
+impl Ends for Transfers {
+    fn end(&self, done: Vec<(Begun, Result<(), FsError>)>) {
+        if done.is_empty() {
+            return;
+        }
+        let mut numbers: BTreeMap<Ino, Vec<Number>> = BTreeMap::new();
+        for (begun, _) in &done {
+            if let Some(number) = begun.take_number() {
+                let ino = begun.plan.handle.object.ino;
+                numbers.entry(ino).or_default().push(number);
+            }
+        }
+        let wakers = {
+            let mut state = self.state.lock();
+            for (ino, numbers) in &mut numbers {
+                numbers.sort_unstable();
+                state.queue.end(*ino, numbers);
+            }
+            done.iter().for_each(|(begun, _)| state.landed(begun));
+            self.settle(&mut state)
+        };
+        self.finish(done);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What the queue needs to order a transfer against others.
+fn claim(core: &Core) -> Claim {
+    Claim {
+        ino: core.plan.handle.object.ino,
+        writes: core.plan.writes,
+        bounds: core.plan.bounds.clone(),
+        bytes: core.plan.moved(),
+    }
+}
+
 impl Client {
     /// Starts the transfers among `cores` that were not started: writes first, then reads. With `waker`, registers it
     /// instead of waiting. Nothing starts until there is room for all of them.
@@ -206,7 +222,7 @@ impl Client {
         let transfers = self.transfers();
         let new = || cores.iter().filter(|core| core.phase() == Phase::Created);
         let (count, bytes) = new().fold((0, 0u64), |(count, bytes), core| {
-            (count + 1, bytes.saturating_add(core.moved()))
+            (count + 1, bytes.saturating_add(core.plan.moved()))
         });
         if count == 0 {
             return Ok(Started::Yes);
@@ -237,8 +253,8 @@ impl Client {
         for writes in [true, false] {
             for core in cores.iter().filter(|core| core.plan.writes == writes) {
                 let queue = &mut state.queue;
-                let claim = core.claim();
-                let at = core.moved();
+                let claim = claim(core);
+                let at = core.plan.moved();
                 if core.queue(|| queue.push(claim, (*core).clone())) {
                     core.plan.handle.transfers.fetch_add(1, Ordering::AcqRel);
                     state.flying += 1;
@@ -285,7 +301,7 @@ impl Client {
     }
 
     /// Bytes that fit into one message a server, if they are spread evenly over all of them.
-    pub(super) fn most_at_once(&self) -> u64 {
+    pub(in crate::client) fn most_at_once(&self) -> u64 {
         A_SERVER * (self.servers().known().len().clamp(1, 64) as u64)
     }
 
@@ -316,11 +332,17 @@ impl Client {
         if more {
             self.add_thread();
         }
+        let cores: Vec<Arc<Core>> = batch.iter().map(|(_, core)| core.clone()).collect();
         let batch = batch.into_iter().map(|(_, core)| Begun::of(core)).collect();
-        if catch_unwind(AssertUnwindSafe(|| run::run(self, batch))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| run(self, transfers, batch))).is_err() {
             tracing::error!(
                 "a thread panicked while running transfers: they have ended with an error"
             );
+            for core in cores {
+                if let Some(number) = core.take_number() {
+                    transfers.forget(&core, number);
+                }
+            }
         }
         true
     }

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use slabfs_model::{Coords, Hyperslab};
+use slabfs_model::Hyperslab;
+use slabfs_model::batch::Plan as Pattern;
 
-use super::super::error::FsError;
-use super::super::geometry::Geometry;
-use super::super::handle::Handle;
 use super::Memory;
-use super::core::{self, Core, Own, Phase, Plan};
 use super::engine::Started;
+use crate::client::error::FsError;
+use crate::client::handle::Handle;
+use crate::client::request::core::{self, Core, Own, Phase};
 
 /// A read or write of a selection: created, started, waited for.
 ///
@@ -99,110 +99,39 @@ impl Handle {
         }
     }
 
-    /// The plan of a transfer into or out of a buffer of `len` bytes.
-    pub(super) fn plan_transfer(
+    /// A transfer of the pieces of a batch from `buffer` to the object, which grows if it may. It ends with `Invalid`
+    /// if dims other than the first change before it runs: its bytes would belong to other elements.
+    ///
+    /// # Errors
+    /// `Invalid` for a handle on a selection or an appending one, and a buffer that is too small; `ReadOnly`.
+    pub fn write_batch_transfer<B: AsRef<[u8]> + Send + 'static>(
         self: &Arc<Self>,
-        writes: bool,
-        slab: &Hyperslab,
-        memory: &Memory,
-        len: usize,
-    ) -> Result<Plan, FsError> {
-        if writes {
-            self.check()?;
+        batch: Pattern,
+        buffer: B,
+    ) -> Result<Transfer<B>, Failed<B>> {
+        let all = 0..batch.bytes();
+        let plan = |len| self.plan_batch(true, batch, all, len);
+        match core::from_owned(buffer, self.client.transfers().counted(), plan) {
+            Ok(own) => Ok(Transfer::new(own)),
+            Err((error, buffer)) => Err(Failed { error, buffer }),
         }
-        let dtype = {
-            let geometry = self.object.geometry.read();
-            shaped(&geometry, slab)?;
-            geometry.info.dtype
-        };
-        let memory = memory.fit(len, &slab.packed_shape(), dtype)?;
-        // Dtypes that cannot be converted are refused here.
-        match writes {
-            true => memory.inward()?,
-            false => memory.outward()?,
-        };
-        let slab = slab.to_cells(dtype.size()).map_err(invalid)?;
-        let bounds = slab.bounds();
-        let plan = Plan {
-            handle: self.clone(),
-            writes,
-            batch: None,
-            slab,
-            bounds,
-            memory,
-        };
-        let fits = |this: &Self| {
-            let geometry = this.object.geometry.read();
-            plan.check(&geometry, this.object.size(&geometry))
-        };
-        // Another mount may have extended the object; under a right this is checked again in any case.
-        match fits(self) {
-            Err(FsError::Invalid(_) | FsError::TooBig(_)) if !self.client.shared() => {
-                self.client.refresh(&self.object)?;
-                fits(self)?;
-            }
-            Err(_) if self.client.shared() => {}
-            other => other?,
-        }
-        Ok(plan)
-    }
-}
-
-/// Checks the rank and the pattern of a selection, but not its end.
-fn shaped(geometry: &Geometry, slab: &Hyperslab) -> Result<(), FsError> {
-    let limits = Coords::from_elem(slabfs_model::MAX_BYTES, geometry.info.dims.len());
-    slab.validate(&limits).map_err(invalid)
-}
-
-fn invalid(error: slabfs_model::GeometryError) -> FsError {
-    FsError::Invalid(format!("the selection of the object: {error}"))
-}
-
-impl Plan {
-    /// Whether the object, as it is now, contains the selection or may grow to contain it.
-    pub(super) fn check(&self, geometry: &Geometry, size: u64) -> Result<(), FsError> {
-        if geometry.info.dtype != self.memory.object || geometry.cells.len() != self.slab.rank() {
-            return Err(FsError::Invalid(
-                "the object's form was changed since the transfer was made".into(),
-            ));
-        }
-        if let Some(batch) = &self.batch {
-            return batch.check(self, geometry, size);
-        }
-        let Some(bounds) = &self.bounds else {
-            return Ok(());
-        };
-        let cells = geometry.cells_at(size);
-        let grows = self.writes && geometry.grows();
-        for axis in 0..cells.len() {
-            let end = bounds.end(axis);
-            if end <= cells[axis]
-                || (grows && axis == 0 && self.reach(geometry) <= geometry.size_limit())
-            {
-                continue;
-            }
-            let dims = slabfs_model::format_dims(&geometry.dims_at(size));
-            let text = format!(
-                "the selection reaches beyond the object, whose dims are {dims}, on axis {axis}; dims grow only \
-                 along an unlimited slowest axis, or with `slabfs set --dims`"
-            );
-            return Err(match self.writes {
-                true => FsError::TooBig(text),
-                false => FsError::Invalid(text),
-            });
-        }
-        Ok(())
     }
 
-    /// The minimum size in bytes of an object that contains the selection, in complete rows.
-    pub(super) fn reach(&self, geometry: &Geometry) -> u64 {
-        let Some(bounds) = &self.bounds else {
-            return 0;
-        };
-        let end = bounds.end(0);
-        match geometry.cells.len() {
-            1 => geometry.full_rows(end),
-            _ => end.saturating_mul(geometry.row),
+    /// A transfer of the pieces of a batch from the object to `buffer`; as for writes, dims other than the first must
+    /// stay.
+    ///
+    /// # Errors
+    /// `Invalid` for a handle on a selection, pieces that overlap in the buffer, and a buffer that is too small.
+    pub fn read_batch_transfer<B: AsMut<[u8]> + Send + 'static>(
+        self: &Arc<Self>,
+        batch: Pattern,
+        buffer: B,
+    ) -> Result<Transfer<B>, Failed<B>> {
+        let all = 0..batch.bytes();
+        let plan = |len| self.plan_batch(false, batch, all, len);
+        match core::into_owned(buffer, self.client.transfers().counted(), plan) {
+            Ok(own) => Ok(Transfer::new(own)),
+            Err((error, buffer)) => Err(Failed { error, buffer }),
         }
     }
 }
@@ -234,7 +163,7 @@ impl<B> Transfer<B> {
     /// committed, otherwise with its result.
     pub fn cancel(&self) {
         if let Some(core) = self.core() {
-            core.cancel();
+            core.plan.handle.client.transfers().cancel(core);
         }
     }
 

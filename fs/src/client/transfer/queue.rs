@@ -15,6 +15,8 @@ use foldhash::HashMap;
 use slabfs_mdserver::api::Ino;
 use slabfs_model::Region;
 
+use crate::client::request::core::Number;
+
 /// The maximum number of transfers in a batch, and of those examined for one.
 const MOST: usize = 1024;
 const LOOKED_AT: usize = 4096;
@@ -29,10 +31,6 @@ pub(super) struct Claim {
     /// Its bytes towards the size of a batch.
     pub(super) bytes: u64,
 }
-
-/// The number of a started transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Number(u64);
 
 /// Transfers that were started and have not ended.
 #[derive(Debug)]

@@ -3,41 +3,13 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use slabfs_model::{Hyperslab, batch};
 
-use super::super::error::FsError;
-use super::super::handle::Handle;
-use super::core::{self, Plan};
 use super::{Failed, Memory, Transfer};
-
-/// Number of transfers of a scope in flight.
-#[derive(Debug, Default)]
-pub(super) struct Running {
-    count: Mutex<usize>,
-    none: Condvar,
-}
-
-impl Running {
-    pub(super) fn one_more(&self) {
-        *self.count.lock() += 1;
-    }
-
-    pub(super) fn one_less(&self) {
-        let mut count = self.count.lock();
-        *count -= 1;
-        if *count == 0 {
-            self.none.notify_all();
-        }
-    }
-
-    fn wait(&self) {
-        let mut count = self.count.lock();
-        while *count > 0 {
-            self.none.wait(&mut count);
-        }
-    }
-}
+use crate::client::error::FsError;
+use crate::client::handle::Handle;
+use crate::client::request::core::{self, Running};
+use crate::client::request::plan::Plan;
 
 /// Makes transfers of borrowed buffers; see [`scope`].
 #[derive(Debug)]
@@ -162,19 +134,7 @@ impl<'scope> Scope<'scope, '_> {
         buffer: &'scope [u8],
     ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
         let all = 0..batch.bytes();
-        self.write_batch_part(handle, batch, all, buffer)
-    }
-
-    /// As `write_batch`, for a range of the packed bytes; if the buffer is the packed bytes themselves, it is that
-    /// range.
-    pub(in super::super) fn write_batch_part(
-        &'scope self,
-        handle: &Arc<Handle>,
-        batch: batch::Plan,
-        packed: std::ops::Range<u64>,
-        buffer: &'scope [u8],
-    ) -> Result<Transfer<&'scope [u8]>, Failed<&'scope [u8]>> {
-        let plan = handle.plan_batch(true, batch, packed, buffer.len());
+        let plan = handle.plan_batch(true, batch, all, buffer.len());
         self.out_of(handle, plan, buffer)
     }
 

@@ -63,9 +63,10 @@ pub(super) struct Node {
 }
 
 /// A checked batch, ready to be walked. Elements without bytes are omitted.
+/// Copies share the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: std::sync::Arc<[Node]>,
     /// The top vector: the last nodes.
     pub(super) top: Nodes,
     /// The buffer is the packed bytes; the memory side of the nodes is unused.
@@ -462,7 +463,7 @@ impl Plan {
                 true => in_packed(),
                 false => fit(all(vector.memory)),
             },
-            nodes: checker.nodes,
+            nodes: checker.nodes.into(),
         };
         plan.below_start(Side::File, plan.file)?;
         plan.below_start(Side::Memory, plan.memory)?;

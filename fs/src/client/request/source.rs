@@ -2,9 +2,9 @@
 
 use slabfs_model::{Hyperslab, for_each_run};
 
-use super::super::error::FsError;
-use super::super::payload::Slices;
 use super::core::Begun;
+use crate::client::error::FsError;
+use crate::client::payload::Slices;
 
 /// The bytes of a transfer, converted, in packed order: in place if possible, gathered if they must be contiguous and
 /// are not. With `one_chunk` they are sent as one chunk and need not be contiguous.
@@ -25,7 +25,7 @@ pub(super) fn packed(begun: &Begun, one_chunk: bool) -> Result<Slices<'_>, FsErr
             let Some(convert) = convert else {
                 return Ok(Slices::Owned(bytes));
             };
-            let mut converted = vec![0; begun.moved() as usize];
+            let mut converted = vec![0; begun.plan.moved() as usize];
             convert.run(&bytes, &mut converted)?;
             return Ok(Slices::Owned(converted));
         }
@@ -34,7 +34,7 @@ pub(super) fn packed(begun: &Begun, one_chunk: bool) -> Result<Slices<'_>, FsErr
     let Some(convert) = convert else {
         return Ok(Slices::Borrowed(parts));
     };
-    let mut converted = vec![0; begun.moved() as usize];
+    let mut converted = vec![0; begun.plan.moved() as usize];
     convert.run(parts.first().copied().unwrap_or_default(), &mut converted)?;
     Ok(Slices::Owned(converted))
 }

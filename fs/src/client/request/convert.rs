@@ -15,7 +15,7 @@
 
 use slabfs_model::{ByteOrder, DType, DTypeKind};
 
-use super::super::error::FsError;
+use crate::client::error::FsError;
 
 /// The conversion between two dtypes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

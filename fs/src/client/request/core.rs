@@ -1,4 +1,4 @@
-//! The core of a transfer: its state while it runs, and the memory it moves bytes from or to.
+//! The core of a request: its state while it runs, and the memory it moves bytes from or to.
 //!
 //! ```text
 //!   Created ──start──▶ Queued ──an engine thread──▶ Running ──▶ Ended
@@ -7,10 +7,11 @@
 //!
 //! Ownership of the memory moves with the state: the caller that made the transfer owns it until the start; then the
 //! queue; then one engine thread until the transfer has ended ([`Begun`] represents that ownership); then the caller
-//! that waits for it. The memory outlives all of these: an owned buffer lies in a box that the `Core` holds, and a
-//! borrowed one belongs to a scope that does not return before its transfers have ended.
+//! that waits for it. The memory outlives all of these: an owned buffer lies in a box that the `Core` holds, a borrowed
+//! one belongs to a scope that does not return before its transfers have ended, and the one of [`with_buffer`] to the
+//! thread that runs the request.
 //!
-//! All `unsafe` code of transfers is in this file.
+//! All `unsafe` code of requests and transfers is in this file.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -19,19 +20,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
+use super::plan::Plan;
+use crate::client::error::FsError;
 use parking_lot::{Condvar, Mutex};
-use slabfs_model::{Hyperslab, Region};
 
-use super::super::error::FsError;
-use super::super::handle::Handle;
-use super::batched::Batched;
-use super::memory::Fitted;
-use super::queue::{Claim, Number};
-use super::scope::Running;
+/// The place of a started transfer in the order of starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::client) struct Number(pub(in crate::client) u64);
+
+/// Number of transfers of a scope in flight.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Running {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+impl Running {
+    fn one_more(&self) {
+        *self.count.lock() += 1;
+    }
+
+    fn one_less(&self) {
+        let mut count = self.count.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+
+    pub(in crate::client) fn wait(&self) {
+        let mut count = self.count.lock();
+        while *count > 0 {
+            self.none.wait(&mut count);
+        }
+    }
+}
 
 /// The state of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(in crate::client) enum Phase {
     /// Known only to the caller that made it.
     Created,
     /// Started.
@@ -52,25 +79,10 @@ struct State {
     owned: Option<Owned>,
 }
 
-/// The data a transfer moves.
-#[derive(Debug)]
-pub(super) struct Plan {
-    /// The object, held open.
-    pub(super) handle: Arc<Handle>,
-    pub(super) writes: bool,
-    /// A batch instead of selections. `slab` is then its bounding box, and `memory` is empty.
-    pub(super) batch: Option<Batched>,
-    /// The selection of the object, in its cells.
-    pub(super) slab: Hyperslab,
-    /// The bounding box of `slab`.
-    pub(super) bounds: Option<Region>,
-    pub(super) memory: Fitted,
-}
-
 /// A transfer, shared by its waiters and the engine.
 #[derive(Debug)]
-pub(super) struct Core {
-    pub(super) plan: Plan,
+pub(in crate::client) struct Core {
+    pub(in crate::client) plan: Plan,
     place: Place,
     /// Set to end it before anything of it is committed, if possible.
     cancelled: AtomicBool,
@@ -79,7 +91,7 @@ pub(super) struct Core {
     /// The scope that waits for it, if the buffer is borrowed.
     scope: Option<Arc<Running>>,
     /// Counts the existing transfers.
-    _counted: Counted,
+    _counted: Option<Counted>,
 }
 
 /// The address and length of a buffer.
@@ -135,10 +147,10 @@ impl Drop for Owned {
 
 /// An entry in a count; dropping it decrements the count.
 #[derive(Debug)]
-pub(super) struct Counted(Arc<AtomicU64>);
+pub(in crate::client) struct Counted(Arc<AtomicU64>);
 
 impl Counted {
-    pub(super) fn of(count: &Arc<AtomicU64>) -> Counted {
+    pub(in crate::client) fn of(count: &Arc<AtomicU64>) -> Counted {
         count.fetch_add(1, Ordering::Relaxed);
         Counted(count.clone())
     }
@@ -158,19 +170,19 @@ type GiveBack<B> = unsafe fn(&Core) -> B;
 
 /// The caller's side of a transfer: the core, and how to get the buffer out of it.
 #[derive(Debug)]
-pub(super) struct Own<B> {
+pub(in crate::client) struct Own<B> {
     core: Arc<Core>,
     give_back: GiveBack<B>,
     _buffer: PhantomData<B>,
 }
 
 impl<B> Own<B> {
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(in crate::client) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
     /// The result and the buffer of a transfer that has ended; `self` if it has not.
-    pub(super) fn finish(self) -> Result<(Result<(), FsError>, B), Own<B>> {
+    pub(in crate::client) fn finish(self) -> Result<(Result<(), FsError>, B), Own<B>> {
         let result = {
             let mut state = self.core.state.lock();
             match state.phase {
@@ -202,7 +214,7 @@ fn owned<B: Send + 'static>(
     // buffer is not accessed in another way while the slice is in use.
     let place = at(unsafe { buffer.as_mut() });
     Own {
-        core: Core::new(plan, place, Some(owned), None, counted),
+        core: Core::new(plan, place, Some(owned), None, Some(counted)),
         give_back: |core| {
             let owned = core.state.lock().owned.take();
             let Some(owned) = owned else {
@@ -216,7 +228,7 @@ fn owned<B: Send + 'static>(
 }
 
 /// A write out of an owned buffer.
-pub(super) fn from_owned<B: AsRef<[u8]> + Send + 'static>(
+pub(in crate::client) fn from_owned<B: AsRef<[u8]> + Send + 'static>(
     buffer: B,
     counted: Counted,
     plan: impl FnOnce(usize) -> Result<Plan, FsError>,
@@ -231,7 +243,7 @@ pub(super) fn from_owned<B: AsRef<[u8]> + Send + 'static>(
 }
 
 /// A read into an owned buffer.
-pub(super) fn into_owned<B: AsMut<[u8]> + Send + 'static>(
+pub(in crate::client) fn into_owned<B: AsMut<[u8]> + Send + 'static>(
     buffer: B,
     counted: Counted,
     plan: impl FnOnce(usize) -> Result<Plan, FsError>,
@@ -249,14 +261,14 @@ pub(super) fn into_owned<B: AsMut<[u8]> + Send + 'static>(
 ///
 /// # Safety
 /// The borrow does not end before `scope` has waited for all its transfers.
-pub(super) unsafe fn from_borrowed(
+pub(in crate::client) unsafe fn from_borrowed(
     buffer: &[u8],
     plan: Plan,
     counted: Counted,
     scope: Arc<Running>,
 ) -> Own<&[u8]> {
     Own {
-        core: Core::new(plan, Place::of(buffer), None, Some(scope), counted),
+        core: Core::new(plan, Place::of(buffer), None, Some(scope), Some(counted)),
         // SAFETY: it is the place of a slice of that lifetime.
         give_back: |core| unsafe {
             std::slice::from_raw_parts(core.place.start.as_ptr(), core.place.len)
@@ -269,14 +281,20 @@ pub(super) unsafe fn from_borrowed(
 ///
 /// # Safety
 /// As [`from_borrowed`].
-pub(super) unsafe fn into_borrowed(
+pub(in crate::client) unsafe fn into_borrowed(
     buffer: &mut [u8],
     plan: Plan,
     counted: Counted,
     scope: Arc<Running>,
 ) -> Own<&mut [u8]> {
     Own {
-        core: Core::new(plan, Place::of_mut(buffer), None, Some(scope), counted),
+        core: Core::new(
+            plan,
+            Place::of_mut(buffer),
+            None,
+            Some(scope),
+            Some(counted),
+        ),
         // SAFETY: it is the place of a slice of that lifetime, with no other reference to it: the caller gave it up,
         // and this is called once.
         give_back: |core| unsafe {
@@ -284,6 +302,52 @@ pub(super) unsafe fn into_borrowed(
         },
         _buffer: PhantomData,
     }
+}
+
+/// The buffer of a request that the thread which made it runs itself.
+#[derive(Debug)]
+pub(in crate::client) enum Buffer<'a> {
+    /// Of a write.
+    From(&'a [u8]),
+    /// Of a read.
+    Into(&'a mut [u8]),
+}
+
+impl Buffer<'_> {
+    pub(in crate::client) fn len(&self) -> usize {
+        match self {
+            Buffer::From(bytes) => bytes.len(),
+            Buffer::Into(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Gives `run` a request, and returns its result. Returns when the request has ended, also when `run` panics.
+///
+/// # Panics
+/// If a write is to change memory, or a read to be read from.
+pub(in crate::client) fn with_buffer(
+    plan: Plan,
+    memory: &mut Buffer<'_>,
+    run: impl FnOnce(Begun),
+) -> Result<(), FsError> {
+    struct Waits(Arc<Core>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.wait();
+        }
+    }
+    let (writes, place) = match memory {
+        Buffer::From(bytes) => (true, Place::of(bytes)),
+        Buffer::Into(bytes) => (false, Place::of_mut(bytes)),
+    };
+    assert_eq!(plan.writes, writes, "the direction of a request");
+    let core = Core::new(plan, place, None, None, None);
+    let waits = Waits(core.clone());
+    run(Begun::of(core.clone()));
+    drop(waits);
+    let result = core.state.lock().result.take();
+    result.unwrap_or(Err(FsError::Cancelled))
 }
 
 impl Place {
@@ -308,7 +372,7 @@ impl Core {
         place: Place,
         owned: Option<Owned>,
         scope: Option<Arc<Running>>,
-        counted: Counted,
+        counted: Option<Counted>,
     ) -> Arc<Core> {
         Arc::new(Core {
             plan,
@@ -327,26 +391,8 @@ impl Core {
         })
     }
 
-    /// What the queue needs to order it against other transfers.
-    pub(super) fn claim(&self) -> Claim {
-        Claim {
-            ino: self.plan.handle.object.ino,
-            writes: self.plan.writes,
-            bounds: self.plan.bounds.clone(),
-            bytes: self.moved(),
-        }
-    }
-
-    /// Bytes it moves to or from servers.
-    pub(super) fn moved(&self) -> u64 {
-        match &self.plan.batch {
-            Some(batch) => batch.packed.end - batch.packed.start,
-            None => self.plan.slab.volume(),
-        }
-    }
-
     /// Marks it as started; false if it was started or cancelled before.
-    pub(super) fn queue(&self, number: impl FnOnce() -> Number) -> bool {
+    pub(in crate::client) fn queue(&self, number: impl FnOnce() -> Number) -> bool {
         let mut state = self.state.lock();
         if state.phase != Phase::Created {
             return false;
@@ -359,12 +405,17 @@ impl Core {
         true
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    /// Its place in the queue, which it gives up.
+    pub(in crate::client) fn take_number(&self) -> Option<Number> {
+        self.state.lock().number.take()
+    }
+
+    pub(in crate::client) fn phase(&self) -> Phase {
         self.state.lock().phase
     }
 
     /// Registers a waker for its end; false if it has ended.
-    pub(super) fn wake_at_end(&self, waker: &Waker) -> bool {
+    pub(in crate::client) fn wake_at_end(&self, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         if state.phase == Phase::Ended {
             return false;
@@ -377,7 +428,7 @@ impl Core {
     }
 
     /// Waits for the end of a transfer that was started.
-    pub(super) fn wait(&self) {
+    pub(in crate::client) fn wait(&self) {
         let mut state = self.state.lock();
         while matches!(state.phase, Phase::Queued | Phase::Running) {
             self.ended.wait(&mut state);
@@ -385,7 +436,7 @@ impl Core {
     }
 
     /// Cancels it if it has not been started.
-    pub(super) fn cancel_created(&self) {
+    pub(in crate::client) fn cancel_created(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Created {
             state.phase = Phase::Ended;
@@ -393,20 +444,12 @@ impl Core {
         }
     }
 
-    /// Ends it if it is not running yet; otherwise asks the thread that runs it to give it up.
-    pub(super) fn cancel(self: &Arc<Self>) {
-        self.cancel_created();
-        if !self.plan.handle.client.transfers().withdraw(self) {
-            self.ask_to_cancel();
-        }
-    }
-
     /// Asks the thread that runs it to give it up.
-    fn ask_to_cancel(&self) {
+    pub(in crate::client) fn ask_to_cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub(in crate::client) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
@@ -429,32 +472,28 @@ impl Core {
     }
 }
 
-/// A transfer that this thread runs; it owns the transfer's memory.
+/// A request that this thread runs; it owns the memory until it is ended.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(in crate::client) struct Begun {
     core: Arc<Core>,
     over: bool,
 }
 
 impl Begun {
     /// Takes a transfer out of the queue; only the queue calls this, and once.
-    pub(super) fn of(core: Arc<Core>) -> Begun {
+    pub(in crate::client) fn of(core: Arc<Core>) -> Begun {
         core.state.lock().phase = Phase::Running;
         Begun { core, over: false }
     }
 
-    pub(super) fn number(&self) -> Option<Number> {
-        self.core.state.lock().number
-    }
-
     /// The buffer of a write.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(in crate::client) fn bytes(&self) -> &[u8] {
         // SAFETY: the place of a valid slice that this owns until it ends: see the top of the module.
         unsafe { std::slice::from_raw_parts(self.core.place.start.as_ptr(), self.core.place.len) }
     }
 
     /// The buffer of a read; empty for a write, whose buffer must not be changed.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(in crate::client) fn bytes_mut(&mut self) -> &mut [u8] {
         if self.core.plan.writes {
             return &mut [];
         }
@@ -465,9 +504,20 @@ impl Begun {
     }
 
     /// Ends it; the queue was notified before.
-    pub(super) fn end(mut self, result: Result<(), FsError>) {
+    pub(in crate::client) fn end(mut self, result: Result<(), FsError>) {
         self.over = true;
         self.core.end(result);
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        // A panic: ends the request so that its waiters return.
+        if !self.over {
+            self.core.end(Err(FsError::Unsettled(
+                "a thread of the client panicked over a transfer; its log says why".into(),
+            )));
+        }
     }
 }
 
@@ -475,23 +525,5 @@ impl std::ops::Deref for Begun {
     type Target = Core;
     fn deref(&self) -> &Core {
         &self.core
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // A panic: ends the transfer so that its waiters return.
-        let handle = self.core.plan.handle.clone();
-        handle.client.transfers().forget(self);
-        self.core.end(Err(FsError::Unsettled(
-            "a thread of the client panicked over a transfer; its log says why".into(),
-        )));
-        handle
-            .client
-            .transfers()
-            .finished(std::slice::from_ref(&handle));
     }
 }

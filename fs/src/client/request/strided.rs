@@ -5,7 +5,7 @@
 use slabfs_model::Coords;
 use slabfs_model::batch::{pack, unpack};
 
-use super::super::error::FsError;
+use crate::client::error::FsError;
 
 /// The layout of elements: the first is `offset` bytes from the start of the buffer, consecutive ones along an axis are
 /// `strides` bytes apart, slowest axis first.

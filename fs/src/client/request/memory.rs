@@ -6,22 +6,22 @@
 
 use slabfs_model::{Coords, DType, Hyperslab, Space, for_each_run, gather, scatter};
 
-use super::super::committed::dense_range;
-use super::super::error::FsError;
 use super::convert::Conversion;
 use super::strided::Strided;
+use crate::client::committed::dense_range;
+use crate::client::error::FsError;
 
 /// A selection of the caller's buffer.
 ///
 /// ```
 /// use slabfs_fs::session::{Hyperslab, Memory, Region};
 ///
-// The elements of the selection, contiguous.
+/// // The elements of the selection, contiguous.
 /// let packed = Memory::packed();
-// A block of a larger array, which has ghost cells around it.
+/// // A block of a larger array, which has ghost cells around it.
 /// let inner = Hyperslab::from_region(&Region::new(&[1, 1], &[8, 8]));
 /// let block = Memory::part(&[10, 10], inner);
-// A Fortran array, real(8) of 3 x 5, for a selection of 3 x 5; the object has floats of 4 bytes.
+/// // A Fortran array, real(8) of 3 x 5, for a selection of 3 x 5; the object has floats of 4 bytes.
 /// let fortran = Memory::strides([8, 24]).of_type("f8".parse().unwrap());
 /// ```
 #[derive(Debug, Clone, Default)]

@@ -1,78 +1,43 @@
-//! Batch reads: a nested strided pattern is one request to each data server that holds part of it.
+//! Batches: nested strided patterns of bytes of an object's canonical order.
 //!
-//! A batch counts bytes of the object's canonical order. The overlay of this mount is written back first; then the
-//! chunks within the span of the batch are looked up as for any read, and each server gets the batch and the parts of
-//! its chunks to read; no pieces are listed. Where lattices lie over other chunks, later bytes are put over older ones
-//! when both have arrived.
+//! A batch is one request to each data server that holds part of it; no pieces are listed. To be read, the chunks within
+//! the span of the batch are looked up as for any read, and each server gets the batch and the parts of its chunks.
+//! Where lattices lie over other chunks, later bytes are put over older ones when both have arrived.
 //!
-//! A batch is not one atomic read: it may see part of a concurrent write.
+//! To be written, a batch of few pieces of an `aligned` object becomes dirty runs, which a flush combines into boxes and
+//! lattices; if two places of the buffer go to the same byte, the later one is stored. A batch of many pieces would cost
+//! much memory and much time under the object's lock; it goes directly to the servers, as batches into grids do
+//! (`write`).
+//!
+//! A batch is not one atomic read or write: concurrent reads may see part of it. If a write fails, part of it may be
+//! written. A batch that reaches beyond the object's maximum size writes nothing.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use slabfs_mdserver::api::{MAX_RIGHT_BOXES, RightMode};
-use slabfs_model::batch::{BatchError, Parts, Plan, Rows};
-use slabfs_model::layout::{Grid, boxes_of_run};
-use slabfs_model::{Coords, Hyperslab, Region, intersect};
+use slabfs_mdserver::api::RightMode;
+use slabfs_model::batch::{BatchError, Parts, Plan as Pattern, Rows};
+use slabfs_model::{Coords, Hyperslab, Region, ServerId, intersect};
 use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece};
 use slabfs_objstore::{ChunkName, StoreError};
 
-use super::committed::{Committed, MOST_PARTS, Piece, too_many};
-use super::error::FsError;
-use super::flush::Scope;
-use super::geometry::{Geometry, moved};
-use super::handle::Handle;
-use super::object::Object;
-use super::rights::{BoxSet, Op};
-use super::{Client, FORM_TRIES};
+use super::core::{self, Begun, Buffer};
+use super::plan::{Batched, Plan, has_rows};
+use super::run::{Ends, run};
+use crate::client::committed::{Committed, MOST_PARTS, Piece, too_many};
+use crate::client::error::FsError;
+use crate::client::geometry::{Geometry, moved};
+use crate::client::handle::{Handle, Written};
+use crate::client::object::Object;
+use crate::client::rights::{By, Span};
+use crate::client::write::too_big;
+use crate::client::{Client, FORM_TRIES};
 
-/// The maximum number of pieces that are examined one by one.
-const FEW: usize = 1024;
-/// Bytes of the object between pieces beyond which they count as far apart, if chunks have no fixed size.
-const FAR: u64 = 16 << 20;
+/// The maximum number of pieces of an `aligned` object that become dirty runs.
+const FEW_PIECES: u64 = 1024;
 
 /// The maximum number of pairs of lattices that are compared to find those that overlap.
 const MOST_LOOKS: u64 = 1 << 24;
-
-/// A request in progress.
-struct Request<'a> {
-    plan: &'a Plan,
-    packed: Range<u64>,
-    /// The start and the end of its bytes in the object.
-    span: (u64, u64),
-    out: &'a mut [u8],
-    /// The position of `out` in the buffer that the plan refers to.
-    base: u64,
-}
-
-impl Request<'_> {
-    fn needs(&self, geometry: &Geometry, size: u64) -> BoxSet {
-        if self.span.1 > size {
-            return BoxSet::All;
-        }
-        BoxSet::of(self.boxes(geometry, size)).bounded(MAX_RIGHT_BOXES)
-    }
-
-    fn boxes(&self, geometry: &Geometry, size: u64) -> Vec<Region> {
-        stretches(self.plan, &self.packed, geometry, &geometry.cells_at(size))
-    }
-}
-
-/// Boxes that contain the bytes of a batch. If there are few pieces and they are far apart, a box around each: the gaps
-/// may be any number of chunks.
-pub(super) fn stretches(
-    plan: &Plan,
-    packed: &Range<u64>,
-    geometry: &Geometry,
-    cells: &Coords,
-) -> Vec<Region> {
-    let chunk = |grid: &Grid| grid.chunk.iter().copied().fold(1, u64::saturating_mul);
-    let far = geometry.grid.as_ref().map_or(FAR, chunk);
-    let mut boxes = Vec::new();
-    for (from, to) in plan.file_stretches_of(packed.clone(), FEW, far) {
-        boxes_of_run(cells, from, to - from, &mut boxes);
-    }
-    boxes
-}
 
 impl Handle {
     /// Reads the part of a batch within a range of its packed bytes. `out` is the buffer from its start; if the buffer
@@ -83,109 +48,168 @@ impl Handle {
     /// batch that reaches beyond the end of the object; errors of the servers. The content of `out` is unspecified
     /// then.
     pub fn read_batch(
-        &self,
-        plan: &Plan,
+        self: &Arc<Self>,
+        pattern: &Pattern,
         packed: Range<u64>,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        if self.selected.is_some() {
-            return Err(FsError::Invalid(
-                "a batch counts bytes of an entire object, and this handle shows a selection"
-                    .into(),
-            ));
-        }
-        plan.check_targets().map_err(invalid_batch)?;
-        let packed = packed.start..packed.end.min(plan.bytes());
-        let Some(span) = plan.file_span_of(packed.clone()) else {
+        let packed = packed.start..packed.end.min(pattern.bytes());
+        let plan = self.plan_batch(false, pattern.clone(), packed.clone(), out.len())?;
+        let Some((from, to)) = plan.span() else {
             return Ok(());
         };
-        let base = if plan.is_packed() { packed.start } else { 0 };
-        let mut request = Request {
-            plan,
-            packed,
-            span,
-            out,
-            base,
-        };
-        loop {
-            self.client.admit(&self.object)?;
-            if self.due(span.0, (span.1 - span.0) as usize) {
-                self.client.refresh(&self.object)?;
-            }
-            if self.object.has_overlay(span) {
-                self.client.flush_object(&self.object, Scope::All)?;
-            }
-            let op = {
-                let needs = |geometry: &Geometry, size| request.needs(geometry, size);
-                let mode = RightMode::Read;
-                self.client.enter_long(&self.object, mode, None, &needs)?
-            };
-            if self.read_batch_in(&op, &mut request)? {
-                return Ok(());
-            }
+        self.client.admit(&self.object)?;
+        if self.due(from, (to - from) as usize) {
+            self.client.refresh(&self.object)?;
         }
+        self.run_batch(plan, Buffer::Into(out))
     }
 
-    /// Reads within an operation that has begun; false if it has to restart.
-    fn read_batch_in(&self, op: &Op, request: &mut Request<'_>) -> Result<bool, FsError> {
-        let mut last = None;
+    /// Writes the part of a batch within a range of its packed bytes. `from` is the buffer from its start; if the
+    /// buffer is the packed bytes themselves, it is just that range of them.
+    ///
+    /// # Errors
+    /// `Invalid` for a handle on a selection or an appending one, and a buffer that is too small; `TooBig` for a batch
+    /// that reaches beyond the object's maximum size; errors of the servers.
+    pub fn write_batch(
+        self: &Arc<Self>,
+        pattern: &Pattern,
+        packed: Range<u64>,
+        from: &[u8],
+    ) -> Result<Written, FsError> {
+        let packed = packed.start..packed.end.min(pattern.bytes());
+        let plan = self.plan_batch(true, pattern.clone(), packed, from.len())?;
+        let Some(batch) = plan.batch.as_ref().filter(|batch| batch.span.is_some()) else {
+            return Ok(Written {
+                size_changed: false,
+            });
+        };
+        if self.object.geometry.read().grid.is_none() && !batch.has_many_pieces() {
+            return self.remember_batch(batch, from);
+        }
+        let size = self.size();
+        self.run_batch(plan, Buffer::From(from))?;
+        self.note_written();
+        Ok(Written {
+            size_changed: self.size() > size,
+        })
+    }
+
+    /// Runs a request for a batch on this thread. Its write into a grid is committed with the next sync.
+    fn run_batch(self: &Arc<Self>, plan: Plan, mut memory: Buffer<'_>) -> Result<(), FsError> {
+        // Under a right, cached metadata is valid.
+        let mut asked = self.client.alone() || self.client.strict();
+        let (writes, batch) = (plan.writes, plan.batch.clone());
+        let mut plan = Some(plan);
         for _ in 0..FORM_TRIES {
-            match self.read_batch_shaped(op, request) {
-                // A chunk of the tiling that was read has been replaced since.
-                Err(FsError::Store(StoreError::Missing(name))) => {
-                    if last.as_ref() == Some(&name) {
-                        return Err(FsError::Store(StoreError::Missing(name)));
-                    }
-                    last = Some(name);
-                    self.client.refresh_tiling(&self.object)?;
+            let next = match (plan.take(), &batch) {
+                (None, Some(batch)) => {
+                    let (pattern, packed) = (batch.plan.clone(), batch.packed.clone());
+                    self.plan_batch(writes, pattern, packed, memory.len())?
+                }
+                (Some(plan), _) => plan,
+                (None, None) => break,
+            };
+            let (span, bounds) = (next.span(), next.bounds.clone());
+            let next = Plan {
+                commits: false,
+                ..next
+            };
+            let ended = core::with_buffer(next, &mut memory, |begun| {
+                run(&self.client, &OnThisThread, vec![begun]);
+            });
+            let has_rows = || has_rows(span, &bounds, &self.object.geometry.read());
+            match ended {
+                // The object got other dims before the request ran.
+                Err(FsError::Invalid(_)) if !has_rows() => {}
+                // Another mount may have extended it since.
+                Err(FsError::TooBig(_)) if !asked => {
+                    asked = true;
+                    self.client.refresh(&self.object)?;
                 }
                 other => return other,
             }
         }
-        Err(FsError::Unsettled(
-            "chunks vanish faster than they can be read".into(),
-        ))
+        Err(FsError::Unsettled("a batch gave up".into()))
     }
 
-    fn read_batch_shaped(&self, op: &Op, request: &mut Request<'_>) -> Result<bool, FsError> {
-        let object = &*self.object;
-        let geometry = object.geometry.read();
-        let size = object.size(&geometry);
-        if !op.covers(geometry.form(size), || request.needs(&geometry, size)) {
-            return Ok(false);
-        }
-        self.waiting.check_locks()?;
-        if request.span.1 > size {
-            return Err(FsError::Invalid(format!(
-                "a batch reads up to byte {} of an object of {size} bytes",
-                request.span.1
-            )));
-        }
-        let bytes = request.packed.end - request.packed.start;
-        self.client.counters().read.transfer(bytes);
-        let boxes = request.boxes(&geometry, size);
-        let mut wanted = Wanted {
-            plan: request.plan,
-            packed: request.packed.clone(),
-            base: request.base,
-            cells: geometry.cells_at(size),
-            geometry: &geometry,
-            stages: Vec::new(),
+    /// Writes into memory, piece by piece: there are few.
+    fn remember_batch(&self, batch: &Batched, from: &[u8]) -> Result<Written, FsError> {
+        let (begins, ends) = batch.span.unwrap_or_default();
+        let needs = |geometry: &Geometry, size| {
+            self.write_needs(geometry, size, Some(begins), ends - begins)
         };
-        self.client
-            .find_batch(object, &mut wanted, &boxes, request.out)?;
-        let mut all = [(&wanted, &mut *request.out)];
-        let failed = self.client.read_wanted(&mut all)?;
-        match failed.into_iter().next() {
-            Some((_, error)) => Err(error),
-            None => Ok(true),
+        let pages = Some(Span::of(begins, ends - begins));
+        loop {
+            let epoch = self.client.admit(&self.object)?;
+            if self.client.over_budget() {
+                self.client.relieve(&self.object)?;
+            }
+            let op = self
+                .client
+                .enter_long(&self.object, RightMode::Write, pages, &needs)?;
+            let written = self.write_following(&op, By::Program, &needs, epoch, &|geometry| {
+                let limit = geometry.size_limit();
+                if ends > limit {
+                    return Err(too_big(false, limit));
+                }
+                let size = self.object.size(geometry);
+                self.remember_pieces(geometry, batch, from);
+                Ok(Written {
+                    size_changed: ends > size,
+                })
+            })?;
+            if let Some(written) = written {
+                self.note_written();
+                let bytes = batch.packed.end - batch.packed.start;
+                self.client.counters().write.transfer(bytes);
+                return Ok(written);
+            }
         }
+    }
+
+    fn remember_pieces(&self, geometry: &Geometry, batch: &Batched, from: &[u8]) {
+        let mut state = self.object.state.lock();
+        for run in batch.runs() {
+            for number in 0..run.count as i64 {
+                let step =
+                    |at: u64, stride: i64| at.wrapping_add_signed(stride.wrapping_mul(number));
+                let memory = (step(run.memory, run.memory_stride) - batch.base) as usize;
+                let file = step(run.file, run.file_stride);
+                let piece = &from[memory..memory + run.bytes as usize];
+                state.runs.insert(file, piece, self.id);
+                state.overlaps.note(file, file + run.bytes);
+                self.object.grow(geometry, file + run.bytes);
+            }
+        }
+        self.client.account(&mut state);
+    }
+}
+
+impl Batched {
+    /// Whether it has more pieces than may become dirty runs.
+    fn has_many_pieces(&self) -> bool {
+        let mut pieces = 0u64;
+        self.runs().any(|run| {
+            pieces = pieces.saturating_add(run.count);
+            pieces > FEW_PIECES
+        })
+    }
+}
+
+/// Ends requests of which only the calling thread knows.
+struct OnThisThread;
+
+impl Ends for OnThisThread {
+    fn end(&self, done: Vec<(Begun, Result<(), FsError>)>) {
+        done.into_iter()
+            .for_each(|(begun, result)| begun.end(result));
     }
 }
 
 /// A batch, or a range of its packed bytes, to be read, and the location of its bytes.
 pub(super) struct Wanted<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: Pattern,
     pub(super) packed: Range<u64>,
     /// The position of the destination memory in the buffer that the plan refers to.
     pub(super) base: u64,
@@ -253,7 +277,7 @@ impl Client {
             let wanted = *wanted;
             asks.push(BatchAsk {
                 part: BatchPart {
-                    plan: wanted.plan,
+                    plan: &wanted.plan,
                     packed: wanted.packed.clone(),
                     cells: &wanted.cells,
                     base: wanted.base,
@@ -357,6 +381,11 @@ fn stages(pieces: Vec<Piece>) -> Result<Vec<Vec<Piece>>, FsError> {
 }
 
 impl Wanted<'_> {
+    /// The servers that have its bytes.
+    pub(super) fn servers(&self) -> impl Iterator<Item = ServerId> {
+        self.stages.iter().flatten().map(|piece| piece.server)
+    }
+
     /// Its pieces, stage by stage.
     fn asked(&self) -> impl Iterator<Item = BatchPiece<'_>> {
         let stages = self.stages.iter().enumerate();
@@ -369,8 +398,8 @@ impl Wanted<'_> {
         let cells = &self.cells;
         let rows = Rows::new(cells, slab, cells, slab)
             .map_err(|error| FsError::Invalid(error.to_string()))?;
-        let by_pieces = Parts::few_pieces(self.plan, &self.packed, &rows);
-        for part in Parts::new(self.plan, self.packed.clone(), &rows, by_pieces) {
+        let by_pieces = Parts::few_pieces(&self.plan, &self.packed, &rows);
+        for part in Parts::new(&self.plan, self.packed.clone(), &rows, by_pieces) {
             let run = part.run;
             let mut at = (run.memory - self.base) as usize;
             let mut cell = run.file;

@@ -7,30 +7,29 @@
 //! Overlapping dirty runs are older and are dropped when reads can find the new bytes, as after every direct write
 //! (`overlaps`); no flush runs meanwhile, and streams with older bytes below were committed before.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{CommitReply, MAX_COMMIT_RECORDS, Stored, Time};
-use slabfs_model::{Coords, Hyperslab, ServerId, for_each_run};
-use slabfs_objstore::StoreError;
+use slabfs_model::{Coords, Hyperslab};
 
-use super::super::Client;
-use super::super::commit::{Change, GridWrite, NewChunk, is_cut};
-use super::super::committed::grid_parts;
-use super::super::error::FsError;
-use super::super::flush::Scope;
-use super::super::geometry::Geometry;
-use super::super::object::{Object, ends_of};
-use super::super::overlap::Running;
-use super::super::payload::Slices;
-use super::super::permit::Allowed;
-use super::core::{Begun, Plan};
+use super::away::Away;
+use super::core::Begun;
 use super::cut::{Part, as_boxes, cut};
-use super::put_batch::Sent;
-use super::run::{Group, Hold, Verdict};
+use super::in_place::Sent;
+use super::plan::Plan;
+use super::run::{Group, Hold, Runner, Verdict};
 use super::source::{packed, some_of};
+use crate::client::Client;
+use crate::client::commit::{BatchWrite, Change, GridWrite, NewChunk, is_cut};
+use crate::client::committed::grid_parts;
+use crate::client::error::FsError;
+use crate::client::flush::Scope;
+use crate::client::geometry::Geometry;
+use crate::client::object::{Object, ends_of};
+use crate::client::overlap::Running;
+use crate::client::payload::Slices;
+use crate::client::permit::Allowed;
 
 /// A transfer in progress.
 struct Item<'a> {
@@ -64,7 +63,8 @@ struct Site<'a> {
 }
 
 /// Runs the writes of objects that were entered; returns the groups to run again.
-pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
+pub(super) fn write(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Group> {
+    let client = runner.client;
     let (mut verdicts, replies) = {
         let mut items = Vec::new();
         let mut sites = Vec::new();
@@ -96,8 +96,12 @@ pub(super) fn put(client: &Arc<Client>, held: Vec<(Group, Hold<'_>)>) -> Vec<Gro
     let mut again = Vec::new();
     for (group, reply) in groups.into_iter().zip(replies) {
         let mut own: Vec<Verdict> = verdicts.by_ref().take(group.items.len()).collect();
-        client.after(&group.object, reply, &mut own);
-        again.extend(group.judge(client, own));
+        if group.items.iter().any(|begun| begun.plan.commits) {
+            client.after(&group.object, reply, &mut own);
+        } else if let Some(reply) = reply {
+            client.take_late(&group.object, &reply);
+        }
+        again.extend(runner.judge(group, own));
     }
     again
 }
@@ -292,17 +296,24 @@ impl Client {
         pieces: &mut Pieces<'_>,
         verdicts: &mut [Option<Verdict>],
     ) {
-        let grid = items
-            .iter()
-            .zip(&pieces.of)
-            .map(|(item, (_, grid))| (&item.batch, &pieces.grid[grid.clone()]));
-        let mut away = Vec::new();
+        let mut away = Away::default();
         // A long batch is sent by itself; then so are the others.
         let most = self.most_at_once();
         if !items.iter().any(|item| item.batch.is_long(most)) {
-            match self.write_as_one(&pieces.chunks, &pieces.grid, grid) {
+            let both = items.iter().zip(&pieces.of);
+            let batches = both.filter_map(|(item, (_, grid))| {
+                let parts = &pieces.grid[grid.clone()];
+                item.batch.as_batch(parts)
+            });
+            let batches: Vec<BatchWrite<'_>> = batches.collect();
+            // With batches all parts of grids are theirs.
+            let grid = match batches.is_empty() {
+                true => pieces.grid.as_slice(),
+                false => &[],
+            };
+            match self.send(&pieces.chunks, grid, &batches) {
                 Ok(()) => return,
-                Err(error) => note_away(&mut away, &error),
+                Err(error) => away.note(&error.into()),
             }
         }
         for (at, item) in items.iter().enumerate() {
@@ -313,39 +324,27 @@ impl Client {
             let (chunks, grid) = (&mut pieces.chunks[chunks], &pieces.grid[grid]);
             let servers = chunks.iter().map(|chunk| chunk.stored.server);
             let servers = servers.chain(grid.iter().map(|part| part.chunk.server));
-            let sent = match first_away(&away, servers) {
-                Some(error) => {
-                    let is_away = |server| away.iter().any(|(of, _)| *of == server);
-                    self.discard_new_but(chunks, is_away);
-                    Err(error.into())
+            let sent = match away.check(servers) {
+                Err(error) => {
+                    self.discard_new_but(chunks, |server| away.has(server));
+                    Err(error)
                 }
-                None if item.batch.is_long(most) => {
+                Ok(()) if item.batch.is_long(most) => {
                     self.write_long_batch(item.begun, &item.batch, grid)
                 }
-                None => self.send_chunks(item.geometry, chunks).and_then(|()| {
-                    let sent = self.write_as_one(&[], grid, [(&item.batch, grid)]);
+                Ok(()) => self.send_chunks(item.geometry, chunks).and_then(|()| {
+                    let sent = match item.batch.as_batch(grid) {
+                        _ if grid.is_empty() => Ok(()),
+                        Some(batch) => self.send(&[], &[], &[batch]),
+                        None => self.send(&[], grid, &[]),
+                    };
                     Ok(sent?)
                 }),
             };
             if let Err(error) = sent {
-                if let FsError::Store(error) = &error {
-                    note_away(&mut away, error);
-                }
+                away.note(&error);
                 verdicts[at] = Some(Verdict::from(error));
             }
-        }
-    }
-
-    /// One message a server: chunks, and parts in grids, which `of` lists by transfer.
-    fn write_as_one<'a>(
-        &self,
-        chunks: &[NewChunk<'_>],
-        grid: &[GridWrite<'_>],
-        of: impl IntoIterator<Item = (&'a Sent<'a>, &'a [GridWrite<'a>])>,
-    ) -> Result<(), StoreError> {
-        match grid.iter().any(|part| part.want.is_some()) {
-            true => self.write_batches(chunks, of),
-            false => self.send(chunks, grid),
         }
     }
 
@@ -366,7 +365,7 @@ impl Client {
             let plan = &items[at].begun.plan;
             let Some(bounds) = &plan.bounds else { continue };
             object.note_placed(&ends_of(bounds));
-            let moved = items[at].begun.moved();
+            let moved = items[at].begun.plan.moved();
             object.stored.fetch_add(moved, Ordering::AcqRel);
             self.counters().write.transfer(moved);
             reach = reach.max(plan.reach(geometry));
@@ -378,7 +377,7 @@ impl Client {
         *object.written.lock() = Some(Time::now());
         object.touched.store(true, Ordering::Release);
         object.grow(geometry, reach);
-        self.uncover(site, reach, &done);
+        self.uncover_plans(site, reach, &done);
     }
 
     /// Commits the chunks of an object's transfers.
@@ -423,11 +422,11 @@ impl Client {
             return;
         }
         for &at in &done {
-            self.counters().write.transfer(items[at].begun.moved());
+            self.counters().write.transfer(items[at].begun.plan.moved());
         }
         let plans: Vec<&Plan> = done.iter().map(|&at| &items[at].begun.plan).collect();
         let reach = plans.iter().map(|plan| plan.reach(site.geometry)).max();
-        self.uncover(site, reach.unwrap_or(0), &plans);
+        self.uncover_plans(site, reach.unwrap_or(0), &plans);
     }
 
     /// One commit.
@@ -497,55 +496,54 @@ impl Client {
     }
 
     /// Trims the dirty runs that existed when these writes began: the written data is later.
-    fn uncover(&self, site: &mut Site<'_>, reach: u64, plans: &[&Plan]) {
+    fn uncover_plans(&self, site: &mut Site<'_>, reach: u64, plans: &[&Plan]) {
         let Some(running) = site.running.take() else {
             return;
         };
-        let object = site.object;
-        if site.geometry.grid.is_some() {
-            object.epoch.fetch_add(1, Ordering::AcqRel);
-            self.cache().forget_object(object);
-        }
-        let mut state = object.state.lock();
-        if state.runs.is_empty() {
-            return running.end(&mut state, |_| {});
-        }
-        let cells = site
-            .geometry
-            .cells_at(object.size(site.geometry).max(reach));
-        // The pieces of a batch are enumerated only if there are dirty runs below.
-        let beneath = |plan: &&&Plan| {
-            let span = plan.batch.as_ref().and_then(|batch| batch.span);
-            span.is_none_or(|(from, to)| state.runs.overlaps(from, to))
-        };
-        let plans: Vec<&&Plan> = plans.iter().filter(beneath).collect();
-        running.end(&mut state, |wrote| {
+        let (object, geometry) = (site.object, site.geometry);
+        let cells = geometry.cells_at(object.size(geometry).max(reach));
+        // The commit of new chunks has dropped all cached blocks.
+        let in_place = geometry.grid.is_some();
+        let boxes = plans.iter().filter(|_| in_place);
+        let boxes: Vec<Hyperslab> = boxes
+            .flat_map(|plan| plan.boxes(geometry, &cells))
+            .map(|region| Hyperslab::from_region(&region))
+            .collect();
+        self.uncover(object, &cells, running, boxes.iter(), |older| {
             for plan in plans {
-                match &plan.batch {
-                    Some(batch) => batch.for_each_piece(wrote),
-                    None => for_each_run(&cells, &plan.slab, &mut |start, len| {
-                        wrote(start as u64, (start + len) as u64);
-                    }),
+                let Some(batch) = &plan.batch else {
+                    older.remove_slab(&cells, &plan.slab);
+                    continue;
+                };
+                // Its pieces are enumerated only if there are dirty runs below.
+                if batch
+                    .span
+                    .is_some_and(|(from, to)| older.overlaps(from, to))
+                {
+                    batch.for_each_piece(&mut |from, to| older.remove(from, to));
                 }
             }
         });
-        self.account(&mut state);
+    }
+
+    /// Adopts the form that a commit has returned, after the object has been left.
+    fn take_late(&self, object: &Object, reply: &CommitReply) {
+        let taken = match object.geometry.try_write() {
+            Some(mut geometry) => self.adopt_reply(object, &mut geometry, reply),
+            // A read holds the lock: the next commit or refresh returns the same form. Growth is remembered until
+            // it is known to be committed.
+            None if object.grown.load(Ordering::Acquire) == 0 => Ok(()),
+            None => self.take_reply(object, reply),
+        };
+        if let Err(error) = taken {
+            tracing::warn!(object = %object.ino, %error, "the reply to a commit could not be adopted");
+        }
     }
 
     /// After the object has been left: commits a grid, and adopts the form that a commit has returned.
     fn after(&self, object: &Object, reply: Option<CommitReply>, verdicts: &mut [Verdict]) {
         if let Some(reply) = reply {
-            let taken = match object.geometry.try_write() {
-                Some(mut geometry) => self.adopt_reply(object, &mut geometry, &reply),
-                // A read holds the lock: the next commit or refresh returns the same form. Growth is remembered until
-                // it is known to be committed.
-                None if object.grown.load(Ordering::Acquire) == 0 => Ok(()),
-                None => self.take_reply(object, &reply),
-            };
-            if let Err(error) = taken {
-                tracing::warn!(object = %object.ino, %error, "the reply to a commit could not be adopted");
-            }
-            return;
+            return self.take_late(object, &reply);
         }
         let done = |verdict: &Verdict| matches!(verdict, Verdict::Over(Ok(())));
         if object.touched.load(Ordering::Acquire)
@@ -557,21 +555,4 @@ impl Client {
             }
         }
     }
-}
-
-/// Records a server that did not reply in time.
-pub(super) fn note_away(away: &mut Vec<(ServerId, StoreError)>, error: &StoreError) {
-    if let StoreError::Unavailable { server, .. } = error {
-        away.push((*server, error.clone()));
-    }
-}
-
-/// The error of the first of `servers` that did not reply.
-pub(super) fn first_away(
-    away: &[(ServerId, StoreError)],
-    servers: impl IntoIterator<Item = ServerId>,
-) -> Option<StoreError> {
-    let servers: BTreeSet<ServerId> = servers.into_iter().collect();
-    let found = away.iter().find(|(server, _)| servers.contains(server));
-    found.map(|(_, error)| error.clone())
 }
