@@ -100,6 +100,15 @@ fn named(elements: &[Vec<u32>]) -> String {
     }
 }
 
+impl From<BatchError> for FsError {
+    fn from(error: BatchError) -> FsError {
+        FsError::Batch {
+            error,
+            elements: Vec::new(),
+        }
+    }
+}
+
 impl FsError {
     /// Adds the paths of the elements that it names, if it concerns this batch.
     pub(crate) fn of_batch(self, batches: &[Batch]) -> FsError {

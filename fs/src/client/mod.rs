@@ -88,7 +88,6 @@ pub use layout::{ChunkView, LayoutView};
 pub use lease::Caches;
 pub use locks::{Locked, Then};
 pub use part::{Part, Wanted};
-pub(crate) use request::invalid_batch;
 pub use rights::Consistency;
 
 use ahead::Windows;

@@ -24,6 +24,17 @@ pub(super) struct Overlay {
     pub(super) covers: bool,
 }
 
+impl Object {
+    /// Whether there may be an overlay on these bytes that the servers do not have.
+    pub(super) fn has_overlay(&self, (from, to): (u64, u64)) -> bool {
+        let state = self.state.lock();
+        let taken = state.taken.as_ref();
+        state.runs.overlaps(from, to)
+            || taken.is_some_and(|taken| taken.overlaps(from, to))
+            || !state.streams.is_empty()
+    }
+}
+
 impl Client {
     /// Collects all uncommitted data at once, before the committed bytes are read: data that a flush commits
     /// meanwhile is then in one of the two.

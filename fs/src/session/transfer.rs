@@ -8,8 +8,8 @@ use slabfs_model::batch::{Batch, Plan};
 use super::error::Error;
 use super::object::Object;
 use super::select::Select;
+use crate::client::FsError;
 use crate::client::transfer::{Failed, Memory, Scope, Transfer};
-use crate::client::{FsError, invalid_batch};
 use crate::view::pattern::Unit;
 
 impl<B> From<Failed<B>> for Error {
@@ -133,7 +133,7 @@ impl Object {
             Unit::Bytes => 1,
             Unit::Elements => self.opened().elem(),
         };
-        Plan::new(batch, unit).map_err(|error| invalid_batch(error).of_batch(batch))
+        Plan::new(batch, unit).map_err(|error| FsError::from(error).of_batch(batch))
     }
 }
 

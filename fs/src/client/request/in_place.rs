@@ -14,7 +14,6 @@ use slabfs_model::batch::{Batch, Parts, Plan as Pattern, Rows};
 use slabfs_model::{Coords, Hyperslab, Region};
 use slabfs_objstore::wire::MAX_DATA;
 
-use super::batch::invalid_batch;
 use super::core::Begun;
 use super::plan::Batched;
 use crate::client::Client;
@@ -164,7 +163,7 @@ impl Client {
         let reach = object.size(geometry).max(begun.plan.reach(geometry));
         let cells = geometry.cells_at(reach);
         let pattern = Pattern::packed(&Batch::of_slab(&cells, &begun.plan.slab), 1);
-        let pattern = pattern.map_err(invalid_batch)?;
+        let pattern = pattern?;
         let memory = match packed {
             Slices::Owned(bytes) => Cow::Owned(bytes),
             Slices::Borrowed(parts) if parts.len() == 1 => Cow::Borrowed(parts[0]),

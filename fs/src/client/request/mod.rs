@@ -25,6 +25,7 @@ mod batch;
 mod convert;
 pub(super) mod core;
 mod cut;
+pub(super) mod group;
 mod in_place;
 mod memory;
 mod pieces;
@@ -33,8 +34,8 @@ mod read;
 pub(super) mod run;
 mod source;
 mod strided;
+mod wanted;
 mod write;
 
-pub(crate) use batch::invalid_batch;
 pub(super) use in_place::A_SERVER;
 pub use memory::Memory;

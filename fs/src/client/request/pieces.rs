@@ -15,9 +15,9 @@ use slabfs_model::layout::{Run, boxes_of_run};
 use slabfs_model::{Coords, Hyperslab, for_each_run};
 
 use super::core::Begun;
+use super::group::Group;
 use super::in_place::Sent;
 use super::plan::shown;
-use super::run::Group;
 use crate::client::Client;
 use crate::client::error::FsError;
 use crate::client::geometry::Geometry;

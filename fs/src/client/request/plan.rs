@@ -11,7 +11,6 @@ use slabfs_model::batch::{self, Plan as Pattern};
 use slabfs_model::layout::{Grid, boxes_of_run};
 use slabfs_model::{Coords, GeometryError, Hyperslab, Region};
 
-use super::batch::invalid_batch;
 use super::memory::{Fitted, Memory};
 use crate::client::error::FsError;
 use crate::client::geometry::Geometry;
@@ -131,7 +130,7 @@ impl Handle {
             )));
         }
         if !writes {
-            batch.check_targets().map_err(invalid_batch)?;
+            batch.check_targets()?;
         }
         let geometry = self.object.geometry.read();
         let span = batch.file_span_of(packed.clone());

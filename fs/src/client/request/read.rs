@@ -12,10 +12,10 @@ use slabfs_model::{Hyperslab, Region, ServerId};
 use slabfs_objstore::client::ReadPiece;
 
 use super::away::Away;
-use super::batch::{Wanted, invalid_batch};
 use super::convert::Conversion;
 use super::core::Begun;
-use super::run::{Group, Hold, Runner, Verdict};
+use super::group::{Group, Hold, Runner, Verdict};
+use super::wanted::Wanted;
 use crate::client::Client;
 use crate::client::committed::{Committed, Laid};
 use crate::client::error::FsError;
@@ -306,7 +306,7 @@ fn as_wanted<'a>(geometry: &'a Geometry, size: u64, begun: &Begun) -> Result<Fou
         Some(batch) => (batch.plan.clone(), batch.packed.clone(), batch.base),
         None => {
             let pattern = Pattern::packed(&Batch::of_slab(&cells, &plan.slab), 1);
-            let pattern = pattern.map_err(invalid_batch)?;
+            let pattern = pattern?;
             let all = 0..pattern.bytes();
             (pattern, all, 0)
         }

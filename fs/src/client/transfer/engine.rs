@@ -20,7 +20,8 @@ use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::request::A_SERVER;
 use crate::client::request::core::{Begun, Core, Counted, Number, Phase};
-use crate::client::request::run::{Ends, run};
+use crate::client::request::group::Ends;
+use crate::client::request::run::run;
 
 /// The cost of a transfer towards the limit, in addition to its bytes: its state, and that of its parts.
 const EACH: u64 = 4 << 10;
