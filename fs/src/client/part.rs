@@ -13,7 +13,7 @@ use super::ahead::Ahead;
 use super::error::FsError;
 use super::geometry::Geometry;
 use super::handle::{Handle, Selected};
-use super::transfer::Memory;
+use super::request::{Memory, room};
 
 /// The maximum size of one read or write in bytes. Larger ones are split, and each piece is atomic for concurrent
 /// readers.
@@ -173,19 +173,6 @@ fn beyond(dims: &[u64], axis: usize, end: u64) -> String {
     )
 }
 
-/// Allocates memory for a selection, which may be larger than the memory there is.
-fn room(bytes: u64) -> Result<Vec<u8>, FsError> {
-    let mut memory = Vec::new();
-    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    memory.try_reserve_exact(len).map_err(|_| {
-        FsError::TooBig(format!(
-            "there is no memory for a selection of {bytes} bytes; read or write less at a time"
-        ))
-    })?;
-    memory.resize(len, 0);
-    Ok(memory)
-}
-
 impl Part<'_> {
     /// Its packed shape, in elements.
     pub fn shape(&self) -> &[u64] {
@@ -213,22 +200,10 @@ impl Part<'_> {
     /// `Invalid` if `memory` does not match the buffer or the selection; `NotRepresentable`; as [`Part::read_all`].
     pub fn read_into(&self, memory: &Memory, into: &mut [u8]) -> Result<(), FsError> {
         let memory = memory.fit(into.len(), &self.shape, self.dtype)?;
-        let convert = memory.outward()?;
-        if let (None, Some((at, len))) = (convert, memory.run) {
+        if let Some((at, len)) = memory.direct() {
             return self.read(&mut into[at..at + len]);
         }
-        let mut packed = self.read_all()?;
-        if let Some(convert) = convert {
-            let mut converted = room(memory.len as u64)?;
-            convert.run(&packed, &mut converted)?;
-            packed = converted;
-        }
-        match (&memory.scattered, memory.run) {
-            (Some(scattered), _) => scattered.scatter(&packed, into),
-            (None, Some((at, len))) => into[at..at + len].copy_from_slice(&packed),
-            (None, None) => {}
-        }
-        Ok(())
+        memory.put(&self.read_all()?, into)
     }
 
     /// Writes all of it from the elements that `memory` selects.
@@ -237,23 +212,7 @@ impl Part<'_> {
     /// As [`Part::read_into`] and [`Handle::write`].
     pub fn write_from(&self, memory: &Memory, from: &[u8]) -> Result<(), FsError> {
         let memory = memory.fit(from.len(), &self.shape, self.dtype)?;
-        let convert = memory.inward()?;
-        let gathered = match &memory.scattered {
-            Some(scattered) => {
-                let mut packed = room(memory.len as u64)?;
-                scattered.gather(from, &mut packed);
-                Some(packed)
-            }
-            None => None,
-        };
-        let (at, len) = memory.run.unwrap_or((0, 0));
-        let packed = gathered.as_deref().unwrap_or(&from[at..at + len]);
-        let Some(convert) = convert else {
-            return self.write(packed);
-        };
-        let mut converted = room(self.bytes)?;
-        convert.run(packed, &mut converted)?;
-        self.write(&converted)
+        self.write(memory.take(from, false)?.contiguous())
     }
 
     /// Reads all of it, packed in row-major order.

@@ -40,6 +40,14 @@ impl Slices<'_> {
         }
     }
 
+    /// The first slice: all bytes, if they are contiguous.
+    pub(super) fn contiguous(&self) -> &[u8] {
+        match self {
+            Slices::Borrowed(parts) => parts.first().copied().unwrap_or_default(),
+            Slices::Owned(bytes) => bytes,
+        }
+    }
+
     /// The same, for a vectored write.
     pub(super) fn io(&self) -> Vec<IoSlice<'_>> {
         match self {

@@ -503,6 +503,12 @@ impl Begun {
         }
     }
 
+    /// Puts the packed bytes that a read has got at their places in its buffer.
+    pub(in crate::client) fn put(&mut self, packed: &[u8]) -> Result<(), FsError> {
+        let core = self.core.clone();
+        core.plan.memory.put(packed, self.bytes_mut())
+    }
+
     /// Ends it; the queue was notified before.
     pub(in crate::client) fn end(mut self, result: Result<(), FsError>) {
         self.over = true;

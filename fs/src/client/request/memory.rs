@@ -241,6 +241,11 @@ impl Scattered {
 }
 
 impl Fitted {
+    /// Bytes of the elements in the object.
+    pub(super) fn object_bytes(&self) -> u64 {
+        self.len as u64 / self.dtype.size().max(1) * self.object.size()
+    }
+
     /// The conversion of elements on their way to the object.
     pub(in crate::client) fn inward(&self) -> Result<Option<Conversion>, FsError> {
         Conversion::of(self.dtype, self.object)

@@ -1,7 +1,7 @@
 //! Requests: (object, direction, pattern, memory), one or many at a time, of one object or several.
 //!
 //! ```text
-//! plan       what it moves: a selection or a batch (plan), and where its bytes are in memory (memory, strided, convert)
+//! plan       what it moves: a selection or a batch (plan), and where its bytes are in memory (memory, strided, convert, elements)
 //!   ▼
 //! enter      for each object: rights ─▶ range lock ─▶ form (run)
 //!   ▼
@@ -25,6 +25,7 @@ mod batch;
 mod convert;
 pub(super) mod core;
 mod cut;
+mod elements;
 pub(super) mod group;
 mod in_place;
 mod memory;
@@ -32,10 +33,10 @@ mod pieces;
 pub(super) mod plan;
 mod read;
 pub(super) mod run;
-mod source;
 mod strided;
 mod wanted;
 mod write;
 
+pub(super) use elements::room;
 pub(super) use in_place::A_SERVER;
 pub use memory::Memory;

@@ -12,7 +12,6 @@ use slabfs_model::{Hyperslab, Region, ServerId};
 use slabfs_objstore::client::ReadPiece;
 
 use super::away::Away;
-use super::convert::Conversion;
 use super::core::Begun;
 use super::group::{Group, Hold, Runner, Verdict};
 use super::wanted::Wanted;
@@ -30,7 +29,6 @@ struct Item<'a> {
     slab: Hyperslab,
     overlay: Overlay,
     found: Found<'a>,
-    convert: Option<Conversion>,
     verdict: Option<Verdict>,
 }
 
@@ -59,8 +57,7 @@ pub(super) fn read(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Grou
             for begun in &group.items {
                 let item = client.look_up(object, &hold.geometry, begun, as_batches);
                 let plan = &begun.plan;
-                let direct =
-                    plan.batch.is_some() || (item.convert.is_none() && plan.memory.run.is_some());
+                let direct = plan.batch.is_some() || plan.memory.direct().is_some();
                 let gathered = !direct && item.verdict.is_none();
                 own.push(gathered.then(|| vec![0; plan.moved() as usize]));
                 items.push(item);
@@ -70,7 +67,7 @@ pub(super) fn read(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Grou
         let all = groups.iter_mut().flat_map(|group| &mut group.items);
         for (begun, own) in all.zip(&mut own) {
             let is_batch = begun.plan.batch.is_some();
-            outs.push(match (own, begun.plan.memory.run) {
+            outs.push(match (own, begun.plan.memory.direct()) {
                 (Some(own), _) => own,
                 (None, _) if is_batch => begun.bytes_mut(),
                 (None, Some((at, len))) => &mut begun.bytes_mut()[at..at + len],
@@ -87,8 +84,7 @@ pub(super) fn read(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Grou
                 None if begun.is_cancelled() => Verdict::Over(Err(FsError::Cancelled)),
                 None => {
                     client.counters().read.transfer(begun.plan.moved());
-                    let convert = item.convert;
-                    Verdict::Over(own.map_or(Ok(()), |bytes| deliver(begun, convert, bytes)))
+                    Verdict::Over(own.map_or(Ok(()), |bytes| begun.put(&bytes)))
                 }
             })
             .collect::<Vec<Verdict>>()
@@ -101,27 +97,6 @@ pub(super) fn read(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Grou
         again.extend(runner.judge(group, own));
     }
     again
-}
-
-/// Puts the packed bytes of the object's elements at their places in memory.
-fn deliver(begun: &mut Begun, convert: Option<Conversion>, bytes: Vec<u8>) -> Result<(), FsError> {
-    let len = begun.plan.memory.len;
-    let run = begun.plan.memory.run;
-    if let (Some(convert), Some((at, len))) = (convert, run) {
-        return convert.run(&bytes, &mut begun.bytes_mut()[at..at + len]);
-    }
-    let elements = match convert {
-        None => bytes,
-        Some(convert) => {
-            let mut converted = vec![0; len];
-            convert.run(&bytes, &mut converted)?;
-            converted
-        }
-    };
-    if let Some(scattered) = begun.plan.memory.scattered.clone() {
-        scattered.scatter(&elements, begun.bytes_mut());
-    }
-    Ok(())
 }
 
 impl Item<'_> {
@@ -161,7 +136,6 @@ impl Client {
             slab: plan.slab.clone(),
             overlay: Overlay::default(),
             found: Found::Nothing,
-            convert: None,
             verdict: None,
         };
         if plan.bounds.is_none() {
@@ -171,14 +145,11 @@ impl Client {
         if plan.batch.is_none() {
             item.overlay = self.overlay(object, geometry, size, &item.slab);
         }
-        let found = plan.memory.outward().and_then(|convert| {
-            item.convert = convert;
-            match item.overlay.covers {
-                true => Ok(Found::Nothing),
-                false if as_batch => as_wanted(geometry, size, begun),
-                false => self.find_parts(object, geometry, &item.slab),
-            }
-        });
+        let found = match item.overlay.covers {
+            true => Ok(Found::Nothing),
+            false if as_batch => as_wanted(geometry, size, begun),
+            false => self.find_parts(object, geometry, &item.slab),
+        };
         match found {
             Ok(found) => item.found = found,
             Err(error) => item.verdict = Some(Verdict::from(error)),

@@ -16,10 +16,10 @@ use slabfs_model::{Coords, Hyperslab};
 use super::away::Away;
 use super::core::Begun;
 use super::cut::{Part, as_boxes, cut};
+use super::elements::some_of;
 use super::group::{Group, Hold, Runner, Verdict};
 use super::in_place::Sent;
 use super::plan::Plan;
-use super::source::{packed, some_of};
 use crate::client::Client;
 use crate::client::commit::{BatchWrite, Change, GridWrite, NewChunk, is_cut};
 use crate::client::committed::grid_parts;
@@ -184,7 +184,7 @@ impl Client {
         let nothing = || Slices::Borrowed(Vec::new());
         let packed = match is_batch {
             true => Ok(nothing()),
-            false => packed(begun, one_chunk),
+            false => plan.memory.take(begun.bytes(), one_chunk),
         };
         let sent = packed.and_then(|packed| match (is_batch, &geometry.grid) {
             (true, None) => Ok((nothing(), self.batch_as_chunks(group, geometry, begun)?)),
