@@ -4,7 +4,7 @@
 //!
 //! The promise: an operation on names, tags or dims that returned survives a kill of any or all processes (its
 //! record is in the journal before the reply). An operation that did not return happened completely or not at
-//! all. Data is stored once `fsync` returned; before that each of its bytes is the old or the new one.
+//! all, but for data that a shrink of a grid was to remove, which may be fill. Data is stored once `fsync` returned; before that each of its bytes is the old or the new one.
 //!
 //! `SLABFS_SOAK_SECONDS` sets the duration; `SLABFS_TEST_SEED` repeats one seed.
 

@@ -64,6 +64,12 @@ impl Worker {
                 {
                     object.write(*row, *byte);
                 }
+                // A grid is cut before its dims change: fill may be where data was to be removed.
+                if let Step::Dims(name, rows) = &step
+                    && let Some(object) = self.model.object(name)
+                {
+                    object.cut_short(*rows);
+                }
                 if !end.swap(true, Ordering::SeqCst) {
                     println!("writer {}: {step:?} failed: {error}", self.number);
                 }

@@ -63,6 +63,13 @@ impl Object {
         }
     }
 
+    /// New dims of fewer rows that did not return: the rows to be removed may be fill already.
+    pub(super) fn cut_short(&mut self, rows: u64) {
+        for row in self.content.iter_mut().skip(rows as usize) {
+            row.pending.insert(0);
+        }
+    }
+
     /// A sync that returned.
     pub(super) fn synced(&mut self) {
         self.rows = self.rows.max(self.reach);
