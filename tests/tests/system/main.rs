@@ -61,6 +61,7 @@ mod sparse;
 mod streams;
 mod strict;
 mod strides;
+mod structure;
 mod suites;
 mod syncing;
 mod table;
