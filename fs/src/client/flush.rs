@@ -307,13 +307,13 @@ impl Client {
                 self.cache().forget_runs(object, taken);
             }
         } else if !taken.is_empty() {
-            self.put_slabs(
-                object,
-                geometry,
-                (&cells, taken),
-                &mut records,
-                &mut written,
-            )?;
+            let slabs = self.slabs_of(object, geometry, &cells, taken).into_iter();
+            let slabs = slabs.map(|slab| {
+                self.counters().write.transfer(slab.volume());
+                let data = slices_of(taken, &cells, &slab);
+                (slab, data)
+            });
+            self.store_slabs(object, geometry, slabs, &mut records)?;
             wrote = true;
         }
         object.state.lock().unsynced.extend(written);
@@ -395,30 +395,5 @@ impl Client {
             boxes.extend(coalesce(cells, &taken.ranges(writer), self.chunk_limit()));
         }
         boxes
-    }
-
-    /// Stores each slab of an `aligned` object as a chunk; all servers get their chunks concurrently. Chunks that a
-    /// full server refuses go to another one.
-    fn put_slabs(
-        &self,
-        object: &Object,
-        geometry: &Geometry,
-        (cells, taken): (&[u64], &Runs),
-        records: &mut Vec<(Hyperslab, Stored)>,
-        written: &mut BTreeSet<(ServerId, ChunkName)>,
-    ) -> Result<(), FsError> {
-        let slabs = self.slabs_of(object, geometry, cells, taken);
-        let mut chunks = Vec::with_capacity(slabs.len());
-        for slab in slabs {
-            self.counters().write.transfer(slab.volume());
-            let data = slices_of(taken, cells, &slab);
-            chunks.push(self.new_chunk(geometry, slab, data)?);
-        }
-        self.send_chunks(geometry, &mut chunks)?;
-        for chunk in chunks {
-            written.insert((chunk.stored.server, chunk.name));
-            records.push((chunk.slab, Stored::Chunk(chunk.stored)));
-        }
-        Ok(())
     }
 }

@@ -257,12 +257,10 @@ impl Client {
         let mut holed = Vec::new();
         for at in self.places(object, geometry, grid, region)? {
             let place = grid.chunk_region(&at);
-            let Some(mut hole) = place.intersect(region) else {
+            let Some(hole) = place.intersect(region) else {
                 continue;
             };
-            for (offset, base) in hole.offset.iter_mut().zip(&place.offset) {
-                *offset -= base;
-            }
+            let hole = hole.within(&place);
             let chunk = self.grid_chunk(object, geometry, grid, at)?;
             if hole.shape == place.shape {
                 deleted.push((chunk.server, chunk.name));

@@ -171,15 +171,7 @@ impl Handle {
                     let parts = selected.slab.parts(&region);
                     let complete = parts.len() == 1;
                     for (packed, slab) in parts {
-                        let within = (!complete).then(|| {
-                            let offset = packed
-                                .offset
-                                .iter()
-                                .zip(&region.offset)
-                                .map(|(part, start)| part - start)
-                                .collect::<Coords>();
-                            Region::new(&offset, &packed.shape)
-                        });
+                        let within = (!complete).then(|| packed.within(&region));
                         wants.push(Want {
                             slab,
                             at,

@@ -5,26 +5,23 @@
 //! data servers **before** the form changes: a crash in between leaves zeros in place of data that was to be removed
 //! anyway, never old bytes where zeros belong.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockWriteGuard;
 use slabfs_mdserver::api::{
     Commit, Entry, Ino, MdError, ResizeHow, Resolved, Rewrite, RightMode, SetAttr, SpecChange,
-    SpecPlan, Stored, StoredChunk, Truncate,
+    SpecPlan, Stored, Truncate,
 };
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Layout, Placement, Region, gather};
-use slabfs_objstore::client::{WriteKind, WritePiece};
 
 use super::error::FsError;
 use super::flush::Scope;
 use super::geometry::Geometry;
 use super::handle::Handle;
 use super::object::Object;
-use super::payload::Payload;
-use super::place::is_full;
+use super::payload::{Payload, Slices};
 use super::rights::{BoxSet, By, Op, Span};
 use super::{Client, FORM_TRIES};
 
@@ -379,57 +376,16 @@ impl Client {
                 )?;
                 continue;
             }
-            for piece in self.split(new, vec![region.clone()]) {
-                let mut inside = piece.clone();
-                for (offset, base) in inside.offset.iter_mut().zip(&region.offset) {
-                    *offset -= base;
-                }
+            let pieces = self.split(new, vec![region.clone()]).into_iter();
+            let slabs = pieces.map(|piece| {
                 let mut packed = vec![0; piece.volume() as usize];
-                gather(
-                    part,
-                    &region.shape,
-                    &Hyperslab::from_region(&inside),
-                    &mut packed,
-                );
-                self.store_chunk(object, new, &piece, &packed, rewrite)?;
-            }
+                let inside = Hyperslab::from_region(&piece.within(&region));
+                gather(part, &region.shape, &inside, &mut packed);
+                (Hyperslab::from_region(&piece), Slices::Owned(packed))
+            });
+            self.store_slabs(object, new, slabs, &mut rewrite.records)?;
         }
         Ok(())
-    }
-
-    /// Stores one chunk of a rewrite; where a server is full, on another one.
-    fn store_chunk(
-        &self,
-        object: &Object,
-        new: &Geometry,
-        region: &Region,
-        bytes: &[u8],
-        rewrite: &mut Rewrite,
-    ) -> Result<(), FsError> {
-        let slab = Hyperslab::from_region(region);
-        loop {
-            let (chunk, server) = self.place(new, region, bytes.len() as u64)?;
-            let stored = StoredChunk {
-                chunk,
-                server,
-                codec: new.info.codec,
-            };
-            let name = stored.name();
-            let sent = self.servers().write(&[WritePiece {
-                server,
-                name: &name,
-                form: &stored.form(&slab, &new.info),
-                kind: WriteKind::Put,
-                data: &[IoSlice::new(bytes)],
-            }]);
-            match sent {
-                Err(error) if is_full(&error) && self.full(new, server) => continue,
-                other => other?,
-            }
-            object.state.lock().unsynced.insert((server, name));
-            rewrite.records.push((slab, Stored::Chunk(stored)));
-            return Ok(());
-        }
     }
 }
 

@@ -105,10 +105,7 @@ impl Client {
         let mut at = 0;
         for region in stream.packed_boxes(cut, cut + rest.len() as u64) {
             for (packed, slab) in stream.slab.parts(&region) {
-                let mut inside = packed;
-                for (offset, base) in inside.offset.iter_mut().zip(&region.offset) {
-                    *offset -= base;
-                }
+                let inside = packed.within(&region);
                 let dense = &rest[at..at + region.volume() as usize];
                 let mut bytes = vec![0; inside.volume() as usize];
                 slabfs_model::gather(

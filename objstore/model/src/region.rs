@@ -53,6 +53,15 @@ impl Region {
         self.offset[axis].saturating_add(self.shape[axis])
     }
 
+    /// This region counted from the start of `base`, which contains it.
+    pub fn within(&self, base: &Region) -> Region {
+        let offsets = self.offset.iter().zip(&base.offset);
+        Region {
+            offset: offsets.map(|(offset, start)| offset - start).collect(),
+            shape: self.shape.clone(),
+        }
+    }
+
     /// The intersection, or `None`.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
         debug_assert_eq!(self.rank(), other.rank(), "ranks");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use slabfs_mdserver::api::StoredChunk;
+use slabfs_mdserver::api::{Stored, StoredChunk};
 use slabfs_model::batch::Plan as Pattern;
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
 use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WritePiece};
@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::client::error::FsError;
 use crate::client::geometry::Geometry;
 use crate::client::grid_io::GridChunk;
+use crate::client::object::Object;
 use crate::client::payload::Slices;
 
 /// A slab that becomes a chunk.
@@ -98,6 +99,28 @@ impl Client {
         if let Err(error) = sent {
             self.discard_new_but(chunks, |server| error.is_of(server));
             return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Stores slabs as new chunks, which the next commit has to list; all servers get theirs concurrently. Chunks that
+    /// a full server refuses go to another one.
+    pub(in crate::client) fn store_slabs<'a>(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        slabs: impl Iterator<Item = (Hyperslab, Slices<'a>)>,
+        records: &mut Vec<(Hyperslab, Stored)>,
+    ) -> Result<(), FsError> {
+        let chunks: Result<Vec<_>, FsError> = slabs
+            .map(|(slab, data)| self.new_chunk(geometry, slab, data))
+            .collect();
+        let mut chunks = chunks?;
+        self.send_chunks(geometry, &mut chunks)?;
+        let mut state = object.state.lock();
+        for chunk in chunks {
+            state.unsynced.insert((chunk.stored.server, chunk.name));
+            records.push((chunk.slab, Stored::Chunk(chunk.stored)));
         }
         Ok(())
     }
