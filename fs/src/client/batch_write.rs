@@ -18,7 +18,7 @@ use slabfs_mdserver::api::RightMode;
 use slabfs_model::Hyperslab;
 use slabfs_model::batch::{Parts, Plan, Rows};
 use slabfs_model::layout::Grid;
-use slabfs_objstore::client::{BatchPart, BatchPiece};
+use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece};
 
 use super::batch::stretches;
 use super::committed::grid_parts;
@@ -263,7 +263,12 @@ impl Handle {
             cells: &cells,
             base: request.base,
         };
-        client.servers().write_batch(&part, pieces, request.from)?;
+        let ask = BatchAsk {
+            part,
+            pieces,
+            memory: request.from,
+        };
+        client.servers().write_batches(&[], &[ask])?;
         let bytes = request.packed.end - request.packed.start;
         object.stored.fetch_add(bytes, Ordering::AcqRel);
         allowed.end()?;
