@@ -1,7 +1,8 @@
 //! Cuts a slab that is too large for one message, or for one read, into parts whose packed cells are runs of the
 //! slab's packed cells.
 
-use slabfs_model::{Hyperslab, Region};
+use slabfs_model::Hyperslab;
+use slabfs_model::layout::boxes_of_run;
 
 use crate::error::{Result, StoreError};
 
@@ -16,52 +17,32 @@ pub(crate) struct Part {
 /// The parts of `slab`, none above `max` bytes, in packed order.
 pub(crate) fn cut(slab: &Hyperslab, max: u64) -> Result<Vec<Part>> {
     let shape = slab.packed_shape();
-    let rank = shape.len();
-    // below[i]: packed cells of one index of axis i.
-    let mut below = vec![1u64; rank];
-    for i in (0..rank.saturating_sub(1)).rev() {
-        below[i] = shape[i + 1]
-            .checked_mul(below[i + 1])
-            .ok_or_else(too_large)?;
-    }
-    let Some(axis) = (0..rank).find(|&i| below[i] <= max) else {
-        return Err(too_large());
-    };
-    let step = (max / below[axis]).max(1);
-    let mut parts = Vec::new();
-    let mut region = Region::all(&shape);
-    for i in 0..axis {
-        region.shape[i] = shape[i].min(1);
-    }
-    if region.is_empty() {
-        return Ok(parts);
-    }
-    loop {
-        let mut at = 0;
-        while at < shape[axis] {
-            let len = step.min(shape[axis] - at);
-            region.offset[axis] = at;
-            region.shape[axis] = len;
-            for (packed, slab) in slab.parts(&region) {
-                let from = packed.offset.iter().zip(&below).map(|(x, n)| x * n).sum();
-                parts.push(Part {
-                    slab,
-                    from,
-                    bytes: packed.volume(),
-                });
-            }
-            at += len;
-        }
-        // The next index of the slower axes, the last of them fastest.
-        let Some(i) = (0..axis).rev().find(|&i| region.offset[i] + 1 < shape[i]) else {
+    // The axis to cut: `below` it, one index has few enough cells. A row is all of its indices.
+    let (mut row, mut below) = (1u64, 1);
+    for &len in shape.iter().rev() {
+        if row > max {
             break;
-        };
-        region.offset[i] += 1;
-        for offset in &mut region.offset[i + 1..] {
-            *offset = 0;
+        }
+        (below, row) = (row, row.checked_mul(len).ok_or_else(too_large)?);
+    }
+    let step = (max / below).max(1) * below;
+    let all = shape
+        .iter()
+        .try_fold(1u64, |all, &len| all.checked_mul(len))
+        .ok_or_else(too_large)?;
+    let (mut parts, mut boxes) = (Vec::new(), Vec::new());
+    let mut from = 0;
+    while from < all {
+        // Cells of one row that make up one box.
+        let len = step.min(row - from % row);
+        boxes.clear();
+        boxes_of_run(&shape, from, len, &mut boxes);
+        for (packed, slab) in boxes.iter().flat_map(|packed| slab.parts(packed)) {
+            let bytes = packed.volume();
+            parts.push(Part { slab, from, bytes });
+            from += bytes;
         }
     }
-    parts.sort_by_key(|p| p.from);
     Ok(parts)
 }
 
@@ -71,7 +52,7 @@ fn too_large() -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use slabfs_model::{Axis, for_each_run};
+    use slabfs_model::{Axis, Region, for_each_run};
 
     use super::*;
 

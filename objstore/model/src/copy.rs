@@ -10,8 +10,9 @@
 
 mod walk;
 
+use crate::batch::{pack, unpack};
 use crate::{Fill, Hyperslab, region};
-use walk::{Merge, Row, walk};
+use walk::{Merge, walk};
 
 /// Copies the cells of `slab` from the dense array `src` of shape `src_shape` into `packed`.
 ///
@@ -28,18 +29,7 @@ pub fn gather(src: &[u8], src_shape: &[u64], slab: &Hyperslab, packed: &mut [u8]
     walk(src_shape, slab, Merge::All, |row| {
         let out = &mut packed[at..at + row.bytes()];
         at += out.len();
-        match row.len {
-            1 => gather_row::<1>(src, row, out),
-            2 => gather_row::<2>(src, row, out),
-            4 => gather_row::<4>(src, row, out),
-            8 => gather_row::<8>(src, row, out),
-            16 => gather_row::<16>(src, row, out),
-            len => {
-                for (from, run) in row.starts().zip(out.chunks_exact_mut(len)) {
-                    run.copy_from_slice(&src[from..from + len]);
-                }
-            }
-        }
+        pack(src, row.base, row.step as isize, row.len, out);
     });
 }
 
@@ -58,18 +48,7 @@ pub fn scatter(packed: &[u8], slab: &Hyperslab, dst: &mut [u8], dst_shape: &[u64
     walk(dst_shape, slab, Merge::All, |row| {
         let from = &packed[at..at + row.bytes()];
         at += from.len();
-        match row.len {
-            1 => scatter_row::<1>(from, row, dst),
-            2 => scatter_row::<2>(from, row, dst),
-            4 => scatter_row::<4>(from, row, dst),
-            8 => scatter_row::<8>(from, row, dst),
-            16 => scatter_row::<16>(from, row, dst),
-            len => {
-                for (to, run) in row.starts().zip(from.chunks_exact(len)) {
-                    dst[to..to + len].copy_from_slice(run);
-                }
-            }
-        }
+        unpack(from, dst, row.base, row.step as isize, row.len);
     });
 }
 
@@ -123,20 +102,6 @@ pub fn fill_slab_at(dst: &mut [u8], shape: &[u64], slab: &Hyperslab, fill: &Fill
             fill.paint(&mut dst[from..from + row.len], cell);
         }
     });
-}
-
-fn gather_row<const N: usize>(src: &[u8], row: Row, out: &mut [u8]) {
-    let (runs, _) = out.as_chunks_mut::<N>();
-    for (from, run) in row.starts().zip(runs) {
-        run.copy_from_slice(&src[from..from + N]);
-    }
-}
-
-fn scatter_row<const N: usize>(from: &[u8], row: Row, dst: &mut [u8]) {
-    let (runs, _) = from.as_chunks::<N>();
-    for (to, run) in row.starts().zip(runs) {
-        dst[to..to + N].copy_from_slice(run);
-    }
 }
 
 fn check(bytes: usize, shape: &[u64], slab: &Hyperslab) {

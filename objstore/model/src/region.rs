@@ -7,7 +7,7 @@ use crate::{Coords, GeometryError, MAX_RANK};
 use serde::{Deserialize, Serialize};
 
 /// A box: `shape` cells (or elements) from `offset` on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Region {
     /// The first index on each axis.
     pub offset: Coords,
@@ -65,10 +65,7 @@ impl Region {
     /// The intersection, or `None`.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
         debug_assert_eq!(self.rank(), other.rank(), "ranks");
-        let mut out = Region {
-            offset: Coords::new(),
-            shape: Coords::new(),
-        };
+        let mut out = Region::default();
         for axis in 0..self.rank() {
             let from = self.offset[axis].max(other.offset[axis]);
             let to = self.end(axis).min(other.end(axis));

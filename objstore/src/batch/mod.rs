@@ -20,7 +20,7 @@ use slabfs_model::batch::{Cursor, Parts, Plan, Rows};
 pub(crate) use feed::Feed;
 pub(crate) use memory::Memory;
 pub(crate) use patching::Patching;
-pub(crate) use window::{Window, carry_window, is_there, read_window};
+pub(crate) use window::{Window, is_there, with_span};
 
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};

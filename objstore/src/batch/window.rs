@@ -88,8 +88,8 @@ impl Window {
         }
     }
 
-    /// Packs the pieces from `chunk`, the bytes of the window's span, into `out`.
-    fn pack(&self, chunk: &[u8], mut out: &mut [u8]) {
+    /// Packs the pieces from `chunk`, the bytes of the window's span, into `out`, which has exactly their length.
+    pub(crate) fn pack(&self, chunk: &[u8], mut out: &mut [u8]) {
         for part in &self.parts {
             let (packed, rest) = out.split_at_mut(part.bytes() as usize);
             out = rest;
@@ -105,7 +105,7 @@ impl Window {
     }
 
     /// Copies the pieces from `chunk`, the bytes of the window's span, to the caller's buffer.
-    fn carry(&self, chunk: &[u8], memory: &Memory<'_>) {
+    pub(crate) fn carry(&self, chunk: &[u8], memory: &Memory<'_>) {
         for part in &self.parts {
             let source = Steps {
                 at: (part.chunk - self.from) as usize,
@@ -132,35 +132,9 @@ fn boxes(shape: &[u64], from: u64, to: u64, boxes: &mut Vec<Region>) -> Result<(
     Ok(())
 }
 
-/// Packs a window of a chunk into `out`, which has exactly the length of its pieces. `scratch` holds the span if the
-/// store cannot show it in place.
-pub(crate) fn read_window(
-    store: &(impl ChunkSource + ?Sized),
-    share: &Share<'_>,
-    window: &Window,
-    scratch: &mut Vec<u8>,
-    out: &mut [u8],
-) -> Result<()> {
-    with_span(store, share, window, scratch, &mut |bytes| {
-        window.pack(bytes, out);
-    })
-}
-
-/// Copies the pieces of a window of a chunk to the caller's buffer.
-pub(crate) fn carry_window(
-    store: &(impl ChunkSource + ?Sized),
-    share: &Share<'_>,
-    window: &Window,
-    scratch: &mut Vec<u8>,
-    memory: &Memory<'_>,
-) -> Result<()> {
-    with_span(store, share, window, scratch, &mut |bytes| {
-        window.carry(bytes, memory);
-    })
-}
-
-/// Calls `f` with the bytes of a window's span: in place if the store can show them, else read into `scratch`.
-fn with_span(
+/// Calls `f` with the bytes of a window's span: in place if the store can show them, else read into `scratch`. `f`
+/// packs the window, or carries it to the caller's buffer.
+pub(crate) fn with_span(
     store: &(impl ChunkSource + ?Sized),
     share: &Share<'_>,
     window: &Window,

@@ -14,13 +14,15 @@ use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::blank::{self, Filling};
-use super::same_host::SameHostChunks;
 use super::{Servers, Table, Target, target};
 use crate::{
     error::StoreError,
     name::{ChunkForm, ChunkName},
-    store::ChunkStore,
-    wire::{Flight, Incoming, MAX_CONTROL, Pool, Until, WireError, WireResult},
+    store::{ChunkSource, ChunkStore},
+    wire::{
+        Flight, Incoming, MAX_CONTROL, Pool, Until, WireError, WireResult,
+        messages::{BySession, Outcome},
+    },
 };
 
 /// Above this many bytes, jobs for several servers go to the worker threads.
@@ -42,6 +44,16 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// A request without a payload.
+    pub(super) fn bare(kind: u16, control: Vec<u8>) -> Self {
+        Request {
+            kind,
+            control,
+            payload: SmallVec::new(),
+            made: Vec::new(),
+        }
+    }
+
     /// All of the payload.
     fn slices(&self) -> SmallVec<[IoSlice<'_>; 8]> {
         let mut slices: SmallVec<[IoSlice<'_>; 8]> = self.payload.iter().copied().collect();
@@ -66,6 +78,16 @@ impl Asker {
             epoch: pool.epoch(),
         }
     }
+
+    /// The control part of a message that carries its session.
+    pub(super) fn encode<T: Serialize>(self, items: T) -> WireResult<Vec<u8>> {
+        let Asker { session, epoch } = self;
+        encode(&BySession {
+            session,
+            epoch,
+            items,
+        })
+    }
 }
 
 /// One message to one server: some of the caller's pieces.
@@ -84,19 +106,22 @@ pub(super) trait Message<'a>: Send {
     fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
         Vec::new()
     }
-    /// Reads them from same-host files. After an error the server is asked for the bytes.
-    fn read_same_host(&mut self, _chunks: &SameHostChunks) -> Result<(), Failure> {
-        Err((
-            self.first(),
-            StoreError::Invalid("nothing to be read".into()),
-        ))
+    /// Takes the reply, and returns the outcome that it reports. Called again when the request is resent.
+    fn take(
+        &mut self,
+        control: &[u8],
+        incoming: &mut Incoming<'_>,
+    ) -> WireResult<Result<(), Failure>>;
+    /// Reads its chunks from a store in this process or from same-host files. After an error of the latter the server
+    /// is asked for the bytes.
+    fn read_from(&mut self, _source: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
+        let error = StoreError::Invalid("nothing to be read".into());
+        Err((self.first(), error))
     }
-    /// Takes the reply; called again when the request is resent. Errors of single pieces are stored for `verdict`.
-    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()>;
-    /// The outcome that the reply reported.
-    fn verdict(&mut self) -> Result<(), Failure>;
     /// Performs it on a store in this process.
-    fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure>;
+    fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
+        self.read_from(store)
+    }
 }
 
 /// All messages for one server, in order.
@@ -105,6 +130,17 @@ pub(super) struct Job<M> {
     pub(super) messages: Vec<M>,
     /// Messages that were sent to another process for them.
     pub(super) sent: u64,
+}
+
+impl<M> Job<M> {
+    /// One message for a server.
+    pub(super) fn of(server: ServerId, message: M) -> Job<M> {
+        Job {
+            server,
+            messages: vec![message],
+            sent: 0,
+        }
+    }
 }
 
 /// Messages that went to other processes for these jobs.
@@ -233,7 +269,7 @@ impl Servers {
         let Some(held) = held else {
             return false;
         };
-        match message.read_same_host(&held) {
+        match message.read_from(&held) {
             Ok(()) => true,
             Err((_, error)) => {
                 // It is unknown which of them failed, so all are dropped.
@@ -265,47 +301,36 @@ impl Servers {
                 self.counters.messages.fetch_add(1, Relaxed);
                 job.sent += 1;
             }
-            match target(table, server).map_err(|e| (message.first(), e))? {
-                Target::Local(store) => loop {
-                    match message.local(store.as_ref()) {
-                        // The store is out of descriptors for the moment.
-                        Err((_, StoreError::Unavailable { .. }))
-                            if self.pause(session, pause, until.tries) =>
-                        {
-                            pause = (pause * 2).min(super::RETRY_DELAY_MOST);
-                        }
-                        done => break done?,
+            let target = target(table, server).map_err(|e| (message.first(), e))?;
+            loop {
+                let done = match target {
+                    Target::Local(store) => message.local(store.as_ref()),
+                    Target::Remote(pool) => {
+                        let steady = self.options.steady;
+                        remote(pool, message, flight.take(), session, steady, until)
+                            .map_err(|e| (message.first(), store_error(server, pool, e)))?
                     }
-                },
-                Target::Remote(pool) => loop {
-                    remote(
-                        pool,
-                        message,
-                        flight.take(),
-                        session,
-                        self.options.steady,
-                        until,
-                    )
-                    .map_err(|e| (message.first(), store_error(server, pool, e)))?;
-                    match message.verdict() {
-                        // The server lost contact with the metadata service for a while, and will regain it.
-                        Err((at, StoreError::Unavailable { detail, .. })) => {
-                            if !self.pause(session, pause, until.tries) {
-                                let addr = pool.addr().to_string();
-                                let error = StoreError::Unavailable {
-                                    server,
-                                    addr,
-                                    detail,
-                                };
-                                return Err((at, error));
+                };
+                match done {
+                    // The store is out of descriptors for the moment, or the server lost contact with the metadata
+                    // service for a while, and will regain it.
+                    Err((at, mut error @ StoreError::Unavailable { .. })) => {
+                        if !self.pause(session, pause, until.tries) {
+                            if let Target::Remote(pool) = target
+                                && let StoreError::Unavailable {
+                                    server: of, addr, ..
+                                } = &mut error
+                            {
+                                (*of, *addr) = (server, pool.addr().to_string());
                             }
-                            pause = (pause * 2).min(super::RETRY_DELAY_MOST);
+                            return Err((at, error));
                         }
-                        // Another request ended the connection epoch by giving up; resend this one in the new epoch.
-                        Err((_, StoreError::Superseded)) if Instant::now() < until.tries => {}
-                        verdict => break verdict?,
+                        pause = (pause * 2).min(super::RETRY_DELAY_MOST);
                     }
-                },
+                    // Another request ended the connection epoch by giving up; resend this one in the new epoch.
+                    Err((_, StoreError::Superseded)) if Instant::now() < until.tries => {}
+                    done => break done?,
+                }
             }
         }
         Ok(())
@@ -319,17 +344,19 @@ fn remote<'a, M: Message<'a>>(
     session: SessionId,
     steady: bool,
     until: Until,
-) -> WireResult<()> {
+) -> WireResult<Result<(), Failure>> {
+    let mut reported = Ok(());
     if let Some(flight) = flight {
         match pool.finish(flight, until.reply, &mut |control, incoming| {
-            message.take(control, incoming)
+            reported = message.take(control, incoming)?;
+            Ok(())
         }) {
             Err(e) if e.is_transient() => {}
-            done => return done,
+            done => return done.map(|()| reported),
         }
     }
     if blank::put(pool, &message.fillings(), steady, until) {
-        return Ok(());
+        return Ok(Ok(()));
     }
     let request = message.request(Asker::now(session, pool))?;
     pool.call_with(
@@ -337,8 +364,12 @@ fn remote<'a, M: Message<'a>>(
         &request.control,
         &request.slices(),
         until,
-        &mut |control, incoming| message.take(control, incoming),
-    )
+        &mut |control, incoming| {
+            reported = message.take(control, incoming)?;
+            Ok(())
+        },
+    )?;
+    Ok(reported)
 }
 
 /// Maps a failed call to the error of chunk stores; always names server and address.
@@ -383,6 +414,20 @@ pub(super) fn decode<T: serde::de::DeserializeOwned>(
         Ok((value, [])) => Ok(value),
         Ok(_) => Err(incoming.protocol("bytes after the reply")),
         Err(e) => Err(incoming.protocol(format!("the reply cannot be read: {e}"))),
+    }
+}
+
+/// What an outcome reports of a message of `count` items: the index of the item that failed, and why.
+pub(super) fn failure(
+    outcome: Outcome,
+    incoming: &Incoming<'_>,
+    count: usize,
+) -> WireResult<Result<(), Failure>> {
+    let Outcome { done, failed } = outcome;
+    match failed {
+        None if done == count as u64 => Ok(Ok(())),
+        None => Err(incoming.protocol(format!("{done} of {count} items done, and no error"))),
+        Some(e) => Ok(Err(((done as usize).min(count.saturating_sub(1)), e))),
     }
 }
 

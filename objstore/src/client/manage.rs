@@ -1,25 +1,20 @@
-//! Operations that are neither read nor write: seal, clip, punch, delete, sync, wipe, verify, space, list.
-
-use std::time::Instant;
+//! Operations that are neither read nor write: seal, clip, punch, delete, sync, wipe, verify, space, list, allocated.
 
 use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::{Hyperslab, ObjectId, ServerId};
-use smallvec::SmallVec;
 
 use super::{
-    ClipPiece, PunchPiece, RETRY_DELAY, RETRY_DELAY_MOST, SealPiece, Servers, Target,
-    fanout::{Asker, Failure, Job, Message, Request, Sorter, decode, encode, store_error, weight},
-    target,
-    write::failure,
+    ClipPiece, PunchPiece, SealPiece, Servers,
+    fanout::{Asker, Failure, Job, Message, Request, Sorter, decode, encode, failure, weight},
 };
 use crate::{
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
-    store::{ChunkStore, Space},
+    store::{Allocated, ChunkStore, Space},
     wire::{
-        Incoming, Pool, WireResult,
+        Incoming, WireResult,
         messages::{
-            Answer, BySession, ClipItem, ListQuery, Listing, PunchItem, SealItem, Wipe, kind,
+            AllocatedItem, Answer, ClipItem, ListQuery, Listing, PunchItem, SealItem, Wipe, kind,
         },
     },
 };
@@ -28,7 +23,7 @@ impl Servers {
     /// Seals chunks.
     pub fn seal(&self, pieces: &[SealPiece<'_>]) -> Result<()> {
         type Item<'a> = SealItem<&'a ChunkName, &'a ChunkForm>;
-        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
+        let local = |store: &dyn ChunkStore, items: &Vec<Item<'_>>| {
             each(items, |i| store.seal(i.name, i.form))
         };
         self.act(kind::SEAL, local, pieces, |p| {
@@ -46,7 +41,7 @@ impl Servers {
     /// Sets cells of grid chunks at or beyond a bound to fill.
     pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<()> {
         type Item<'a> = ClipItem<&'a ChunkName, &'a ChunkForm, &'a [u64]>;
-        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
+        let local = |store: &dyn ChunkStore, items: &Vec<Item<'_>>| {
             each(items, |i| store.clip(i.name, i.form, i.keep))
         };
         self.act(kind::CLIP, local, pieces, |p| {
@@ -66,7 +61,7 @@ impl Servers {
     /// Sets cells of grid chunks to fill.
     pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<()> {
         type Item<'a> = PunchItem<&'a ChunkName, &'a ChunkForm, &'a Hyperslab>;
-        let local = |store: &dyn ChunkStore, items: &[Item<'_>]| {
+        let local = |store: &dyn ChunkStore, items: &Vec<Item<'_>>| {
             each(items, |i| store.punch(i.name, i.form, i.slab))
         };
         self.act(kind::PUNCH, local, pieces, |p| {
@@ -86,8 +81,9 @@ impl Servers {
     /// Deletes chunks; a chunk that does not exist is not an error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         self.same_host.forget_all(names);
-        let local =
-            |store: &dyn ChunkStore, names: &[ChunkName]| store.delete(names).map_err(|e| (0, e));
+        let local = |store: &dyn ChunkStore, names: &Vec<ChunkName>| {
+            store.delete(names).map_err(|e| (0, e))
+        };
         self.act(kind::DELETE, local, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
@@ -96,7 +92,7 @@ impl Servers {
     /// Returns when these chunks, as they are now, are durable.
     pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         let local =
-            |store: &dyn ChunkStore, names: &[ChunkName]| store.sync(names).map_err(|e| (0, e));
+            |store: &dyn ChunkStore, names: &Vec<ChunkName>| store.sync(names).map_err(|e| (0, e));
         self.act(kind::SYNC, local, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
@@ -104,17 +100,12 @@ impl Servers {
 
     /// Returns when everything on these servers, deletions included, is durable.
     pub fn sync_all(&self, servers: &[ServerId]) -> Result<()> {
-        let local = |store: &dyn ChunkStore, _: &[ChunkName]| store.sync(&[]).map_err(|e| (0, e));
-        let jobs = servers.iter().enumerate().map(|(i, &server)| Job {
-            server,
-            messages: vec![Acts {
-                kind: kind::SYNC,
-                items: Vec::<ChunkName>::new(),
-                numbers: vec![i],
-                local,
-                failed: None,
-            }],
-            sent: 0,
+        let jobs = servers.iter().enumerate().map(|(number, &server)| {
+            let sync =
+                |store: &dyn ChunkStore, _: &Vec<ChunkName>| store.sync(&[]).map_err(|e| (0, e));
+            let mut ask = Ask::new(kind::SYNC, Vec::new(), done, sync);
+            ask.numbers.push(number);
+            Job::of(server, ask)
         });
         self.fan_out(&self.table(), &mut jobs.collect::<Vec<_>>(), true)
             .map_err(|(_, e)| e)
@@ -148,7 +139,7 @@ impl Servers {
     }
 
     fn wipe(&self, servers: &[ServerId], wipe: Wipe) -> Result<()> {
-        let local = |store: &dyn ChunkStore, items: &[Wipe]| {
+        let local = |store: &dyn ChunkStore, items: &Vec<Wipe>| {
             each(items, |i| match i.below {
                 Some(below) => store.delete_generation(i.object, below),
                 None => store.delete_grid(i.object),
@@ -159,7 +150,8 @@ impl Servers {
 
     /// Reads and checks an entire chunk on its server.
     pub fn verify(&self, server: ServerId, name: &ChunkName) -> Result<()> {
-        let local = |store: &dyn ChunkStore, names: &[ChunkName]| each(names, |n| store.verify(n));
+        let local =
+            |store: &dyn ChunkStore, names: &Vec<ChunkName>| each(names, |n| store.verify(n));
         self.act(kind::VERIFY, local, std::slice::from_ref(name), |name| {
             (server, weight(name, None, None), name.clone())
         })
@@ -167,112 +159,158 @@ impl Servers {
 
     /// The disk space of a server.
     pub fn space(&self, server: ServerId) -> Result<Space> {
-        self.ask(server, kind::SPACE, &(), |store| store.space())
+        let space = |store: &dyn ChunkStore, (): &()| store.space().map_err(|e| (0, e));
+        self.ask(server, Ask::new(kind::SPACE, (), value, space))
     }
 
     /// Up to `limit` chunks of a server after `after`, in the order of names, with the bytes each occupies. A result
     /// shorter than `limit` may have successors; an empty one is the end.
     pub fn list(&self, server: ServerId, after: Option<ChunkName>, limit: u32) -> Result<Listing> {
+        let list = |store: &dyn ChunkStore, query: &ListQuery| {
+            let listed = store.list(query.after.clone(), query.limit as usize);
+            listed.map_err(|e| (0, e))
+        };
         let query = ListQuery { after, limit };
-        self.ask(server, kind::LIST, &query, |store| {
-            store.list(query.after.clone(), limit as usize)
-        })
+        self.ask(server, Ask::new(kind::LIST, query, value, list))
+    }
+
+    /// Which bytes of chunks occupy disk space, for each chunk from a given byte on; see [`ChunkStore::allocated`].
+    /// One message a server.
+    pub fn allocated(&self, chunks: &[(ServerId, ChunkName, u64)]) -> Result<Vec<Allocated>> {
+        type Items<'a> = Vec<AllocatedItem<&'a ChunkName>>;
+        let look = |store: &dyn ChunkStore, items: &Items<'_>| {
+            let each = items.iter().map(|i| store.allocated(i.name, i.from));
+            each.collect::<Result<Vec<_>>>().map_err(|e| (0, e))
+        };
+        let fresh = || Ask::new(kind::ALLOCATED, Items::new(), values, look);
+        let mut jobs = jobs_of(chunks, fresh, |(server, name, from)| {
+            let item = AllocatedItem { name, from: *from };
+            (*server, weight(name, None, None), item)
+        });
+        self.fan_out(&self.table(), &mut jobs, false)
+            .map_err(|(_, e)| e)?;
+        let mut all = vec![Allocated::default(); chunks.len()];
+        for message in jobs.iter().flat_map(|job| &job.messages) {
+            let found = message.answer.iter().flatten();
+            for (&number, &one) in message.numbers.iter().zip(found) {
+                all[number] = one;
+            }
+        }
+        Ok(all)
     }
 
     /// Performs the same operation on each piece, one message a server.
     fn act<'a, P, T: Serialize + Send + Sync>(
         &self,
         kind: u16,
-        local: fn(&dyn ChunkStore, &[T]) -> Result<(), Failure>,
+        local: Local<Vec<T>, ()>,
         pieces: &'a [P],
         item: impl Fn(&'a P) -> (ServerId, u64, T),
     ) -> Result<()> {
-        let mut sorter = Sorter::<Acts<T>>::new();
-        for (number, piece) in pieces.iter().enumerate() {
-            let (server, weight, item) = item(piece);
-            let fresh = || Acts {
-                kind,
-                items: Vec::new(),
-                numbers: Vec::new(),
-                local,
-                failed: None,
-            };
-            let message = sorter.message(server, 0, weight, fresh);
-            message.items.push(item);
-            message.numbers.push(number);
-        }
-        self.fan_out(&self.table(), &mut sorter.jobs(), true)
+        let fresh = || Ask::new(kind, Vec::new(), done, local);
+        let mut jobs = jobs_of(pieces, fresh, item);
+        self.fan_out(&self.table(), &mut jobs, true)
             .map_err(|(_, e)| e)
     }
 
-    /// Queries one server for a value; retries while it answers `Unavailable`, as for want of descriptors.
-    fn ask<Q: Serialize, T: DeserializeOwned>(
-        &self,
-        server: ServerId,
-        kind: u16,
-        query: &Q,
-        local: impl Fn(&dyn ChunkStore) -> Result<T>,
-    ) -> Result<T> {
-        let (session, until) = (self.session(), self.until());
-        let table = self.table();
-        let target = target(&table, server)?;
-        let mut pause = RETRY_DELAY;
-        loop {
-            let answer = match target {
-                Target::Local(store) => local(store.as_ref()),
-                Target::Remote(pool) => ask_once(server, pool, kind, query, until),
-            };
-            match answer {
-                Err(StoreError::Unavailable { .. }) if self.pause(session, pause, until) => {
-                    pause = (pause * 2).min(RETRY_DELAY_MOST);
-                }
-                answer => return answer,
-            }
-        }
+    /// Queries one server for a value.
+    fn ask<Q: Serialize + Send, A: Send>(&self, server: ServerId, ask: Ask<Q, A>) -> Result<A> {
+        let mut jobs = [Job::of(server, ask)];
+        self.fan_out(&self.table(), &mut jobs, false)
+            .map_err(|(_, e)| e)?;
+        let [job] = jobs;
+        let answer = job.messages.into_iter().find_map(|ask| ask.answer);
+        answer.ok_or_else(|| StoreError::Protocol(format!("data server {server}: no answer")))
     }
 }
 
-fn ask_once<Q: Serialize, T: DeserializeOwned>(
-    server: ServerId,
-    pool: &Pool,
-    kind: u16,
-    query: &Q,
-    until: Instant,
-) -> Result<T> {
-    let fail = |e| store_error(server, pool, e);
-    let control = encode(query).map_err(fail)?;
-    let mut answer: Option<Answer<T>> = None;
-    pool.call_with(kind, &control, &[], until, &mut |control, incoming| {
-        answer = Some(decode(control, incoming)?);
-        Ok(())
-    })
-    .map_err(fail)?;
-    answer.unwrap_or_else(|| {
-        Err(StoreError::Protocol(format!(
-            "data server {server}: no answer"
-        )))
-    })
+/// One message a server for all pieces, as long as the limits allow.
+fn jobs_of<'a, P, T, A>(
+    pieces: &'a [P],
+    fresh: impl Fn() -> Ask<Vec<T>, A>,
+    item: impl Fn(&'a P) -> (ServerId, u64, T),
+) -> Vec<Job<Ask<Vec<T>, A>>> {
+    let mut sorter = Sorter::new();
+    for (number, piece) in pieces.iter().enumerate() {
+        let (server, weight, item) = item(piece);
+        let ask = sorter.message(server, 0, weight, &fresh);
+        ask.query.push(item);
+        ask.count += 1;
+        ask.numbers.push(number);
+    }
+    sorter.jobs()
 }
 
-/// Items of one kind for one server.
-struct Acts<T> {
+/// Performs a query on a store in this process.
+type Local<Q, A> = fn(&dyn ChunkStore, &Q) -> Result<A, Failure>;
+/// Decodes the reply to a query of this many items.
+type Decode<A> = fn(&[u8], &Incoming<'_>, usize) -> WireResult<Result<A, Failure>>;
+
+/// A request without bytes of chunks, and its answer.
+struct Ask<Q, A> {
     kind: u16,
-    items: Vec<T>,
+    query: Q,
+    /// The items of the query.
+    count: usize,
     /// The caller's number of each.
     numbers: Vec<usize>,
-    local: fn(&dyn ChunkStore, &[T]) -> Result<(), Failure>,
-    failed: Option<Failure>,
+    decode: Decode<A>,
+    local: Local<Q, A>,
+    answer: Option<A>,
 }
 
-impl<T> Acts<T> {
-    fn number(&self, item: usize) -> usize {
-        self.numbers.get(item).copied().unwrap_or(0)
+/// The reply to items that are acted on.
+fn done(control: &[u8], incoming: &Incoming<'_>, count: usize) -> WireResult<Result<(), Failure>> {
+    failure(decode(control, incoming)?, incoming, count)
+}
+
+/// The reply with a value.
+fn value<A: DeserializeOwned>(
+    control: &[u8],
+    incoming: &Incoming<'_>,
+    _: usize,
+) -> WireResult<Result<A, Failure>> {
+    Ok(decode::<Answer<A>>(control, incoming)?.map_err(|e| (0, e)))
+}
+
+/// The reply with a value for each item.
+fn values<A: DeserializeOwned>(
+    control: &[u8],
+    incoming: &Incoming<'_>,
+    count: usize,
+) -> WireResult<Result<Vec<A>, Failure>> {
+    match value::<Vec<A>>(control, incoming, count)? {
+        Ok(all) if all.len() != count => {
+            let text = format!("{} answers to {count} items", all.len());
+            Err(incoming.protocol(text))
+        }
+        answer => Ok(answer),
     }
 }
 
-impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
+impl<Q, A> Ask<Q, A> {
+    fn new(kind: u16, query: Q, decode: Decode<A>, local: Local<Q, A>) -> Self {
+        Ask {
+            kind,
+            query,
+            count: 0,
+            numbers: Vec::new(),
+            decode,
+            local,
+            answer: None,
+        }
+    }
+
+    fn answered(&mut self, answer: Result<A, Failure>) -> Result<(), Failure> {
+        let number = |item: usize| self.numbers.get(item).copied().unwrap_or(0);
+        self.answer = Some(answer.map_err(|(item, e)| (number(item), e))?);
+        Ok(())
+    }
+}
+
+impl<'a, Q: Serialize + Send, A: Send> Message<'a> for Ask<Q, A> {
     fn first(&self) -> usize {
-        self.number(0)
+        self.numbers.first().copied().unwrap_or(0)
     }
 
     fn bytes(&self) -> u64 {
@@ -280,33 +318,25 @@ impl<'a, T: Serialize + Send> Message<'a> for Acts<T> {
     }
 
     fn request(&self, asker: Asker) -> WireResult<Request<'a>> {
-        Ok(Request {
-            kind: self.kind,
-            control: match self.kind {
-                kind::CLIP | kind::PUNCH | kind::DELETE | kind::WIPE => encode(&BySession {
-                    session: asker.session,
-                    epoch: asker.epoch,
-                    items: &self.items,
-                })?,
-                _ => encode(&self.items)?,
-            },
-            payload: SmallVec::new(),
-            made: Vec::new(),
-        })
+        let control = match self.kind {
+            kind::CLIP | kind::PUNCH | kind::DELETE | kind::WIPE => asker.encode(&self.query)?,
+            _ => encode(&self.query)?,
+        };
+        Ok(Request::bare(self.kind, control))
     }
 
-    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
-        let outcome = decode(control, incoming)?;
-        self.failed = failure(outcome, incoming, self.items.len(), |i| self.number(i))?;
-        Ok(())
-    }
-
-    fn verdict(&mut self) -> Result<(), Failure> {
-        self.failed.take().map_or(Ok(()), Err)
+    fn take(
+        &mut self,
+        control: &[u8],
+        incoming: &mut Incoming<'_>,
+    ) -> WireResult<Result<(), Failure>> {
+        let answer = (self.decode)(control, incoming, self.count)?;
+        Ok(self.answered(answer))
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
-        (self.local)(store, &self.items).map_err(|(i, e)| (self.number(i), e))
+        let answer = (self.local)(store, &self.query);
+        self.answered(answer)
     }
 }
 

@@ -9,16 +9,21 @@
 //! reply costs only a resend. A server that refuses all changes of grid chunks for the moment (`server/fence.rs`)
 //! counts as unreachable.
 //!
-//! - `pieces`: the arguments; `read`, `write`, `batch`, `manage`: the operations;
-//! - `fanout`: messages to many servers; `cut`: pieces too large for a message; `workers`: the threads;
-//! - `blank`, `same_host`: files of servers on the same host, written and read directly instead of through a socket;
-//! - [`Counters`]: how much was requested, sent and touched.
+//! # One way for every request
+//!
+//! 1. The pieces (`pieces`), and what batches select of them (`batch`), are checked, and sorted into messages by server
+//!    and size (`fanout::Sorter`); a piece too large for a message is cut (`cut`).
+//! 2. `fanout` moves the messages: it sends, retries, and takes the replies, on this thread or on `workers`. A
+//!    message encodes its request only when it is sent, and scatters the reply as it arrives:
+//!    `read` and `batch/read` into memory, `write` pieces and batches in one message, `manage` all other operations.
+//! 3. Chunks that can be reached without a message are read and written directly instead: those of a store in this
+//!    process, and those whose files a server on the same host has handed out (`same_host` for reads, `blank` for
+//!    writes). A read takes both as a `ChunkSource`.
+//! 4. [`Counters`] count how much was requested, sent and touched.
 //!
 //! Deliberately elsewhere: where each chunk is stored (`model`'s plan and the metadata service), caches
 //! (`fs/client`), and retries after an error reply: the caller judges those errors.
-//! (`fs/client`), and retrying what a server answered: an error of a server is the caller's to judge.
 
-mod allocated;
 mod batch;
 mod blank;
 mod counters;

@@ -1,5 +1,6 @@
 //! Reading pieces, and showing chunks of this process in place.
 
+use std::borrow::Cow;
 use std::io::IoSliceMut;
 
 use slabfs_model::{Hyperslab, ServerId};
@@ -9,16 +10,16 @@ use super::{
     Counters, ReadPiece, Servers, Table, Target,
     counters::touched,
     fanout::{
-        Asker, Failure, MUCH, Message, Request, Sorter, decode, encode, remote_messages, weight,
+        Asker, Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages,
+        weight,
     },
-    same_host::SameHostChunks,
     target,
 };
 use crate::{
     cut::cut,
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
-    store::{ChunkSource, ChunkStore},
+    store::{ChunkSource, SameHostChunk},
     wire::{
         Incoming, MAX_DATA, TRAILER, WireResult,
         messages::{Found, ReadItem, ReadReply, kind},
@@ -46,12 +47,7 @@ impl Servers {
         }
         let table = self.table();
         let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if in_order && self.all_same_host(&table, pieces) {
-            count(&self.counters, pieces);
-            return Ok(());
-        }
-        if in_order && let Some(result) = all_local(&table, pieces) {
-            result?;
+        if in_order && self.read_here(&table, pieces)? {
             count(&self.counters, pieces);
             return Ok(());
         }
@@ -76,24 +72,30 @@ impl Servers {
         Ok(())
     }
 
-    /// Reads pieces of remote servers in order if the files of all their chunks are open here. Returns false if not,
-    /// or if a file is damaged: then the servers have to be asked.
-    fn all_same_host(&self, table: &Table, pieces: &mut [ReadPiece<'_>]) -> bool {
-        if !self.same_host.are_any() {
-            return false;
+    /// Reads the pieces in order if all servers are in this process, or the files of their chunks are open here. Returns
+    /// false if not, or if a file is damaged: then the servers have to be asked.
+    fn read_here(&self, table: &Table, pieces: &mut [ReadPiece<'_>]) -> Result<bool, Failure> {
+        let is_here = |piece: &ReadPiece<'_>| match table.get(&piece.server) {
+            Some(Target::Local(_)) => true,
+            Some(Target::Remote(_)) => self.same_host.has(piece.server, piece.name),
+            None => false,
+        };
+        if !pieces.iter().all(is_here) {
+            return Ok(false);
         }
-        let remote = |server| matches!(table.get(&server), Some(Target::Remote(_)));
-        let is_here = |piece: &ReadPiece<'_>| self.same_host.has(piece.server, piece.name);
-        if !pieces
-            .iter()
-            .all(|piece| remote(piece.server) && is_here(piece))
-        {
-            return false;
+        for (i, piece) in pieces.iter_mut().enumerate() {
+            let (name, form, slab) = (piece.name, piece.form, piece.slab);
+            if let Some(Target::Local(store)) = table.get(&piece.server) {
+                let read = read_piece(store.as_ref(), name, form, slab, piece.out);
+                piece.found = read.map_err(|e| (i, e))?;
+                continue;
+            }
+            let read = |chunk: &SameHostChunk| chunk.read(form, slab, piece.out);
+            if self.same_host.with(piece.server, name, read).is_none() {
+                return Ok(false);
+            }
         }
-        pieces.iter_mut().all(|piece| {
-            self.same_host
-                .read(piece.server, piece.name, piece.form, piece.slab, piece.out)
-        })
+        Ok(true)
     }
 
     /// Shows cells of a chunk in place, if its server is in this process or its same-host file is open here, and they
@@ -110,7 +112,8 @@ impl Servers {
         let shown = match target(&table, server)? {
             Target::Local(store) => store.show(name, form, slab, f)?,
             Target::Remote(_) => {
-                (self.same_host.show(server, name, form, slab, f)).unwrap_or(false)
+                let shown = (self.same_host).with(server, name, |chunk| chunk.show(form, slab, f));
+                shown.unwrap_or(false)
             }
         };
         if shown {
@@ -134,9 +137,8 @@ impl Servers {
         keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let shown = self
-            .same_host
-            .show_at_once(server, name, form, slab, keeps, f);
+        let show = |chunk: &SameHostChunk| chunk.show_at_once(form, slab, keeps, f);
+        let shown = self.same_host.with(server, name, show).unwrap_or(false);
         if shown {
             let sent = slab.volume();
             self.counters.read.piece(sent, touched(form, sent));
@@ -152,37 +154,15 @@ fn count(counters: &Counters, pieces: &[ReadPiece<'_>]) {
     }
 }
 
-/// Reads the pieces in order if all servers are in this process.
-fn all_local(table: &Table, pieces: &mut [ReadPiece<'_>]) -> Option<Result<(), Failure>> {
-    let local = |server| matches!(table.get(&server), Some(Target::Local(_)));
-    if !pieces.iter().all(|p| local(p.server)) {
-        return None;
-    }
-    for (i, piece) in pieces.iter_mut().enumerate() {
-        if let Some(Target::Local(store)) = table.get(&piece.server) {
-            match local_read(
-                store.as_ref(),
-                piece.name,
-                piece.form,
-                piece.slab,
-                piece.out,
-            ) {
-                Ok(found) => piece.found = found,
-                Err(e) => return Some(Err((i, e))),
-            }
-        }
-    }
-    Some(Ok(()))
-}
-
-fn local_read(
-    store: &(impl ChunkSource + ?Sized),
+/// Reads a piece; returns whether its chunk exists.
+fn read_piece(
+    source: &(impl ChunkSource + ?Sized),
     name: &ChunkName,
     form: &ChunkForm,
     slab: &Hyperslab,
     out: &mut [u8],
 ) -> Result<bool> {
-    match store.read(name, form, slab, out) {
+    match source.read(name, form, slab, out) {
         Ok(()) => Ok(true),
         Err(StoreError::Missing(_)) => Ok(false),
         Err(e) => Err(e),
@@ -194,41 +174,23 @@ struct Part<'a> {
     piece: usize,
     name: &'a ChunkName,
     form: &'a ChunkForm,
-    slab: Slab<'a>,
+    slab: Cow<'a, Hyperslab>,
     out: &'a mut [u8],
     found: bool,
 }
 
-enum Slab<'a> {
-    Full(&'a Hyperslab),
-    Cut(Hyperslab),
-}
-
-impl Slab<'_> {
-    fn get(&self) -> &Hyperslab {
-        match self {
-            Slab::Full(slab) => slab,
-            Slab::Cut(slab) => slab,
-        }
-    }
-}
-
+#[derive(Default)]
 struct Read<'a> {
     parts: Vec<Part<'a>>,
-    failed: Option<Failure>,
 }
 
-fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<super::fanout::Job<Read<'a>>>, Failure> {
-    let mut sorter = Sorter::new();
+fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<Job<Read<'a>>>, Failure> {
+    let mut sorter = Sorter::<Read<'a>>::new();
     for (i, piece) in pieces.iter_mut().enumerate() {
         let (server, name, form) = (piece.server, piece.name, piece.form);
-        let mut put = |slab: Slab<'a>, out: &'a mut [u8]| {
-            let weight = weight(name, Some(form), Some(slab.get()));
-            let fresh = || Read {
-                parts: Vec::new(),
-                failed: None,
-            };
-            let message = sorter.message(server, out.len() as u64, weight, fresh);
+        let mut put = |slab: Cow<'a, Hyperslab>, out: &'a mut [u8]| {
+            let weight = weight(name, Some(form), Some(&slab));
+            let message = sorter.message(server, out.len() as u64, weight, Read::default);
             message.parts.push(Part {
                 piece: i,
                 name,
@@ -239,14 +201,14 @@ fn sort<'a>(pieces: &'a mut [ReadPiece<'_>]) -> Result<Vec<super::fanout::Job<Re
             });
         };
         if piece.out.len() <= MAX_DATA {
-            put(Slab::Full(piece.slab), piece.out);
+            put(Cow::Borrowed(piece.slab), piece.out);
             continue;
         }
         let mut rest = &mut *piece.out;
         for part in cut(piece.slab, MAX_DATA as u64).map_err(|e| (i, e))? {
             let (out, more) = rest.split_at_mut(part.bytes as usize);
             rest = more;
-            put(Slab::Cut(part.slab), out);
+            put(Cow::Owned(part.slab), out);
         }
     }
     Ok(sorter.jobs())
@@ -262,32 +224,28 @@ impl<'a> Message<'a> for Read<'a> {
     }
 
     fn request(&self, _asker: Asker) -> WireResult<Request<'a>> {
-        let items: Vec<_> = self
-            .parts
-            .iter()
-            .map(|p| ReadItem {
-                name: p.name,
-                form: p.form,
-                slab: p.slab.get(),
+        let parts = self.parts.iter();
+        let items: Vec<_> = parts
+            .map(|part| ReadItem {
+                name: part.name,
+                form: part.form,
+                slab: part.slab.as_ref(),
             })
             .collect();
-        Ok(Request {
-            kind: kind::READ,
-            control: encode(&items)?,
-            payload: SmallVec::new(),
-            made: Vec::new(),
-        })
+        Ok(Request::bare(kind::READ, encode(&items)?))
     }
 
-    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
-        self.failed = None;
+    fn take(
+        &mut self,
+        control: &[u8],
+        incoming: &mut Incoming<'_>,
+    ) -> WireResult<Result<(), Failure>> {
         let reply: ReadReply = decode(control, incoming)?;
         if let [Found::Failed(e)] = &reply.pieces[..]
             && !reply.status_follows
         {
             // Also the reply to a request that the server could not decode.
-            self.failed = Some((self.first(), e.clone()));
-            return Ok(());
+            return Ok(Err((self.first(), e.clone())));
         }
         if reply.pieces.len() != self.parts.len() {
             let text = format!(
@@ -297,6 +255,7 @@ impl<'a> Message<'a> for Read<'a> {
             );
             return Err(incoming.protocol(text));
         }
+        let mut failed: Option<Failure> = None;
         let mut outs: SmallVec<[IoSliceMut<'_>; 16]> = SmallVec::new();
         for (part, found) in self.parts.iter_mut().zip(reply.pieces) {
             part.found = found == Found::Yes;
@@ -304,57 +263,38 @@ impl<'a> Message<'a> for Read<'a> {
                 Found::Yes => outs.push(IoSliceMut::new(part.out)),
                 Found::No => {}
                 Found::Failed(e) => {
-                    self.failed.get_or_insert((part.piece, e));
+                    failed.get_or_insert((part.piece, e));
                 }
             }
         }
         incoming.read_vectored(&mut outs)?;
         drop(outs);
-        if !reply.status_follows {
-            return Ok(());
-        }
-        let (mut number, mut trailer) = ([0; size_of::<u32>()], [0; TRAILER]);
-        incoming
-            .read_vectored(&mut [IoSliceMut::new(&mut number), IoSliceMut::new(&mut trailer)])?;
-        let part = self.parts.get(u32::from_le_bytes(number) as usize);
-        match (read_trailer(&trailer), part) {
-            (Some(None), _) => Ok(()),
-            // Also for a chunk deleted meanwhile: a retry gets `Found::No`.
-            (Some(Some(e)), Some(part)) => {
-                if self
-                    .failed
-                    .as_ref()
-                    .is_none_or(|(first, _)| part.piece < *first)
-                {
-                    self.failed = Some((part.piece, e));
+        if reply.status_follows {
+            let (mut number, mut trailer) = ([0; size_of::<u32>()], [0; TRAILER]);
+            let mut outs = [&mut number[..], &mut trailer].map(IoSliceMut::new);
+            incoming.read_vectored(&mut outs)?;
+            let part = self.parts.get(u32::from_le_bytes(number) as usize);
+            match (read_trailer(&trailer), part) {
+                (Some(None), _) => {}
+                // Also for a chunk deleted meanwhile: a retry gets `Found::No`.
+                (Some(Some(e)), Some(part)) => {
+                    if failed.as_ref().is_none_or(|(first, _)| part.piece < *first) {
+                        failed = Some((part.piece, e));
+                    }
                 }
-                Ok(())
+                _ => return Err(incoming.protocol("the end of a read cannot be read")),
             }
-            _ => Err(incoming.protocol("the end of a read cannot be read")),
         }
-    }
-
-    fn verdict(&mut self) -> Result<(), Failure> {
-        self.failed.take().map_or(Ok(()), Err)
+        Ok(failed.map_or(Ok(()), Err))
     }
 
     fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
         self.parts.iter().map(|p| (p.name, p.form)).collect()
     }
 
-    fn read_same_host(&mut self, chunks: &SameHostChunks) -> Result<(), Failure> {
-        self.read_from(chunks)
-    }
-
-    fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
-        self.read_from(store)
-    }
-}
-
-impl Read<'_> {
     fn read_from(&mut self, source: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         for part in &mut self.parts {
-            part.found = local_read(source, part.name, part.form, part.slab.get(), part.out)
+            part.found = read_piece(source, part.name, part.form, &part.slab, part.out)
                 .map_err(|e| (part.piece, e))?;
         }
         Ok(())

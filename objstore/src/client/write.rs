@@ -1,27 +1,29 @@
-//! Writing pieces.
+//! Writing: pieces, and what batches select of grid chunks, in place. One message a server for all.
 
 use std::io::IoSlice;
 
 use slabfs_model::Hyperslab;
+use slabfs_model::batch::pack;
 use smallvec::SmallVec;
 
+use super::batch::{Asked, BatchAsk, Item, Section, first, sections, shared, sort};
 use super::blank::{self, Filling};
 use super::{
     Servers, Table, Target, WriteKind, WritePiece,
     counters::touched,
     fanout::{
-        Asker, Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages,
-        weight,
+        Asker, Failure, MUCH, Message, Request, Sorter, decode, failure, remote_messages, weight,
     },
     pieces::bytes,
 };
 use crate::{
+    batch::Patching,
     cut::cut,
     error::{Result, StoreError},
     store::ChunkStore,
     wire::{
         Incoming, MAX_DATA, WireResult,
-        messages::{BySession, Outcome, WriteItem, WriteOp, kind},
+        messages::{BatchWrites, WriteItem, WriteOp, kind},
     },
 };
 
@@ -29,11 +31,24 @@ impl Servers {
     /// Writes all pieces, those of one server in order. On an error the later pieces of the same server are not
     /// written; those of other servers may be.
     pub fn write(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
+        self.write_batches(pieces, &[])
+    }
+
+    /// As [`Servers::write`] for complete immutable chunks, and then writes the bytes that batches select of their
+    /// pieces, which are parts of grid chunks, from their memory, in order. If two places of a buffer map to the same
+    /// byte, the later one wins. On an error some pieces, or parts of them, may be written.
+    pub fn write_batches(
+        &self,
+        pieces: &[WritePiece<'_>],
+        asks: &[BatchAsk<'_, &[u8]>],
+    ) -> Result<()> {
         let mut total = 0u64;
         for piece in pieces {
             let given = bytes(piece.data);
             let wanted = match piece.kind {
                 WriteKind::Put => piece.form.volume(),
+                // A message with batches carries only complete chunks besides.
+                _ if !asks.is_empty() => None,
                 WriteKind::Append { .. } => Some(given),
                 WriteKind::Write(slab) => Some(slab.volume()),
             };
@@ -46,12 +61,32 @@ impl Servers {
             total += given;
         }
         let table = self.table();
+        let side = &self.counters.write;
         let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if !(in_order && all_local(&table, pieces)?) {
-            let mut jobs = sort(&table, pieces)?;
+        if !(in_order && asks.is_empty() && all_local(&table, pieces)?) {
+            let mut all = Vec::with_capacity(asks.len());
+            for (number, ask) in asks.iter().enumerate() {
+                all.push(Asked::new(number, ask, ask.memory.len()).map_err(|(_, e)| e)?);
+            }
+            let memories: Vec<&[u8]> = asks.iter().map(|ask| ask.memory).collect();
+            let fresh = || Write {
+                parts: Vec::new(),
+                sections: Vec::new(),
+                memories: &memories,
+            };
+            let mut sorter = Sorter::new();
+            sort_pieces(&table, pieces, &mut sorter, fresh)?;
+            sort(sections(&all), &mut sorter, fresh, |write| {
+                &mut write.sections
+            });
+            let mut jobs = sorter.jobs();
             self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
-            let messages = remote_messages(&jobs);
-            self.counters.write.answered(messages);
+            side.answered(remote_messages(&jobs));
+            for asked in &all {
+                for (item, bytes) in shared(asked.bytes(), asked.items.iter()) {
+                    side.piece(bytes, touched(item.share.form, bytes));
+                }
+            }
         }
         for piece in pieces {
             let sent = bytes(piece.data);
@@ -59,7 +94,7 @@ impl Servers {
                 WriteKind::Write(_) => touched(piece.form, sent),
                 WriteKind::Put | WriteKind::Append { .. } => sent,
             };
-            self.counters.write.piece(sent, touched_bytes);
+            side.piece(sent, touched_bytes);
         }
         Ok(())
     }
@@ -100,14 +135,21 @@ struct Part<'a> {
     slab: Option<Hyperslab>,
 }
 
-#[derive(Default)]
+/// One message: pieces, and after them the bytes of batches.
 struct Write<'a> {
     parts: Vec<Part<'a>>,
-    failed: Option<Failure>,
+    sections: Vec<Section<'a>>,
+    /// By the number of the batch.
+    memories: &'a [&'a [u8]],
 }
 
-fn sort<'a>(table: &Table, pieces: &'a [WritePiece<'a>]) -> Result<Vec<Job<Write<'a>>>> {
-    let mut sorter = Sorter::<Write<'a>>::new();
+/// Puts pieces into messages; those that are too large for one are cut.
+fn sort_pieces<'a>(
+    table: &Table,
+    pieces: &'a [WritePiece<'a>],
+    sorter: &mut Sorter<Write<'a>>,
+    fresh: impl Fn() -> Write<'a>,
+) -> Result<()> {
     let most = MAX_DATA as u64;
     for (number, piece) in pieces.iter().enumerate() {
         let all = bytes(piece.data);
@@ -118,7 +160,7 @@ fn sort<'a>(table: &Table, pieces: &'a [WritePiece<'a>]) -> Result<Vec<Job<Write
                 (None, _) => None,
             };
             let weight = weight(piece.name, Some(piece.form), its);
-            let message = sorter.message(piece.server, bytes, weight, Write::default);
+            let message = sorter.message(piece.server, bytes, weight, &fresh);
             message.parts.push(Part {
                 number,
                 piece,
@@ -153,7 +195,7 @@ fn sort<'a>(table: &Table, pieces: &'a [WritePiece<'a>]) -> Result<Vec<Job<Write
             }
         }
     }
-    Ok(sorter.jobs())
+    Ok(())
 }
 
 impl<'a> Part<'a> {
@@ -183,17 +225,52 @@ impl<'a> Part<'a> {
     }
 }
 
+impl Write<'_> {
+    /// Appends the bytes of an item, packed.
+    fn gather(&self, section: &Section<'_>, item: &Item<'_>, out: &mut Vec<u8>) {
+        let part = &section.asked.part;
+        for one in item.share.parts(part.plan, &section.packed) {
+            let run = one.run;
+            let at = out.len();
+            out.resize(at + one.bytes() as usize, 0);
+            pack(
+                self.memories[section.asked.number],
+                (run.memory - part.base) as usize,
+                run.memory_stride as isize,
+                run.bytes as usize,
+                &mut out[at..],
+            );
+        }
+    }
+
+    /// The caller's number of the piece, or of the batch, that an item of the message belongs to.
+    fn number(&self, item: usize) -> usize {
+        if let Some(part) = self.parts.get(item) {
+            return part.number;
+        }
+        let mut behind = self.parts.len();
+        for section in &self.sections {
+            behind += section.items.len();
+            if item < behind {
+                return section.asked.number;
+            }
+        }
+        first(&self.sections)
+    }
+}
+
 impl<'a> Message<'a> for Write<'a> {
     fn first(&self) -> usize {
-        self.parts.first().map_or(0, |p| p.number)
+        self.number(0)
     }
 
     fn bytes(&self) -> u64 {
-        self.parts.iter().map(|p| p.bytes).sum()
+        let parts = self.parts.iter().map(|part| part.bytes);
+        parts.chain(self.sections.iter().map(|s| s.bytes)).sum()
     }
 
     fn request(&self, asker: Asker) -> WireResult<Request<'a>> {
-        let mut payload = SmallVec::new();
+        let (mut payload, mut made) = (SmallVec::new(), Vec::new());
         let mut items = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let (name, form) = (part.piece.name, part.piece.form);
@@ -205,15 +282,27 @@ impl<'a> Message<'a> for Write<'a> {
             });
             part.data(&mut payload);
         }
+        for section in &self.sections {
+            for item in &section.items {
+                self.gather(section, item, &mut made);
+            }
+        }
+        let (kind, control) = match self.sections.is_empty() {
+            true => (kind::WRITE, asker.encode(items)?),
+            false => {
+                let batches: Vec<_> = self.sections.iter().map(Section::request).collect();
+                let puts = items;
+                (
+                    kind::WRITE_BATCH,
+                    asker.encode(BatchWrites { puts, batches })?,
+                )
+            }
+        };
         Ok(Request {
-            kind: kind::WRITE,
-            control: encode(&BySession {
-                session: asker.session,
-                epoch: asker.epoch,
-                items,
-            })?,
+            kind,
+            control,
             payload,
-            made: Vec::new(),
+            made,
         })
     }
 
@@ -222,7 +311,7 @@ impl<'a> Message<'a> for Write<'a> {
             let (piece, is_put) = (part.piece, matches!(part.piece.kind, WriteKind::Put));
             is_put && part.bytes >= blank::FROM && piece.form.codec.is_none()
         };
-        if !self.parts.iter().all(is_large) {
+        if !self.sections.is_empty() || !self.parts.iter().all(is_large) {
             return Vec::new();
         }
         let filling = |part: &Part<'a>| {
@@ -234,42 +323,36 @@ impl<'a> Message<'a> for Write<'a> {
         self.parts.iter().map(filling).collect()
     }
 
-    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
-        let outcome: Outcome = decode(control, incoming)?;
-        self.failed = failure(outcome, incoming, self.parts.len(), |i| {
-            self.parts[i].number
-        })?;
-        Ok(())
-    }
-
-    fn verdict(&mut self) -> Result<(), Failure> {
-        self.failed.take().map_or(Ok(()), Err)
+    fn take(
+        &mut self,
+        control: &[u8],
+        incoming: &mut Incoming<'_>,
+    ) -> WireResult<Result<(), Failure>> {
+        let items = self.sections.iter().map(|section| section.items.len());
+        let items = self.parts.len() + items.sum::<usize>();
+        let done = failure(decode(control, incoming)?, incoming, items)?;
+        Ok(done.map_err(|(item, e)| (self.number(item), e)))
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
         // Pieces for a local store are never cut.
-        self.parts
-            .iter()
-            .try_for_each(|p| local_write(store, p.piece).map_err(|e| (p.number, e)))
-    }
-}
-
-/// The failed piece of the caller according to an outcome.
-pub(super) fn failure(
-    outcome: Outcome,
-    incoming: &Incoming<'_>,
-    count: usize,
-    number: impl FnOnce(usize) -> usize,
-) -> WireResult<Option<Failure>> {
-    match outcome.failed {
-        None if outcome.done == count as u64 => Ok(None),
-        None => Err(incoming.protocol(format!(
-            "{} of {count} items done, and no error",
-            outcome.done
-        ))),
-        Some(e) => Ok(Some((
-            number((outcome.done as usize).min(count.saturating_sub(1))),
-            e,
-        ))),
+        for part in &self.parts {
+            local_write(store, part.piece).map_err(|e| (part.number, e))?;
+        }
+        let mut own = Vec::new();
+        for section in &self.sections {
+            let (plan, packed) = (section.asked.part.plan, &section.packed);
+            for item in &section.items {
+                own.clear();
+                self.gather(section, item, &mut own);
+                let parts = item.share.parts(plan, packed);
+                let end = parts.map(|one| one.chunk_span().end).max().unwrap_or(0);
+                let mut patching = Patching::new(item.share.cursor(plan, packed), &own, None);
+                store
+                    .patch(item.share.name, item.share.form, end, &mut patching)
+                    .map_err(|e| (section.asked.number, e))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,13 +1,12 @@
 //! Dispatches the requests of mounts to a chunk store.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::epochs::{Begun, ConnectionEpochs};
 use super::fence::{Entered, Fence};
-use super::{batch, blank, check, puts, read, same_host};
+use super::{batch, blank, check, puts, read, same_host, write};
 use crate::{
     error::{Result, StoreError},
     name::ChunkName,
@@ -16,12 +15,15 @@ use crate::{
         Call, Handler, Incoming, Listener, MAX_CONTROL, ServeOptions, Serving, UntilNext,
         WireError, WireResult,
         messages::{
-            AllocatedItem, Answer, BatchWrites, BySession, ClipItem, Found, ListQuery, Outcome,
-            PunchItem, ReadReply, SealItem, Wipe, WriteItem, WriteOp, kind,
+            AllocatedItem, Answer, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
+            ReadReply, SealItem, Wipe, kind,
         },
         serve_with,
     },
 };
+
+/// The number of items done before the one that failed, and its error.
+pub(super) type Undone = (u64, StoreError);
 
 /// The maximum page size of a chunk list.
 const MAX_LIST: usize = 10_000;
@@ -136,18 +138,10 @@ impl Handler for Answerer {
             kind::READ_BATCH => batch::read(store, call),
             kind::WRITE => match call.taken.take().map(|taken| taken.downcast::<Outcome>()) {
                 Some(Ok(outcome)) => call.reply(&encode(&*outcome)?, &[]),
-                _ => outcome(call, |control, payload| self.write(control, payload)),
+                _ => outcome(call, |control, payload| self.write(kind::WRITE, control, payload)),
             },
             kind::WRITE_BATCH => outcome(call, |control, payload| {
-                let asked: BySession<BatchWrites> = decode(control).map_err(|e| (0, e))?;
-                let _entered = self.enter(&asked).map_err(|e| (0, e))?;
-                let (puts, batches) = (&asked.items.puts, &asked.items.batches);
-                let (own, rest) = payload.split_at(bytes_of(puts, payload)?);
-                let done = write_each(store, puts, own)?;
-                match batch::write(store, batches, rest) {
-                    Ok(more) => Ok(done + more),
-                    Err((at, e)) => Err((done + at, e)),
-                }
+                self.write(kind::WRITE_BATCH, control, payload)
             }),
             kind::BLANKS => blank::answer(store, call),
             kind::FILLED => blank::adopt(store, call),
@@ -231,27 +225,12 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
 }
 
 impl Answerer {
-    /// Writes pieces in order until one fails.
-    fn write(&self, control: &[u8], payload: &[u8]) -> std::result::Result<u64, (u64, StoreError)> {
-        let asked: BySession<Vec<WriteItem>> = decode(control).map_err(|e| (0, e))?;
-        let items = &asked.items;
-        let bytes = items
-            .iter()
-            .try_fold(0u64, |n, item| n.checked_add(item.bytes));
-        if bytes != Some(payload.len() as u64) {
-            return Err((
-                0,
-                StoreError::Protocol("pieces and payload are not equally long".into()),
-            ));
-        }
-        let in_place = items
-            .iter()
-            .any(|item| matches!(item.op, WriteOp::Write(_)));
-        let _entered = match in_place {
-            true => Some(self.enter(&asked).map_err(|e| (0, e))?),
-            false => None,
-        };
-        write_each(self.store.as_ref(), items, payload)
+    /// Writes pieces and batches in order until one fails.
+    fn write(&self, kind: u16, control: &[u8], payload: &[u8]) -> Result<u64, Undone> {
+        let asked = write::decode(kind, control).map_err(|e| (0, e))?;
+        let entered = write::is_in_place(&asked.items).then(|| self.enter(&asked));
+        let _entered = entered.transpose().map_err(|e| (0, e))?;
+        write::write(self.store.as_ref(), &asked.items, payload)
     }
 
     /// Applies `act` to each item in order until one fails; the items change grid chunks.
@@ -269,70 +248,6 @@ impl Answerer {
             }
             Ok(count)
         })
-    }
-}
-
-/// The bytes of the complete chunks in a payload with batches; other writes are refused there.
-fn bytes_of(puts: &[WriteItem], payload: &[u8]) -> std::result::Result<usize, (u64, StoreError)> {
-    let refuse = |text: &str| (0, StoreError::Protocol(text.into()));
-    if puts.iter().any(|item| item.op != WriteOp::Put) {
-        return Err(refuse("only complete chunks may accompany batches"));
-    }
-    puts.iter()
-        .try_fold(0u64, |n, item| n.checked_add(item.bytes))
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .filter(|&bytes| bytes <= payload.len())
-        .ok_or_else(|| refuse("pieces and payload are not equally long"))
-}
-
-/// Writes pieces in order until one fails; the payload holds exactly their bytes.
-fn write_each(
-    store: &dyn ChunkStore,
-    items: &[WriteItem],
-    mut payload: &[u8],
-) -> std::result::Result<u64, (u64, StoreError)> {
-    for (i, item) in items.iter().enumerate() {
-        let (data, rest) = payload.split_at(item.bytes as usize);
-        payload = rest;
-        write_one(store, item, data).map_err(|e| (i as u64, e))?;
-    }
-    Ok(items.len() as u64)
-}
-
-pub(super) fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -> Result<()> {
-    let (name, form) = (&item.name, &item.form);
-    check::form(name, form)?;
-    let wrong = |text: &str| {
-        Err(StoreError::Invalid(format!(
-            "{name}: {} bytes {text}",
-            data.len()
-        )))
-    };
-    let slices = [IoSlice::new(data)];
-    match &item.op {
-        WriteOp::Put => {
-            check::kind_of(name, false, "put")?;
-            if form.volume() != Some(item.bytes) {
-                return wrong("are not the complete chunk");
-            }
-            store.put(name, form, &slices)
-        }
-        WriteOp::Append { at } => {
-            check::kind_of(name, false, "appended to")?;
-            match (at.checked_add(item.bytes), form.volume()) {
-                (Some(end), Some(volume)) if end <= volume => {
-                    store.append(name, form, *at, &slices)
-                }
-                _ => wrong("go beyond the end of the chunk"),
-            }
-        }
-        WriteOp::Write(slab) => {
-            check::kind_of(name, true, "written in place")?;
-            if check::slab(name, form, slab)? != item.bytes {
-                return wrong("are not the cells of the slab");
-            }
-            store.write(name, form, slab, &slices)
-        }
     }
 }
 
@@ -367,7 +282,7 @@ fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireRe
 /// Replies with an [`Outcome`]: the number of items done, and the error if one failed.
 pub(super) fn outcome(
     call: Call<'_>,
-    act: impl FnOnce(&[u8], &[u8]) -> std::result::Result<u64, (u64, StoreError)>,
+    act: impl FnOnce(&[u8], &[u8]) -> Result<u64, Undone>,
 ) -> WireResult<()> {
     let outcome = match act(call.control, call.payload) {
         Ok(done) => Outcome { done, failed: None },

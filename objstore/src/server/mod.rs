@@ -9,6 +9,17 @@
 //!
 //! While it serves a request, a data server calls no other server.
 //!
+//! # Parts of chunks
+//!
+//! Plain requests and batches are messages of their own, and behind decoding one path. A plain part is a slab of a
+//! chunk, a batch selects pieces of several such slabs; both are listed, checked and counted before anything is done:
+//!
+//! - **reads** (`read` decodes READ, `batch` READ_BATCH): few bytes of slabs are read before the reply begins, and large
+//!   slabs of immutable chunks are sent out of their files (`in_file`) or mappings. Everything else is read while it
+//!   is sent (`sending`): the one place that cuts into parts, flushes, and reports errors behind the bytes;
+//! - **writes** (`write`): a WRITE is a WRITE_BATCH without batches. Pieces come first, then batches, in order until one
+//!   fails. Large complete chunks are written to their files as they arrive (`puts`), or by the client (`blank`).
+//!
 //! [`ChunkStore`]: crate::store::ChunkStore
 
 mod batch;
@@ -18,15 +29,18 @@ mod epochs;
 mod fence;
 mod handler;
 mod heart;
+mod in_file;
 #[cfg(test)]
 pub(crate) mod memory;
 mod orders;
 mod puts;
 mod read;
 mod same_host;
+mod sending;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use fence::Fence;
 pub use handler::DataServer;

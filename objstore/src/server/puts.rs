@@ -7,8 +7,11 @@
 
 use std::io::IoSlice;
 
+use smallvec::SmallVec;
+
 use super::check;
-use super::handler::{decode, write_one};
+use super::handler::decode;
+use super::write::write_one;
 use crate::checksum::{combined, crc32c, padded, sums_of_blocks};
 use crate::error::{Result, StoreError};
 use crate::store::{Blank, ChunkStore, SUMMED};
@@ -45,99 +48,90 @@ pub(super) fn take(
     if bytes != Some(payload.left() as u64) || !are_puts || !is_any_large {
         return Ok(None);
     }
-    if payload.is_summed() {
-        return take_summed(store, &items, spare, payload).map(Some);
-    }
-    let mut done = 0;
+    // Where a checksum follows the payload, no chunk is stored before all have arrived and the checksum matches. The
+    // files have no names until then.
+    let summed = payload.is_summed();
+    let mut outcome = Outcome {
+        done: 0,
+        failed: None,
+    };
+    let mut arrived: SmallVec<[(&WriteItem, Arrived); 1]> = SmallVec::new();
     for item in &items {
-        if let Err(error) = put(store, item, spare, payload)? {
-            let failed = Some(error);
-            return Ok(Some(Outcome { done, failed }));
+        let one = arrive(store, item, spare, payload)?;
+        let failed = matches!(one, Arrived::Failed(_));
+        arrived.push((item, one));
+        if !summed {
+            payload.meanwhile(|| keep(store, &mut arrived, spare, &mut outcome));
         }
-        done += 1;
+        if failed || outcome.failed.is_some() {
+            break;
+        }
     }
-    Ok(Some(Outcome { done, failed: None }))
+    // After a failure the rest is discarded, including the checksum.
+    if summed && payload.left() > 0 {
+        payload.throw_away()?;
+    }
+    payload.meanwhile(|| keep(store, &mut arrived, spare, &mut outcome));
+    Ok(Some(outcome))
 }
 
-/// A received chunk, stored once the checksum of the payload has matched.
+/// A received chunk, not stored yet.
 enum Arrived {
     File(Blank, Vec<u32>),
     Bytes(Vec<u8>),
     Failed(StoreError),
 }
 
-/// `take` where a checksum follows the payload: no chunk is stored before all have arrived and the checksum matches.
-/// The files have no names until then.
-fn take_summed(
-    store: &dyn ChunkStore,
-    items: &[WriteItem],
-    spare: &mut Vec<u8>,
-    payload: &mut Incoming<'_>,
-) -> WireResult<Outcome> {
-    let mut arrived = Vec::with_capacity(items.len());
-    for item in items {
-        let len = item.bytes as usize;
-        let blank = match len > FROM {
-            true => payload.meanwhile(|| blank(store, item)),
-            false => Ok(None),
-        };
-        arrived.push(match blank {
-            Ok(Some(blank)) => match receive(&blank, len, spare, payload)? {
-                Ok(sums) => Arrived::File(blank, sums),
-                Err(error) => Arrived::Failed(error),
-            },
-            Ok(None) => {
-                let mut bytes = Vec::new();
-                payload.read_next(len, &mut bytes)?;
-                Arrived::Bytes(bytes)
-            }
-            Err(error) => Arrived::Failed(error),
-        });
-        if matches!(arrived.last(), Some(Arrived::Failed(_))) {
-            break;
-        }
-    }
-    // After a failure the rest is discarded, including the checksum.
-    if payload.left() > 0 {
-        payload.throw_away()?;
-    }
-    payload.meanwhile(|| {
-        let mut done = 0;
-        for (item, arrived) in items.iter().zip(arrived) {
-            let stored = match arrived {
-                Arrived::File(blank, sums) => store.adopt(blank, &sums),
-                Arrived::Bytes(bytes) => write_one(store, item, &bytes),
-                Arrived::Failed(error) => Err(error),
-            };
-            if let Err(error) = stored {
-                let failed = Some(error);
-                return Ok(Outcome { done, failed });
-            }
-            done += 1;
-        }
-        Ok(Outcome { done, failed: None })
-    })
-}
-
-/// Receives and stores the next chunk.
-fn put(
+/// Receives the next chunk.
+fn arrive(
     store: &dyn ChunkStore,
     item: &WriteItem,
     spare: &mut Vec<u8>,
     payload: &mut Incoming<'_>,
-) -> WireResult<Result<()>> {
+) -> WireResult<Arrived> {
     let len = item.bytes as usize;
     let blank = match len > FROM {
         true => payload.meanwhile(|| blank(store, item)),
         false => Ok(None),
     };
-    match blank {
-        Err(error) => Ok(Err(error)),
-        Ok(Some(blank)) => fill(store, blank, len, spare, payload),
+    Ok(match blank {
+        Ok(Some(blank)) => match receive(&blank, len, spare, payload)? {
+            Ok(sums) => Arrived::File(blank, sums),
+            Err(error) => Arrived::Failed(error),
+        },
         Ok(None) => {
-            payload.read_next(len, spare)?;
-            Ok(payload.meanwhile(|| write_one(store, item, &spare[..len])))
+            let mut bytes = std::mem::take(spare);
+            payload.read_next(len, &mut bytes)?;
+            Arrived::Bytes(bytes)
         }
+        Err(error) => Arrived::Failed(error),
+    })
+}
+
+/// Stores received chunks in order until one fails.
+fn keep(
+    store: &dyn ChunkStore,
+    arrived: &mut SmallVec<[(&WriteItem, Arrived); 1]>,
+    spare: &mut Vec<u8>,
+    outcome: &mut Outcome,
+) {
+    for (item, one) in arrived.drain(..) {
+        let stored = match one {
+            Arrived::File(blank, sums) => store.adopt(blank, &sums),
+            Arrived::Bytes(bytes) => {
+                let stored = write_one(store, item, &bytes[..item.bytes as usize]);
+                if spare.is_empty() {
+                    *spare = bytes;
+                }
+                stored
+            }
+            Arrived::Failed(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            outcome.failed = Some(error);
+            return;
+        }
+        outcome.done += 1;
     }
 }
 
@@ -148,19 +142,6 @@ fn blank(store: &dyn ChunkStore, item: &WriteItem) -> Result<Option<Blank>> {
         true => store.blank(&item.name, &item.form),
         // Not the complete chunk: `write_one` reports it.
         false => Ok(None),
-    }
-}
-
-fn fill(
-    store: &dyn ChunkStore,
-    blank: Blank,
-    len: usize,
-    spare: &mut Vec<u8>,
-    payload: &mut Incoming<'_>,
-) -> WireResult<Result<()>> {
-    match receive(&blank, len, spare, payload)? {
-        Ok(sums) => Ok(payload.meanwhile(|| store.adopt(blank, &sums))),
-        Err(error) => Ok(Err(error)),
     }
 }
 

@@ -7,9 +7,8 @@
 //!
 //! Requests that may change grid chunks carry their session before their items, see [`BySession`].
 
-use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use slabfs_model::batch::{BatchError, Flat, MAX_NODES};
+use slabfs_model::batch::{Flat, decode_bounded};
 use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId};
 
 use crate::{
@@ -106,36 +105,16 @@ pub struct BatchRequest<B = Flat, C = Coords, I = Vec<BatchItem>> {
     pub items: I,
 }
 
-/// The batches of one message, decoded with at most [`MAX_NODES`] nodes in all.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+/// The batches of one message, decoded with at most [`MAX_NODES`](slabfs_model::batch::MAX_NODES) nodes in all: many
+/// requests cost no more memory than one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct BatchRequests(pub Vec<BatchRequest>);
+pub struct BatchRequests(#[serde(deserialize_with = "batches")] pub Vec<BatchRequest>);
 
-/// Nodes are counted while they are decoded: many requests cost no more memory than one.
-impl<'de> Deserialize<'de> for BatchRequests {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BatchRequests, D::Error> {
-        struct Bounded;
-        impl<'de> Visitor<'de> for Bounded {
-            type Value = BatchRequests;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "batches of at most {MAX_NODES} nodes together")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BatchRequests, A::Error> {
-                let (mut requests, mut nodes) = (Vec::new(), 0);
-                while let Some(request) = seq.next_element::<BatchRequest>()? {
-                    nodes += request.batch.nodes.len();
-                    if nodes > MAX_NODES {
-                        return Err(A::Error::custom(BatchError::TooLarge));
-                    }
-                    requests.push(request);
-                }
-                Ok(BatchRequests(requests))
-            }
-        }
-        deserializer.deserialize_seq(Bounded)
-    }
+fn batches<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<BatchRequest>, D::Error> {
+    decode_bounded(deserializer, |request: &BatchRequest| {
+        request.batch.nodes.len()
+    })
 }
 
 /// The result of a read for one batch.

@@ -180,9 +180,6 @@ impl Client {
                 data,
             })
             .collect();
-        if batches.is_empty() {
-            return self.servers().write(&pieces);
-        }
         let asks: Vec<BatchAsk<'_, &[u8]>> = batches.iter().map(BatchWrite::ask).collect();
         self.servers().write_batches(&pieces, &asks)
     }

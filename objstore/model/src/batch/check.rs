@@ -358,6 +358,14 @@ impl Lie {
         below_fixed: None,
     };
 
+    /// The position of the first repetition, if the parent's repetition is at `base`.
+    pub(super) fn start(&self, base: i64) -> i64 {
+        match self.fixed {
+            true => self.offset,
+            false => base.wrapping_add(self.offset),
+        }
+    }
+
     /// The extent of all `count` repetitions, relative to the parent, if all of it moves with the parent.
     pub(super) fn all(&self, count: u64) -> Option<Span> {
         let span = self.floating?;

@@ -36,37 +36,48 @@ pub enum FlatWhat {
 }
 
 /// The nodes of a plan; see the module.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Flat {
     /// At most [`MAX_NODES`] if it was decoded.
+    #[serde(deserialize_with = "nodes")]
     pub nodes: Vec<FlatNode>,
 }
 
-/// Nodes are counted while they are decoded, before memory is allocated for them.
-impl<'de> Deserialize<'de> for Flat {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flat, D::Error> {
-        struct Bounded;
-        impl<'de> Visitor<'de> for Bounded {
-            type Value = Flat;
+fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<FlatNode>, D::Error> {
+    decode_bounded(deserializer, |_| 1)
+}
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "at most {MAX_NODES} nodes of a batch")
-            }
+/// Decodes a list whose items have at most [`MAX_NODES`] nodes together. Nodes are counted while they are decoded,
+/// before memory is allocated for more.
+///
+/// # Errors
+/// Of the decoder; [`BatchError::TooLarge`] as text.
+pub fn decode_bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+    nodes: fn(&T) -> usize,
+) -> Result<Vec<T>, D::Error> {
+    struct Bounded<T>(fn(&T) -> usize);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Flat, A::Error> {
-                let mut nodes = Vec::new();
-                while let Some(node) = seq.next_element()? {
-                    if nodes.len() == MAX_NODES {
-                        return Err(A::Error::custom(BatchError::TooLarge));
-                    }
-                    nodes.push(node);
-                }
-                Ok(Flat { nodes })
-            }
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "at most {MAX_NODES} nodes of batches")
         }
-        deserializer.deserialize_seq(Bounded)
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let (mut all, mut nodes) = (Vec::new(), 0);
+            while let Some(one) = seq.next_element()? {
+                nodes += (self.0)(&one);
+                if nodes > MAX_NODES {
+                    return Err(A::Error::custom(BatchError::TooLarge));
+                }
+                all.push(one);
+            }
+            Ok(all)
+        }
     }
+    deserializer.deserialize_seq(Bounded(nodes))
 }
 
 impl Plan {

@@ -37,7 +37,7 @@ mod walk;
 use serde::{Deserialize, Serialize};
 
 pub use check::Plan;
-pub use flat::{Flat, FlatNode, FlatWhat};
+pub use flat::{Flat, FlatNode, FlatWhat, decode_bounded};
 pub use overlap::MAX_LISTED;
 pub use pack::{Steps, carry, pack, unpack};
 pub use parts::{Cursor, Part, Parts};

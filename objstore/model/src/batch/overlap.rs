@@ -14,6 +14,7 @@
 
 use super::check::{Nodes, Plan, What};
 use super::{BatchError, MAX_DEPTH, Side};
+use crate::hyperslab::gcd;
 
 /// The most pieces that are listed to check whether two elements overlap.
 pub const MAX_LISTED: u64 = 1 << 20;
@@ -118,10 +119,7 @@ impl Plan {
             if (lie.fixed && !dims.is_empty()) || (lie.stride == 0 && node.count > 1) {
                 return Err(overlap);
             }
-            let start = match lie.fixed {
-                true => lie.offset,
-                false => base + lie.offset,
-            };
+            let start = lie.start(base);
             let repeated = node.count > 1;
             if repeated {
                 dims.push((lie.stride, node.count));
@@ -204,13 +202,6 @@ fn apart_by_divisor(one: &Lattice, other: &Lattice) -> bool {
     }
     let between = |from: u64, to: u64| (to % divisor + divisor - from % divisor) % divisor;
     between(one.from, other.from) >= one.bytes && between(other.from, one.from) >= other.bytes
-}
-
-fn gcd(mut one: u64, mut other: u64) -> u64 {
-    while other != 0 {
-        (one, other) = (other, one % other);
-    }
-    one
 }
 
 /// Whether two nested lattices of the same steps meet in their first `dims` dims, with the other `shift` after the

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::walk::{Run, Runs};
+use super::walk::{Run, Runs, nth};
 use super::{Plan, Row, Rows};
 
 /// Pieces within one row: in the batch, and their position in the chunk.
@@ -136,8 +136,7 @@ impl<'a> Parts<'a> {
 
 /// Of the piece of this number of a run, the `bytes` from `skip` on.
 fn slice(run: &Run, number: u64, skip: u64, bytes: u64) -> Run {
-    let number_signed = number as i64;
-    let step = |at: u64, stride: i64| at.wrapping_add_signed(stride.wrapping_mul(number_signed));
+    let step = |at: u64, stride: i64| nth(at as i64, stride, number) as u64;
     Run {
         file: step(run.file, run.file_stride) + skip,
         memory: step(run.memory, run.memory_stride) + skip,

@@ -3,6 +3,7 @@
 //! Any row is computed from its number, and the rows that touch a range of the object are found by bisection: they
 //! are never listed. All sums are checked when the rows are built, so the input may come from the wire.
 
+use crate::hyperslab::gcd;
 use crate::{Axis, Coords, Hyperslab};
 
 /// Cells that are contiguous both in the object and in the chunk.
@@ -175,11 +176,4 @@ fn pitches(cells: &[u64], slab: &Hyperslab) -> Result<Coords, Misfit> {
         true => Ok(pitches),
         false => Err(Misfit),
     }
-}
-
-fn gcd(mut one: u64, mut other: u64) -> u64 {
-    while other != 0 {
-        (one, other) = (other, one % other);
-    }
-    one
 }

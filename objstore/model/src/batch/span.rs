@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::check::{Node, Nodes, Plan, Span, What};
-use super::walk::{nth, touching_packed, within_packed};
+use super::walk::{nth, touching_nodes, touching_packed, within_packed};
 
 impl Plan {
     /// The span of the object, from the first byte to the end of the last, that a range of the packed bytes selects;
@@ -72,9 +72,7 @@ impl Reach<'_> {
     /// Descends into a vector, at one repetition of its parent, which begins at `file` and `packed`.
     fn vector(&mut self, nodes: Nodes, file: i64, packed: u64) {
         let all = self.plan.of(nodes);
-        let ends = |node: &Node| packed + node.packed + node.bytes * node.count;
-        let from = all.partition_point(|node| ends(node) <= self.packed.start);
-        let to = all.partition_point(|node| packed + node.packed < self.packed.end);
+        let (from, to) = touching_nodes(all, packed, &self.packed);
         for node in all.get(from..to).unwrap_or_default() {
             self.node(node, file, packed + node.packed);
         }
@@ -82,10 +80,7 @@ impl Reach<'_> {
 
     /// Adds an element whose first repetition begins at `packed`.
     fn node(&mut self, node: &Node, base: i64, packed: u64) {
-        let start = match node.file.fixed {
-            true => node.file.offset,
-            false => base.wrapping_add(node.file.offset),
-        };
+        let start = node.file.start(base);
         let at = |number| nth(start, node.file.stride, number);
         let (from, to) = touching_packed(packed, node.bytes, node.count, &self.packed);
         let (first, end) = within_packed(packed, node.bytes, node.count, &self.packed);

@@ -105,11 +105,7 @@ impl Run {
 impl Level {
     /// The position of the first repetition of a node.
     fn start(&self, node: &Node) -> (i64, i64) {
-        let at = |lie: &Lie, base: i64| match lie.fixed {
-            true => lie.offset,
-            false => base.wrapping_add(lie.offset),
-        };
-        (at(&node.file, self.file), at(&node.memory, self.memory))
+        (node.file.start(self.file), node.memory.start(self.memory))
     }
 }
 
@@ -132,6 +128,15 @@ fn touching(start: i64, lie: &Lie, count: u64, from: i64, to: i64) -> (u64, u64)
         ),
         None => (0, 0),
     }
+}
+
+/// The nodes of a vector at `packed` that touch a range of the packed bytes: half-open.
+pub(super) fn touching_nodes(nodes: &[Node], packed: u64, range: &Range<u64>) -> (usize, usize) {
+    let end = |node: &Node| packed + node.packed + node.bytes * node.count;
+    (
+        nodes.partition_point(|node| end(node) <= range.start),
+        nodes.partition_point(|node| packed + node.packed < range.end),
+    )
 }
 
 /// The repetitions, of `count` contiguous ones of `bytes` from `start` on, that touch a range of the packed bytes.
@@ -240,10 +245,7 @@ impl Runs<'_> {
         let (mut next, mut end) = (nodes.from, nodes.to);
         if end - next > SHORT {
             let all = self.plan.of(nodes);
-            let mut from = all.partition_point(|node| {
-                packed + node.packed + node.bytes * node.count <= self.packed.start
-            });
-            let mut to = all.partition_point(|node| packed + node.packed < self.packed.end);
+            let (mut from, mut to) = touching_nodes(all, packed, &self.packed);
             if nodes.in_order {
                 // In order: both ends of their extents ascend.
                 let base = i128::from(file);

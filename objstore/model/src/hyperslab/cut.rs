@@ -3,9 +3,9 @@
 //! Where the box ends inside a block, the block's part is a separate piece: at most three an axis (the end of a first
 //! block, complete blocks, the beginning of a last one).
 
-use super::product::{self, Pieces};
+use super::product::{Pieces, for_each_choice};
 use super::{Axis, Hyperslab};
-use crate::{Coords, Region};
+use crate::Region;
 use smallvec::SmallVec;
 
 /// The result of [`Hyperslab::parts`]: boxes of packed indices, each with its cells.
@@ -22,14 +22,8 @@ impl Hyperslab {
             .map(|(axis, slab)| cut_axis(slab, packed.offset[axis], packed.end(axis)))
             .collect();
         let mut parts = Cut::new();
-        product::for_each(&axes, |pieces| {
-            let mut region = Region {
-                offset: Coords::new(),
-                shape: Coords::new(),
-            };
-            let mut slab = Hyperslab {
-                axes: SmallVec::new(),
-            };
+        for_each_choice(&axes, |pieces| {
+            let (mut region, mut slab) = (Region::default(), Hyperslab::default());
             for &(from, axis) in pieces {
                 region.offset.push(from);
                 region.shape.push(axis.len());
@@ -42,7 +36,7 @@ impl Hyperslab {
 }
 
 /// The packed indices `from..to` of one axis: pieces with their first packed index, in order.
-pub(super) fn cut_axis(axis: &Axis, from: u64, to: u64) -> Pieces<(u64, Axis)> {
+pub(crate) fn cut_axis(axis: &Axis, from: u64, to: u64) -> Pieces<(u64, Axis)> {
     let axis = axis.normal();
     let to = to.min(axis.len());
     let mut pieces = Pieces::new();

@@ -6,7 +6,7 @@
 //! period is longer than the lattices, the blocks of the one with fewer are matched one by one instead.
 
 use super::cut::cut_axis;
-use super::product::{self, Pieces};
+use super::product::{Pieces, for_each_choice};
 use super::{Axis, Hyperslab};
 use smallvec::SmallVec;
 
@@ -29,13 +29,8 @@ pub fn intersect(want: &Hyperslab, have: &Hyperslab, out: &mut Vec<(Hyperslab, H
         }
         axes.push(pairs);
     }
-    product::for_each(&axes, |pairs| {
-        let mut in_want = Hyperslab {
-            axes: SmallVec::new(),
-        };
-        let mut in_have = Hyperslab {
-            axes: SmallVec::new(),
-        };
+    for_each_choice(&axes, |pairs| {
+        let (mut in_want, mut in_have) = (Hyperslab::default(), Hyperslab::default());
         for &(want, have) in pairs {
             in_want.axes.push(want);
             in_have.axes.push(have);
@@ -46,23 +41,21 @@ pub fn intersect(want: &Hyperslab, have: &Hyperslab, out: &mut Vec<(Hyperslab, H
 
 /// The common case, without pieces.
 fn match_boxes(want: &Hyperslab, have: &Hyperslab) -> Option<(Hyperslab, Hyperslab)> {
-    let mut in_want = Hyperslab {
-        axes: SmallVec::new(),
-    };
-    let mut in_have = Hyperslab {
-        axes: SmallVec::new(),
-    };
+    let (mut in_want, mut in_have) = (Hyperslab::default(), Hyperslab::default());
     for (want, have) in want.axes.iter().zip(&have.axes) {
-        let (want, have) = (want.normal(), have.normal());
-        let from = want.start.max(have.start);
-        let to = want.end().min(have.end());
-        if from >= to {
-            return None;
-        }
-        in_want.axes.push(Axis::span(from - want.start, to - from));
-        in_have.axes.push(Axis::span(from - have.start, to - from));
+        let (want, have) = match_spans(&want.normal(), &have.normal())?;
+        in_want.axes.push(want);
+        in_have.axes.push(have);
     }
     Some((in_want, in_have))
+}
+
+/// The common cells of two spans.
+fn match_spans(want: &Axis, have: &Axis) -> Option<Pair> {
+    let from = want.start.max(have.start);
+    let len = want.end().min(have.end()).checked_sub(from)?;
+    let common = |side: &Axis| Axis::span(from - side.start, len);
+    (len > 0).then(|| (common(want), common(have)))
 }
 
 fn match_axis(want: &Axis, have: &Axis) -> Pieces<Pair> {
@@ -71,14 +64,7 @@ fn match_axis(want: &Axis, have: &Axis) -> Pieces<Pair> {
         return pairs;
     }
     match (want.count, have.count) {
-        (1, 1) => {
-            let from = want.start.max(have.start);
-            let len = want.end().min(have.end()) - from;
-            pairs.push((
-                Axis::span(from - want.start, len),
-                Axis::span(from - have.start, len),
-            ));
-        }
+        (1, 1) => pairs.extend(match_spans(want, have)),
         (1, _) => span_with(want.start, want.end(), have, |in_span, in_lattice| {
             pairs.push((in_span, in_lattice));
         }),
@@ -195,9 +181,10 @@ impl Period {
     }
 }
 
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
+/// The greatest common divisor; the other number if one is 0.
+pub(crate) fn gcd(mut one: u64, mut other: u64) -> u64 {
+    while other != 0 {
+        (one, other) = (other, one % other);
     }
-    a
+    one
 }

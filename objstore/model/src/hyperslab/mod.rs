@@ -14,7 +14,10 @@ mod product;
 
 pub use axis::Axis;
 pub use cut::Cut;
+pub(crate) use cut::cut_axis;
+pub(crate) use matching::gcd;
 pub use matching::intersect;
+pub(crate) use product::{Pieces, for_each_choice};
 
 use crate::{Coords, GeometryError, MAX_RANK, Region};
 use serde::{Deserialize, Serialize};
@@ -22,7 +25,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// A selection of cells: the product of its axes. The stride is at least the block if there are several blocks.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Hyperslab {
     /// One for each axis, slowest first.
     pub axes: SmallVec<[Axis; 4]>,
@@ -46,10 +49,7 @@ impl Hyperslab {
 
     /// The box, if the cells form one.
     pub fn as_region(&self) -> Option<Region> {
-        let mut region = Region {
-            offset: Coords::new(),
-            shape: Coords::new(),
-        };
+        let mut region = Region::default();
         for axis in &self.axes {
             let (start, len) = axis.as_span()?;
             region.offset.push(start);

@@ -2,12 +2,16 @@
 
 use crate::MAX_RANK;
 use smallvec::SmallVec;
+use std::ops::Deref;
 
 /// The pieces of one axis; usually one.
-pub(super) type Pieces<T> = SmallVec<[T; 3]>;
+pub(crate) type Pieces<T> = SmallVec<[T; 3]>;
 
 /// Calls `f` with one piece of each axis, for each combination; never if an axis has no piece.
-pub(super) fn for_each<T>(axes: &[Pieces<T>], mut f: impl FnMut(&mut dyn Iterator<Item = &T>)) {
+pub(crate) fn for_each_choice<'a, T: 'a>(
+    axes: &'a [impl Deref<Target = [T]>],
+    mut f: impl FnMut(&mut dyn Iterator<Item = &'a T>),
+) {
     assert!(axes.len() <= MAX_RANK, "more than {MAX_RANK} axes");
     if axes.iter().any(|pieces| pieces.is_empty()) {
         return;

@@ -8,12 +8,12 @@
 //!
 //! Deliberately elsewhere: whether a chunk exists. Only its data server knows, and a missing chunk reads as fill.
 
+use crate::hyperslab::{Pieces, cut_axis, for_each_choice};
 use crate::{
     Axis, Coords, GeometryError, Hyperslab, Layout, MAX_BYTES, ObjectId, Region, ServerId, Space,
 };
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A regular cut of an object into chunks.
@@ -101,34 +101,23 @@ impl Grid {
         if want.rank() != self.chunk.len() || want.is_empty() {
             return;
         }
-        let axes: SmallVec<[AxisCuts; 4]> = want
+        let axes: SmallVec<[Vec<AxisChunk>; 4]> = want
             .axes
             .iter()
             .zip(&self.chunk)
             .map(|(axis, &len)| cut(axis, len.max(1)))
             .collect();
-        let chunks: Coords = axes.iter().map(|axis| axis.chunks.len() as u64).collect();
-        let mut pieces = Coords::new();
-        for_each_index(&chunks, &mut |chunk| {
-            let of_axis = || {
-                axes.iter()
-                    .zip(chunk)
-                    .map(|(axis, &i)| (axis, &axis.chunks[i as usize]))
-            };
-            pieces.clear();
-            pieces.extend(of_axis().map(|(_, chunk)| chunk.pieces.len() as u64));
-            for_each_index(&pieces, &mut |piece| {
+        for_each_choice(&axes, |chunks| {
+            let chunks: SmallVec<[&AxisChunk; 4]> = chunks.collect();
+            let pieces: SmallVec<[&[(u64, Axis)]; 4]> =
+                chunks.iter().map(|chunk| &chunk.pieces[..]).collect();
+            for_each_choice(&pieces, |pieces| {
                 let mut part = GridPart {
-                    at: of_axis().map(|(_, chunk)| chunk.at).collect(),
-                    want: Hyperslab {
-                        axes: SmallVec::new(),
-                    },
-                    chunk: Hyperslab {
-                        axes: SmallVec::new(),
-                    },
+                    at: chunks.iter().map(|chunk| chunk.at).collect(),
+                    want: Hyperslab::default(),
+                    chunk: Hyperslab::default(),
                 };
-                for ((axis, chunk), &i) in of_axis().zip(piece) {
-                    let (from, cells) = axis.pieces[chunk.pieces.start + i as usize];
+                for &(from, cells) in pieces {
                     part.want.axes.push(Axis::span(from, cells.len()));
                     part.chunk.axes.push(cells);
                 }
@@ -163,70 +152,29 @@ pub fn first_of(object: ObjectId, count: usize) -> usize {
     (xxh3_64(&object.0.to_le_bytes()) % (count as u64).max(1)) as usize
 }
 
-/// One axis of a selection, cut at the chunk boundaries.
-struct AxisCuts {
-    chunks: Vec<AxisChunk>,
-    /// First packed index, and cells within the chunk.
-    pieces: Vec<(u64, Axis)>,
-}
-
+/// What one axis of a selection has in one chunk.
 struct AxisChunk {
     at: u64,
-    pieces: Range<usize>,
+    /// First packed index, and cells within the chunk.
+    pieces: Pieces<(u64, Axis)>,
 }
 
-fn cut(axis: &Axis, len: u64) -> AxisCuts {
-    let mut cuts = AxisCuts {
-        chunks: Vec::new(),
-        pieces: Vec::new(),
-    };
-    let slab = Hyperslab {
-        axes: SmallVec::from_slice(&[axis.normal()]),
-    };
-    let axis = slab.axes[0];
-    let mut index = 0;
+/// Cuts an axis of a selection at the chunk boundaries.
+fn cut(axis: &Axis, len: u64) -> Vec<AxisChunk> {
+    let axis = axis.normal();
+    let (mut chunks, mut index) = (Vec::new(), 0);
     while index < axis.len() {
         let at = axis.cell(index) / len;
         let low = at * len;
         let end = axis.index_range(low, low.saturating_add(len)).end;
-        let first = cuts.pieces.len();
-        for (packed, cells) in slab.parts(&Region::new(&[index], &[end - index])) {
-            let cells = Axis {
-                start: cells.axes[0].start - low,
-                ..cells.axes[0]
-            };
-            cuts.pieces.push((packed.offset[0], cells));
+        let mut pieces = cut_axis(&axis, index, end);
+        for (_, cells) in &mut pieces {
+            cells.start -= low;
         }
-        cuts.chunks.push(AxisChunk {
-            at,
-            pieces: first..cuts.pieces.len(),
-        });
+        chunks.push(AxisChunk { at, pieces });
         index = end;
     }
-    cuts
-}
-
-/// Calls `f` with each index of an array of this shape, in row-major order.
-fn for_each_index(shape: &[u64], f: &mut dyn FnMut(&[u64])) {
-    if shape.contains(&0) {
-        return;
-    }
-    let mut at = Coords::from_elem(0, shape.len());
-    loop {
-        f(&at);
-        let mut axis = shape.len();
-        loop {
-            if axis == 0 {
-                return;
-            }
-            axis -= 1;
-            at[axis] += 1;
-            if at[axis] < shape[axis] {
-                break;
-            }
-            at[axis] = 0;
-        }
-    }
+    chunks
 }
 
 #[cfg(test)]

@@ -152,9 +152,7 @@ fn alike(slab: &Hyperslab, axis: usize) -> Alike {
 
 /// Appends the boxes of a lattice.
 fn push_boxes(slab: &Hyperslab, out: &mut Vec<Hyperslab>) {
-    let mut parts = vec![Hyperslab {
-        axes: SmallVec::new(),
-    }];
+    let mut parts = vec![Hyperslab::default()];
     for axis in &slab.axes {
         parts = parts
             .iter()

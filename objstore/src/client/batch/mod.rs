@@ -1,12 +1,11 @@
-//! Reads and writes the parts of chunks that batches select: one message a server for all of them, whatever the
-//! number of pieces.
+//! Reads the parts of chunks that batches select, and prepares them for reads and writes (`client/write`): one message
+//! a server for all of them, whatever the number of pieces.
 //!
 //! A batch whose packed bytes exceed a message is cut, for each server where that server's own bytes fill one;
-//! smaller batches share a message. `read` scatters bytes as they arrive; `write` gathers those of a message when it
+//! smaller batches share a message. A read scatters bytes as they arrive; a write gathers those of a message when it
 //! is sent. A store in this process packs and unpacks in pieces of the same size.
 
 mod read;
-mod write;
 
 use std::ops::Range;
 
@@ -92,27 +91,31 @@ impl BatchPart<'_> {
 }
 
 /// A piece that a batch selects from.
-struct Item<'a> {
+pub(super) struct Item<'a> {
     number: usize,
     server: ServerId,
     stage: usize,
     want: &'a Hyperslab,
     slab: &'a Hyperslab,
-    share: Share<'a>,
+    pub(super) share: Share<'a>,
 }
 
 /// One of the batches that are done together.
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     /// Its index among them.
-    number: usize,
-    part: BatchPart<'a>,
+    pub(super) number: usize,
+    pub(super) part: BatchPart<'a>,
     flat: Flat,
     /// The pieces it selects bytes of, sorted by stage; the other pieces cause no request.
-    items: Vec<Item<'a>>,
+    pub(super) items: Vec<Item<'a>>,
 }
 
 impl<'a> Asked<'a> {
-    fn new<M>(number: usize, ask: &BatchAsk<'a, M>, len: usize) -> Result<Asked<'a>, Failure> {
+    pub(super) fn new<M>(
+        number: usize,
+        ask: &BatchAsk<'a, M>,
+        len: usize,
+    ) -> Result<Asked<'a>, Failure> {
         let part = ask.part.clone();
         part.check_memory(len).map_err(|e| (number, e))?;
         let (plan, packed) = (part.plan, &part.packed);
@@ -148,7 +151,7 @@ impl<'a> Asked<'a> {
     }
 
     /// An upper bound of the bytes it moves.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let packed = &self.part.packed;
         packed
             .end
@@ -158,23 +161,23 @@ impl<'a> Asked<'a> {
 }
 
 /// A part of one message: some of a batch's items on a server, all of one stage, and a range of its packed bytes.
-struct Section<'a> {
-    asked: &'a Asked<'a>,
+pub(super) struct Section<'a> {
+    pub(super) asked: &'a Asked<'a>,
     server: ServerId,
     stage: usize,
-    packed: Range<u64>,
-    items: Vec<&'a Item<'a>>,
+    pub(super) packed: Range<u64>,
+    pub(super) items: Vec<&'a Item<'a>>,
     /// An upper bound of the bytes it moves.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// An upper estimate of its bytes in a control part.
     control: u64,
 }
 
-type Request<'a> =
+pub(super) type Request<'a> =
     BatchRequest<&'a Flat, &'a [u64], Vec<BatchItem<&'a ChunkName, &'a ChunkForm, &'a Hyperslab>>>;
 
 impl<'a> Section<'a> {
-    fn request(&self) -> Request<'a> {
+    pub(super) fn request(&self) -> Request<'a> {
         let item = |item: &&'a Item<'a>| BatchItem {
             name: item.share.name,
             form: item.share.form,
@@ -191,13 +194,24 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Items, each with an equal part of `bytes`: an estimate of the bytes of each.
+pub(super) fn shared<T>(
+    bytes: u64,
+    items: impl Iterator<Item = T> + Clone,
+) -> impl Iterator<Item = (T, u64)> {
+    let count = items.clone().count() as u64;
+    let each = bytes / count.max(1);
+    let mut rest = bytes - each * count;
+    items.map(move |item| (item, each + std::mem::take(&mut rest)))
+}
+
 /// The caller's index of the first batch of a message.
-fn first(sections: &[Section<'_>]) -> usize {
+pub(super) fn first(sections: &[Section<'_>]) -> usize {
     sections.first().map_or(0, |section| section.asked.number)
 }
 
 /// The sections of all batches, sorted by stage, and within a stage in the order of the batches.
-fn sections<'a>(all: &'a [Asked<'a>]) -> Vec<Section<'a>> {
+pub(super) fn sections<'a>(all: &'a [Asked<'a>]) -> Vec<Section<'a>> {
     let stages = |asked: &'a Asked<'a>| asked.items.chunk_by(|one, other| one.stage == other.stage);
     // If everything fits in one message, the bytes of each server need not be counted.
     let most = |asked| Asked::bytes(asked).saturating_mul(stages(asked).count() as u64);
@@ -266,7 +280,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Puts sections into messages, those of a server in order; `into` returns the sections of a message.
-fn sort<'a, M>(
+pub(super) fn sort<'a, M>(
     sections: impl IntoIterator<Item = Section<'a>>,
     sorter: &mut Sorter<M>,
     fresh: impl Fn() -> M,

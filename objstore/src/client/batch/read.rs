@@ -7,19 +7,16 @@
 
 use std::io::IoSliceMut;
 
-use smallvec::SmallVec;
-
-use super::{Asked, BatchAsk, BatchPart, BatchPiece, Item, Section, first, sections, sort};
-use crate::batch::{Feed, Memory, PART, SPAN, Share, Window, carry_window, is_there, read_window};
+use super::{Asked, BatchAsk, Section, first, sections, shared, sort};
+use crate::batch::{Feed, Memory, PART, SPAN, Share, Window, is_there, with_span};
 use crate::client::counters::touched;
 use crate::client::fanout::{
     Asker, Failure, Message, Request, Sorter, decode, encode, remote_messages,
 };
-use crate::client::same_host::SameHostChunks;
 use crate::client::{Servers, Table};
 use crate::error::StoreError;
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::{ChunkSource, ChunkStore};
+use crate::store::ChunkSource;
 use crate::wire::messages::{Answer, BatchFound, kind};
 use crate::wire::{Incoming, TRAILER, WireResult, read_trailer};
 
@@ -27,32 +24,11 @@ use crate::wire::{Incoming, TRAILER, WireResult, read_trailer};
 const DEFER_MOST: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 impl Servers {
-    /// Reads the bytes that the batch selects of the pieces into the memory. On an error the memory is unspecified. A
-    /// chunk that does not exist is not an error.
+    /// Reads the bytes that batches, also of several objects, select of their pieces into their memory: one message a
+    /// server for all of them. A chunk that does not exist is not an error.
     ///
     /// # Errors
-    /// Of a server or of the request.
-    pub fn read_batch<'a>(
-        &self,
-        part: &BatchPart<'a>,
-        pieces: &mut Vec<BatchPiece<'a>>,
-        memory: &mut [u8],
-    ) -> Result<(), StoreError> {
-        let mut ask = [BatchAsk {
-            part: part.clone(),
-            pieces: std::mem::take(pieces),
-            memory,
-        }];
-        let read = self.read_batches(&mut ask);
-        let [ask] = ask;
-        *pieces = ask.pieces;
-        read.map_err(|(_, error)| error)
-    }
-
-    /// As [`Servers::read_batch`] for several batches, also of several objects: one message a server for all of them.
-    ///
-    /// # Errors
-    /// The failed batch and its error; the state of the other batches is then unknown.
+    /// The failed batch and its error, of a server or of the request; the memory of all batches is then unspecified.
     pub fn read_batches(
         &self,
         asks: &mut [BatchAsk<'_, &mut [u8]>],
@@ -62,20 +38,19 @@ impl Servers {
         for (number, ask) in asks.iter().enumerate() {
             all.push(Asked::new(number, ask, ask.memory.len())?);
         }
+        let memories: Vec<Memory<'_>> = asks
+            .iter_mut()
+            .map(|ask| Memory::new(ask.memory, ask.part.base))
+            .collect();
         let mut found = Vec::new();
-        {
-            let memories: Vec<Memory<'_>> = asks
-                .iter_mut()
-                .map(|ask| Memory::new(ask.memory, ask.part.base))
-                .collect();
-            let mut rest = sections(&all);
-            while !rest.is_empty() {
-                let (together, defer) = together(&rest);
-                let later = rest.split_off(together);
-                self.read_sections(&table, rest, defer, &memories, &mut found)?;
-                rest = later;
-            }
+        let mut rest = sections(&all);
+        while !rest.is_empty() {
+            let (together, defer) = together(&rest);
+            let later = rest.split_off(together);
+            self.read_sections(&table, rest, defer, &memories, &mut found)?;
+            rest = later;
         }
+        drop(memories);
         for (number, piece, there) in found {
             asks[number].pieces[piece].found = there;
         }
@@ -103,7 +78,6 @@ impl Servers {
             defer_from,
             deferred: Vec::new(),
             found: Vec::new(),
-            failed: None,
         };
         sort(sections, &mut sorter, fresh, |read| &mut read.sections);
         let mut jobs = sorter.jobs();
@@ -117,7 +91,9 @@ impl Servers {
                 for (item, there) in section.items.iter().zip(&answer.found) {
                     found.push((number, item.number, *there));
                 }
-                for (item, bytes) in section.moved(answer) {
+                let there = section.items.iter().zip(&answer.found);
+                let there = there.filter(|(_, found)| **found).map(|(item, _)| item);
+                for (item, bytes) in shared(answer.bytes, there) {
                     side.piece(bytes, touched(item.share.form, bytes));
                 }
             }
@@ -178,7 +154,6 @@ struct Read<'a, 'm> {
     deferred: Vec<(usize, Vec<u8>)>,
     /// One for each section; filled by the reply.
     found: Vec<BatchFound>,
-    failed: Option<Failure>,
 }
 
 impl<'a> Section<'a> {
@@ -187,18 +162,6 @@ impl<'a> Section<'a> {
         let there = there.filter(|(_, found)| **found);
         let shares = there.map(|(item, _)| &item.share);
         Feed::new(self.asked.part.plan, self.packed.clone(), shares)
-    }
-
-    /// The items whose chunks exist, with an estimate of the bytes of each.
-    fn moved(&self, answer: &BatchFound) -> impl Iterator<Item = (&Item<'a>, u64)> {
-        let there = answer.found.iter().filter(|found| **found).count() as u64;
-        let each = answer.bytes / there.max(1);
-        let mut rest = answer.bytes - each * there;
-        let items = self.items.iter().zip(&answer.found);
-        items.filter(|(_, found)| **found).map(move |(item, _)| {
-            let bytes = each + std::mem::take(&mut rest);
-            (*item, bytes)
-        })
     }
 }
 
@@ -213,22 +176,17 @@ impl<'a> Message<'a> for Read<'a, '_> {
 
     fn request(&self, _asker: Asker) -> WireResult<Request<'a>> {
         let requests: Vec<_> = self.sections.iter().map(Section::request).collect();
-        Ok(Request {
-            kind: kind::READ_BATCH,
-            control: encode(&requests)?,
-            payload: SmallVec::new(),
-            made: Vec::new(),
-        })
+        Ok(Request::bare(kind::READ_BATCH, encode(&requests)?))
     }
 
-    fn take(&mut self, control: &[u8], incoming: &mut Incoming<'_>) -> WireResult<()> {
-        self.failed = None;
+    fn take(
+        &mut self,
+        control: &[u8],
+        incoming: &mut Incoming<'_>,
+    ) -> WireResult<Result<(), Failure>> {
         self.deferred.clear();
         match decode::<Answer<Vec<BatchFound>>>(control, incoming)? {
-            Err(e) => {
-                self.failed = Some((self.first(), e));
-                return Ok(());
-            }
+            Err(e) => return Ok(Err((self.first(), e))),
             Ok(found) => self.found = found,
         }
         let fits = |(section, answer): (&Section<'_>, &BatchFound)| {
@@ -277,14 +235,10 @@ impl<'a> Message<'a> for Read<'a, '_> {
         let mut trailer = [0; TRAILER];
         incoming.read_vectored(&mut [IoSliceMut::new(&mut trailer)])?;
         match read_trailer(&trailer) {
-            Some(failed) => self.failed = failed.map(|e| (self.first(), e)),
-            None => return Err(incoming.protocol("the end of a batch cannot be read")),
+            Some(None) => Ok(Ok(())),
+            Some(Some(e)) => Ok(Err((self.first(), e))),
+            None => Err(incoming.protocol("the end of a batch cannot be read")),
         }
-        Ok(())
-    }
-
-    fn verdict(&mut self) -> Result<(), Failure> {
-        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn chunks(&self) -> Vec<(&'a ChunkName, &'a ChunkForm)> {
@@ -294,17 +248,7 @@ impl<'a> Message<'a> for Read<'a, '_> {
             .collect()
     }
 
-    fn read_same_host(&mut self, same_host: &SameHostChunks) -> Result<(), Failure> {
-        self.read_from(same_host)
-    }
-
-    fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
-        self.read_from(store)
-    }
-}
-
-impl Read<'_, '_> {
-    fn read_from(&mut self, store: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
+    fn read_from(&mut self, source: &(impl ChunkSource + ?Sized)) -> Result<(), Failure> {
         self.found.clear();
         self.deferred.clear();
         let mut scratch = Vec::new();
@@ -315,7 +259,7 @@ impl Read<'_, '_> {
                 bytes: 0,
             };
             for item in &section.items {
-                let there = is_there(store, item.share.name, item.share.form);
+                let there = is_there(source, item.share.name, item.share.form);
                 answer.found.push(there.map_err(|e| (number, e))?);
             }
             let defers = section.stage >= self.defer_from;
@@ -328,13 +272,15 @@ impl Read<'_, '_> {
                 let mut cursor = item.share.cursor(section.asked.part.plan, &section.packed);
                 while window.take(&mut cursor, SPAN as usize) {
                     let behind = bytes + window.bytes();
-                    let read = if defers {
+                    if defers {
                         deferred.resize(behind, 0);
-                        let out = &mut deferred[bytes..];
-                        read_window(store, &item.share, &window, &mut scratch, out)
-                    } else {
-                        carry_window(store, &item.share, &window, &mut scratch, memory)
+                    }
+                    let out = deferred.get_mut(bytes..).unwrap_or_default();
+                    let place = &mut |span: &[u8]| match defers {
+                        true => window.pack(span, out),
+                        false => window.carry(span, memory),
                     };
+                    let read = with_span(source, &item.share, &window, &mut scratch, place);
                     read.map_err(|e| (number, e))?;
                     bytes = behind;
                 }

@@ -69,66 +69,20 @@ impl SameHost {
         self.files.has(&(server, *id))
     }
 
-    /// Shows cells of a chunk whose file is open here; `None` if it is not, or if the file is damaged.
-    pub(super) fn show(
+    /// Calls `f` with a chunk whose file is open here; `None` if it is not, or if the file is damaged.
+    pub(super) fn with<T>(
         &self,
         server: ServerId,
         name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-        f: &mut dyn FnMut(&[u8]),
-    ) -> Option<bool> {
-        let held = self.get(server, name)?;
-        match held.chunk.show(form, slab, f) {
-            Ok(shown) => Some(shown),
-            Err(error) => {
-                self.discard_damaged(server, name, &error);
-                None
-            }
-        }
-    }
-
-    /// As [`SameHost::show`], without waiting for a disk; false if it would have to.
-    pub(super) fn show_at_once(
-        &self,
-        server: ServerId,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-        keeps: bool,
-        f: &mut dyn FnMut(&[u8]),
-    ) -> bool {
-        let Some(held) = self.get(server, name) else {
-            return false;
+        f: impl FnOnce(&SameHostChunk) -> Result<T>,
+    ) -> Option<T> {
+        let ChunkName::Free(id) = name else {
+            return None;
         };
-        match held.chunk.show_at_once(form, slab, keeps, f) {
-            Ok(shown) => shown,
-            Err(error) => {
-                self.discard_damaged(server, name, &error);
-                false
-            }
-        }
-    }
-
-    /// Reads cells of a chunk whose file is open here; false if it is not, or if the file is damaged.
-    pub(super) fn read(
-        &self,
-        server: ServerId,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-        out: &mut [u8],
-    ) -> bool {
-        let Some(held) = self.get(server, name) else {
-            return false;
-        };
-        match held.chunk.read(form, slab, out) {
-            Ok(()) => true,
-            Err(error) => {
-                self.discard_damaged(server, name, &error);
-                false
-            }
-        }
+        let held = self.files.get(&(server, *id))?;
+        let done = f(&held.chunk);
+        done.map_err(|error| self.discard_damaged(server, name, &error))
+            .ok()
     }
 
     /// The files of all these chunks; `None` if one is missing.
@@ -290,13 +244,6 @@ impl SameHost {
         if let ChunkName::Free(id) = name {
             self.refused.lock().note((server, *id));
         }
-    }
-
-    fn get(&self, server: ServerId, name: &ChunkName) -> Option<Arc<Held>> {
-        let ChunkName::Free(id) = name else {
-            return None;
-        };
-        self.files.get(&(server, *id))
     }
 }
 

@@ -97,6 +97,23 @@ fn noise(len: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
+/// Reads one batch, and notes which of the pieces were found.
+fn read_batch<'a>(
+    servers: &Servers,
+    part: BatchPart<'a>,
+    pieces: &mut Vec<BatchPiece<'a>>,
+    memory: &mut [u8],
+) {
+    let mut ask = [BatchAsk {
+        part,
+        pieces: std::mem::take(pieces),
+        memory,
+    }];
+    servers.read_batches(&mut ask).unwrap();
+    let [ask] = ask;
+    *pieces = ask.pieces;
+}
+
 /// Puts a chunk of `rows` rows of 1000 on each server, and reads them back, mixed with missing ones.
 fn round(rig: &Rig, rows: u64) {
     let form = form(&[rows, 1000]);

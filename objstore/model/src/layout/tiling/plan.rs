@@ -15,7 +15,6 @@ use super::image::{image_box, is_solid};
 use super::overlay::{Hit, Overlay};
 use super::{Part, Record, Tiling, TooMany, visible_bounds};
 use crate::{Axis, Hyperslab, Region, intersect};
-use smallvec::SmallVec;
 
 impl<T> Tiling<T> {
     /// The parts of chunks that are visible in `want`, and the holes that no chunk covers.
@@ -169,8 +168,8 @@ fn push_parts<'a, T>(
         let rank = want.rank();
         let mut part = Part {
             record,
-            want: no_axes(),
-            chunk: no_axes(),
+            want: Hyperslab::default(),
+            chunk: Hyperslab::default(),
             solid,
         };
         for axis in 0..rank {
@@ -211,11 +210,5 @@ fn push_parts<'a, T>(
                 solid,
             });
         }
-    }
-}
-
-fn no_axes() -> Hyperslab {
-    Hyperslab {
-        axes: SmallVec::new(),
     }
 }

@@ -7,6 +7,7 @@
 
 use super::super::flat;
 use super::{Tiling, visible_bounds};
+use crate::hyperslab::gcd;
 use crate::{Axis, Hyperslab};
 
 /// The most records and blocks of lattices that one call examines, in all, before it returns true.
@@ -107,13 +108,6 @@ fn blocks_share(one: &Axis, other: &Axis, from: u64, to: u64, steps: &mut usize)
         let (low, high) = (start.max(from), (start + fewer.block).min(to));
         !more.index_range(low, high).is_empty()
     })
-}
-
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]
