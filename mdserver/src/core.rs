@@ -173,6 +173,15 @@ impl From<crate::api::SpecError> for MdError {
     }
 }
 
+/// What was looked up; `None` if it does not exist.
+pub(crate) fn if_any<T>(found: Result<T, MdError>) -> Result<Option<T>, MdError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(MdError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Seen {
     /// A copy of an inode.
     pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {

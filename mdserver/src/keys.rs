@@ -6,30 +6,32 @@ use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use crate::api::Ino;
 use crate::kv;
 
-/// A key being built: the table's letter and what follows.
-struct Key(Vec<u8>);
+/// A key: the table's letter, and the parts that follow it.
+fn key<const N: usize>(letter: u8, parts: [&[u8]; N]) -> Vec<u8> {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    let mut key = Vec::with_capacity(1 + len);
+    key.push(letter);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
+}
 
-impl Key {
-    fn table(letter: u8, len: usize) -> Self {
-        let mut bytes = Vec::with_capacity(1 + len);
-        bytes.push(letter);
-        Self(bytes)
-    }
+/// A number in a key.
+fn be(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
 
-    fn u64(mut self, number: u64) -> Self {
-        self.0.extend_from_slice(&number.to_be_bytes());
-        self
-    }
+/// All keys of a table.
+pub(crate) fn table(letter: u8) -> (Vec<u8>, Vec<u8>) {
+    (vec![letter], vec![letter + 1])
+}
 
-    fn u32(mut self, number: u32) -> Self {
-        self.0.extend_from_slice(&number.to_be_bytes());
-        self
-    }
-
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
+/// All keys of a table that begin with a number.
+fn of(letter: u8, number: u64) -> (Vec<u8>, Vec<u8>) {
+    let to = match number.checked_add(1) {
+        Some(next) => key(letter, [&be(next)]),
+        None => vec![letter + 1],
+    };
+    (key(letter, [&be(number)]), to)
 }
 
 /// The format of the entire store.
@@ -62,7 +64,7 @@ pub(crate) fn inode(ino: Ino) -> kv::Key {
 
 /// All inodes.
 pub(crate) fn inodes() -> (Vec<u8>, Vec<u8>) {
-    (b"i".to_vec(), b"j".to_vec())
+    table(b'i')
 }
 
 /// A slot of a directory.
@@ -72,31 +74,22 @@ pub(crate) fn slot(parent: Ino, slot: u64) -> kv::Key {
 
 /// A place of an inode that has more places than fit its record.
 pub(crate) fn name(ino: Ino, parent: Ino, slot: u64) -> Vec<u8> {
-    Key::table(b'n', 24).u64(ino.0).u64(parent.0).u64(slot).0
+    key(b'n', [&be(ino.0), &be(parent.0), &be(slot)])
 }
 
 /// All of those.
 pub(crate) fn names(ino: Ino) -> (Vec<u8>, Vec<u8>) {
-    let of = |ino| Key::table(b'n', 8).u64(ino).0;
-    (of(ino.0), of(ino.0.saturating_add(1)))
+    of(b'n', ino.0)
 }
 
 /// An extended attribute.
 pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Vec<u8> {
-    Key::table(b'x', 8 + name.len()).u64(ino.0).bytes(name).0
+    key(b'x', [&be(ino.0), name])
 }
 
 /// All extended attributes of an inode.
 pub(crate) fn xattrs(ino: Ino) -> (Vec<u8>, Vec<u8>) {
-    (
-        xattr(ino, b""),
-        Key::table(b'x', 8).u64(ino.0.saturating_add(1)).0,
-    )
-}
-
-/// All extended attributes of all inodes.
-pub(crate) fn all_xattrs() -> (Vec<u8>, Vec<u8>) {
-    (b"x".to_vec(), b"y".to_vec())
+    of(b'x', ino.0)
 }
 
 /// The inode whose attributes are stored under a key, and the name of a spread attribute (else empty).
@@ -107,126 +100,113 @@ pub(crate) fn xattr_of(key: &[u8]) -> Option<(Ino, &[u8])> {
 
 /// A record of a tiling.
 pub(crate) fn tile(ino: Ino, generation: u32, order: u64) -> Vec<u8> {
-    Key::table(b't', 20).u64(ino.0).u32(generation).u64(order).0
+    key(b't', [&be(ino.0), &generation.to_be_bytes(), &be(order)])
+}
+
+/// The records of one generation of a tiling.
+pub(crate) fn tiles(ino: Ino, generation: u32) -> (Vec<u8>, Vec<u8>) {
+    (tile(ino, generation, 0), tile(ino, generation, u64::MAX))
 }
 
 /// A box around the records of a block of orders; of level 0, the mark that boxes exist.
 pub(crate) fn bounds(ino: Ino, generation: u32, level: u8, block: u64) -> Vec<u8> {
-    Key::table(b'b', 21)
-        .u64(ino.0)
-        .u32(generation)
-        .bytes(&[level])
-        .u64(block)
-        .0
+    let generation = generation.to_be_bytes();
+    key(b'b', [&be(ino.0), &generation, &[level], &be(block)])
 }
 
 /// A chunk that was replaced and waits for the object to be settled.
 pub(crate) fn waiting(ino: Ino, generation: u32, version: Version, chunk: ChunkId) -> Vec<u8> {
-    Key::table(b'w', 28)
-        .u64(ino.0)
-        .u32(generation)
-        .u64(version.0)
-        .u64(chunk.0)
-        .0
+    let generation = generation.to_be_bytes();
+    key(
+        b'w',
+        [&be(ino.0), &generation, &be(version.0), &be(chunk.0)],
+    )
 }
 
 /// All waiting chunks.
 pub(crate) fn all_waiting() -> (Vec<u8>, Vec<u8>) {
-    (b"w".to_vec(), b"x".to_vec())
+    table(b'w')
 }
 
 /// An object whose older generations are to be purged.
 pub(crate) fn purge(ino: Ino) -> Vec<u8> {
-    Key::table(b'z', 8).u64(ino.0).0
+    key(b'z', [&be(ino.0)])
 }
 
 /// All of those.
 pub(crate) fn purges() -> (Vec<u8>, Vec<u8>) {
-    (b"z".to_vec(), b"{".to_vec())
+    table(b'z')
 }
 
 /// An inode without a name that a session has open.
 pub(crate) fn orphan(ino: Ino) -> Vec<u8> {
-    Key::table(b'p', 8).u64(ino.0).0
+    key(b'p', [&be(ino.0)])
 }
 
 /// All of those.
 pub(crate) fn orphans() -> (Vec<u8>, Vec<u8>) {
-    (b"p".to_vec(), b"q".to_vec())
+    table(b'p')
 }
 
 /// A session.
 pub(crate) fn session(session: SessionId) -> Vec<u8> {
-    Key::table(b's', 8).u64(session.0).0
+    key(b's', [&be(session.0)])
 }
 
 /// All sessions.
 pub(crate) fn sessions() -> (Vec<u8>, Vec<u8>) {
-    (b"s".to_vec(), b"t".to_vec())
+    table(b's')
 }
 
 /// A cached reply.
 pub(crate) fn reply(session: SessionId, seq: u64) -> Vec<u8> {
-    Key::table(b'r', 16).u64(session.0).u64(seq).0
+    key(b'r', [&be(session.0), &be(seq)])
 }
 
 /// The cached replies of a session.
 pub(crate) fn replies(session: SessionId) -> (Vec<u8>, Vec<u8>) {
-    of_session(b'r', session)
+    of(b'r', session.0)
 }
 
 /// How many times a session has an inode open.
 pub(crate) fn open(session: SessionId, ino: Ino) -> Vec<u8> {
-    Key::table(b'o', 16).u64(session.0).u64(ino.0).0
+    key(b'o', [&be(session.0), &be(ino.0)])
 }
 
 /// All opens.
 pub(crate) fn opens() -> (Vec<u8>, Vec<u8>) {
-    (b"o".to_vec(), b"p".to_vec())
+    table(b'o')
 }
 
 /// A part of a lease of chunk ids.
 pub(crate) fn lease(session: SessionId, first: u64) -> Vec<u8> {
-    Key::table(b'e', 16).u64(session.0).u64(first).0
+    key(b'e', [&be(session.0), &be(first)])
 }
 
 /// The leases of a session.
 pub(crate) fn leases(session: SessionId) -> (Vec<u8>, Vec<u8>) {
-    of_session(b'e', session)
+    of(b'e', session.0)
 }
 
 /// A data server.
 pub(crate) fn server(server: ServerId) -> Vec<u8> {
-    Key::table(b'v', 4).u32(server.0).0
+    key(b'v', [&server.0.to_be_bytes()])
 }
 
 /// All data servers.
 pub(crate) fn servers() -> (Vec<u8>, Vec<u8>) {
-    (b"v".to_vec(), b"w".to_vec())
+    table(b'v')
 }
 
 /// Retired data that a data server has to delete: its kind, and two numbers that name it.
 pub(crate) fn retired(server: ServerId, kind: u8, a: u64, b: u32) -> Vec<u8> {
-    Key::table(b'q', 17)
-        .u32(server.0)
-        .bytes(&[kind])
-        .u64(a)
-        .u32(b)
-        .0
+    let server = server.0.to_be_bytes();
+    key(b'q', [&server, &[kind], &be(a), &b.to_be_bytes()])
 }
 
 /// All retired data.
 pub(crate) fn all_retired() -> (Vec<u8>, Vec<u8>) {
-    (b"q".to_vec(), b"r".to_vec())
-}
-
-fn of_session(letter: u8, session: SessionId) -> (Vec<u8>, Vec<u8>) {
-    let from = Key::table(letter, 8).u64(session.0).0;
-    let to = match session.0.checked_add(1) {
-        Some(next) => Key::table(letter, 8).u64(next).0,
-        None => vec![letter + 1],
-    };
-    (from, to)
+    table(b'q')
 }
 
 /// The numbers after the table's letter in a key of fixed width, each of `widths` bytes; `None` if the key has
@@ -256,10 +236,8 @@ pub(crate) fn describe(key: &[u8]) -> String {
         }
         (Some(b'n'), ..) => numbers(key, [8, 8, 8])
             .map(|[ino, parent, slot]| format!("place {slot} in {parent} of inode {ino}")),
-        (Some(b'x'), ..) => key.get(1..9).zip(key.get(9..)).map(|(ino, name)| {
-            let ino = ino.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-            format!("attribute {} of inode {ino}", name.escape_ascii())
-        }),
+        (Some(b'x'), ..) => xattr_of(key)
+            .map(|(ino, name)| format!("attribute {} of inode {ino}", name.escape_ascii())),
         (Some(b't'), ..) => numbers(key, [8, 4, 8])
             .map(|[ino, _, order]| format!("chunk record {order} of object {ino}")),
         (Some(b'b'), ..) => numbers(key, [8, 4, 1, 8])

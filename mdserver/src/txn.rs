@@ -5,8 +5,9 @@
 
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::MutexGuard;
-use slabfs_model::{ServerId, SessionId};
+use slabfs_model::{ChunkId, ServerId, SessionId};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::{Ino, Kind, MdError, Reply, Time};
@@ -15,7 +16,8 @@ use crate::keys;
 use crate::kv::{Batch, Lsn};
 use crate::namespace::Remembered;
 use crate::placement::RetireKey;
-use crate::records::{Body, Inode, Object, Slot, Writer, encode};
+use crate::records::{Body, Inode, LeaseRecord, Object, Slot, Writer, encode};
+use crate::sessions::{is_used_up, session_of};
 use crate::tags::Entries;
 
 /// A change under way: the state's lock, one batch, and the changes to publish once the batch is stored.
@@ -35,6 +37,8 @@ pub(crate) struct Txn<'a> {
     purges: Vec<(Ino, u32)>,
     waiting: Vec<Ino>,
     removed: Vec<Remembered>,
+    /// Parts of the caller's leases in which ids were committed.
+    leases: BTreeMap<u64, LeaseRecord>,
     /// Changes of the index of tags.
     pub(crate) tags: Entries,
     made: i64,
@@ -56,6 +60,7 @@ impl<'a> Txn<'a> {
             purges: Vec::new(),
             waiting: Vec::new(),
             removed: Vec::new(),
+            leases: BTreeMap::new(),
             tags: Entries::default(),
             made: 0,
         }
@@ -222,6 +227,20 @@ impl<'a> Txn<'a> {
         self.waiting.push(ino);
     }
 
+    /// Commits chunk ids that are leased to the caller.
+    pub(crate) fn commit_chunks(&mut self, chunks: &[ChunkId]) -> Result<(), MdError> {
+        let session = session_of(&self.ctx)?;
+        self.leases = self.state.session(session)?.leases.using(chunks)?;
+        for (first, part) in &self.leases {
+            let key = keys::lease(session, *first);
+            match is_used_up(part) {
+                true => self.batch.delete(key),
+                false => self.batch.put(key, encode(part)?),
+            };
+        }
+        Ok(())
+    }
+
     /// Removes an inode that has no name and is not open, and everything that belongs to it.
     pub(crate) fn destroy(&mut self, inode: &Inode, was_orphan: bool) -> Result<(), MdError> {
         let ino = inode.attr.ino;
@@ -246,14 +265,20 @@ impl<'a> Txn<'a> {
     }
 
     fn retire_all(&mut self, ino: Ino, object: &Object) -> Result<(), MdError> {
+        self.retire_grid(object, RetireKey::Object(ino))?;
+        if object.next_order > 0 {
+            self.purge(ino, u32::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Orders all data servers that may hold grid chunks of an object to delete them.
+    pub(crate) fn retire_grid(&mut self, object: &Object, what: RetireKey) -> Result<(), MdError> {
         let info = &object.info;
         if info.is_grid() || object.spare > info.generation || !object.strays.is_empty() {
             for &server in info.stripe.iter().chain(&object.strays) {
-                self.retire(server, RetireKey::Object(ino))?;
+                self.retire(server, what)?;
             }
-        }
-        if object.next_order > 0 {
-            self.purge(ino, u32::MAX)?;
         }
         Ok(())
     }
@@ -321,11 +346,13 @@ impl<'a> Txn<'a> {
         }
         state.purges.extend(self.purges.drain(..));
         state.waiting.extend(self.waiting.drain(..));
-        if let Some(forgotten) = forgotten
-            && let Some(session) = self.ctx.session
+        if let Some(session) = self.ctx.session
             && let Ok(session) = state.session(session)
         {
-            session.replied(self.ctx.seq, &forgotten);
+            if let Some(forgotten) = forgotten {
+                session.replied(self.ctx.seq, &forgotten);
+            }
+            session.leases.set(std::mem::take(&mut self.leases));
         }
         self.show_opens();
         then(&mut self.state);

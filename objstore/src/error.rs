@@ -82,6 +82,14 @@ fn holder_text(holder: &Option<u32>) -> String {
 }
 
 impl StoreError {
+    /// The error for a chunk whose bytes are not those that were written.
+    pub(crate) fn damaged(name: &ChunkName, detail: impl Into<String>) -> Self {
+        Self::Damaged {
+            name: name.clone(),
+            detail: detail.into(),
+        }
+    }
+
     /// Whether the same request may succeed later without a repair.
     #[must_use]
     pub fn is_transient(&self) -> bool {

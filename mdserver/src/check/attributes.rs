@@ -7,7 +7,7 @@ use crate::tags::rows;
 
 /// Reads all attributes.
 pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
-    walk.each(super::table(b'x'), SMALL_PAGE, |walk, key, value| {
+    walk.each(keys::table(b'x'), SMALL_PAGE, |walk, key, value| {
         let Some((head, name)) = key.split_at_checked(9) else {
             walk.numbers(key, [8]);
             return Ok(());
@@ -24,14 +24,11 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
             rows::single(key, value).map(|tag| row.push((name.to_vec(), tag.bytes.len())))
         };
         if let Err(error) = read {
-            walk.report(Class::Unreadable, keys::describe(key), error);
+            walk.report_key(Class::Unreadable, key, error);
         }
         facts.census.attributes += row.len() as u64;
         if row.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-            walk.report(
-                Class::Attribute,
-                keys::describe(key),
-                "its names are not in order: some cannot be found",
+            walk.report_key(Class::Attribute, key, "its names are not in order: some cannot be found",
             );
         }
         for (name, len) in &row {
@@ -40,10 +37,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
                 || name.len() > MAX_NAME
                 || *len > MAX_XATTR_VALUE
             {
-                walk.report(
-                    Class::Attribute,
-                    keys::describe(key),
-                    format!("has a bad name, or {len} bytes"),
+                walk.report_key(Class::Attribute, key, format!("has a bad name, or {len} bytes"),
                 );
             }
         }
@@ -55,10 +49,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
             inode.xattr_names -= name.len() as i64 + 1;
         }
         if inode.spread == name.is_empty() {
-            walk.report(
-                Class::Attribute,
-                keys::describe(key),
-                "is one row for all attributes although the inode records one row each, or the other way round",
+            walk.report_key(Class::Attribute, key, "is one row for all attributes although the inode records one row each, or the other way round",
             );
         }
         Ok(())

@@ -32,19 +32,15 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         inodes: None,
     };
     let mut format = false;
-    walk.each(super::table(b'm'), PAGE, |walk, key, value| {
+    walk.each(keys::table(b'm'), PAGE, |walk, key, value| {
         let limits = &mut facts.limits;
         let (place, number) = match key {
             keys::FORMAT => {
                 format = walk.record::<u32>(key, value).is_some();
                 return Ok(());
             }
-            keys::LOADED => {
-                // Present until the first start after a dump was loaded.
-                walk.record::<bool>(key, value);
-                return Ok(());
-            }
-            keys::LOSSY => {
+            // The first is present until the first start after a dump was loaded.
+            keys::LOADED | keys::LOSSY => {
                 walk.record::<bool>(key, value);
                 return Ok(());
             }
@@ -64,7 +60,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
                 walk.record::<u32>(key, value).map(u64::from),
             ),
             _ => {
-                walk.report(Class::UnknownKey, keys::describe(key), "no such counter");
+                walk.report_key(Class::UnknownKey, key, "no such counter");
                 return Ok(());
             }
         };
@@ -87,7 +83,7 @@ fn unknown(walk: &mut Walk<'_>) -> Result<(), CheckError> {
     let mut from = vec![0];
     for &letter in TABLES.iter().chain(&[u8::MAX]) {
         walk.each((from, vec![letter]), PAGE, |walk, key, _| {
-            walk.report(Class::UnknownKey, keys::describe(key), "no such table");
+            walk.report_key(Class::UnknownKey, key, "no such table");
             Ok(())
         })?;
         from = vec![letter.saturating_add(1)];

@@ -1,7 +1,7 @@
 //! [`Finding`]: one inconsistency or damage that a check found.
 
 use serde::Serialize;
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// The kind of a finding. The names are stable: programs parse them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -55,41 +55,16 @@ pub enum Class {
     NewerChunk,
 }
 
-impl Class {
-    /// Its name in the output.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Damaged => "damaged",
-            Self::Unreadable => "unreadable",
-            Self::UnknownKey => "unknown-key",
-            Self::Counter => "counter",
-            Self::Inode => "inode",
-            Self::Name => "name",
-            Self::Links => "links",
-            Self::Directory => "directory",
-            Self::Orphan => "orphan",
-            Self::Attribute => "attribute",
-            Self::Index => "index",
-            Self::Tile => "tile",
-            Self::ChunkId => "chunk-id",
-            Self::Session => "session",
-            Self::Server => "server",
-            Self::Order => "order",
-            Self::ServerGone => "server-gone",
-            Self::ForeignServer => "foreign-server",
-            Self::MissingChunk => "missing-chunk",
-            Self::WrongForm => "wrong-form",
-            Self::DamagedChunk => "damaged-chunk",
-            Self::Garbage => "garbage",
-            Self::NewerChunk => "newer-chunk",
-        }
-    }
-}
-
 impl fmt::Display for Class {
+    /// Writes its name in kebab case, as it is serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        for (at, letter) in format!("{self:?}").char_indices() {
+            if at > 0 && letter.is_ascii_uppercase() {
+                f.write_char('-')?;
+            }
+            f.write_char(letter.to_ascii_lowercase())?;
+        }
+        Ok(())
     }
 }
 

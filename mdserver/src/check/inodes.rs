@@ -279,11 +279,7 @@ pub(super) fn of<'a>(
 ) -> Option<&'a mut Row> {
     let row = facts.row(ino);
     if row.is_none() {
-        walk.report(
-            class,
-            keys::describe(key),
-            format!("inode {ino} does not exist"),
-        );
+        walk.report_key(class, key, format!("inode {ino} does not exist"));
     }
     row
 }

@@ -37,7 +37,7 @@ use std::path::Path;
 
 use crate::api::Ino;
 use crate::keys;
-use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery};
+use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery, each_pair};
 use crate::records::{Inode, decode};
 use chunks::{Claim, LeasedPart};
 use inodes::Row;
@@ -121,34 +121,29 @@ impl Walk<'_> {
         });
     }
 
+    /// Reports what is wrong with a row.
+    fn report_key(&mut self, class: Class, key: &[u8], detail: impl ToString) {
+        self.report(class, keys::describe(key), detail);
+    }
+
     /// Calls `work` for each pair of a key range.
     fn each(
         &mut self,
-        (mut from, to): (Vec<u8>, Vec<u8>),
+        range: (Vec<u8>, Vec<u8>),
         page: usize,
         mut work: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckError>,
     ) -> Result<(), CheckError> {
-        loop {
-            let pairs = self.kv.scan(&from, &to, page)?;
-            for (key, value) in &pairs {
-                work(self, key, value)?;
-            }
-            match pairs.last() {
-                Some((key, _)) if pairs.len() == page => from = keys::after(key),
-                _ => return Ok(()),
-            }
-        }
+        let kv = self.kv;
+        each_pair(kv, range, page, &mut |key, value| {
+            work(self, key, value).map(|()| true)
+        })
     }
 
     /// Returns the numbers of a key; reports a finding if the key has another length.
     fn numbers<const N: usize>(&mut self, key: &[u8], widths: [usize; N]) -> Option<[u64; N]> {
         let numbers = keys::numbers(key, widths);
         if numbers.is_none() {
-            self.report(
-                Class::Unreadable,
-                keys::describe(key),
-                "the key has a wrong length",
-            );
+            self.report_key(Class::Unreadable, key, "the key has a wrong length");
         }
         numbers
     }
@@ -158,7 +153,7 @@ impl Walk<'_> {
         match decode(key, value) {
             Ok(record) => Some(record),
             Err(error) => {
-                self.report(Class::Unreadable, keys::describe(key), error);
+                self.report_key(Class::Unreadable, key, error);
                 None
             }
         }
@@ -170,11 +165,6 @@ impl Walk<'_> {
         let value = self.kv.get(&key)?;
         Ok(value.and_then(|value| decode(&key, &value).ok()))
     }
-}
-
-/// The key range of a table.
-fn table(letter: u8) -> (Vec<u8>, Vec<u8>) {
-    (vec![letter], vec![letter + 1])
 }
 
 /// Opens the store in a directory as the service does at its start, for [`metadata`].

@@ -24,7 +24,7 @@ struct Here {
 /// Reads all slots, then follows directories to the root.
 pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
     let mut here = Here::default();
-    walk.each(super::table(b'd'), PAGE, |walk, key, value| {
+    walk.each(keys::table(b'd'), PAGE, |walk, key, value| {
         let Some([dir, at]) = walk.numbers(key, [8, 8]) else {
             return Ok(());
         };
@@ -39,9 +39,9 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         }
         match walk.record::<Slot>(key, value) {
             Some(Slot::Entry { name, ino }) => entry(walk, facts, &mut here, (key, at), name, ino),
-            Some(Slot::Gone) if !here.collided => walk.report(
+            Some(Slot::Gone) if !here.collided => walk.report_key(
                 Class::Name,
-                keys::describe(key),
+                key,
                 "is the rest of a chain in a directory without chains",
             ),
             Some(Slot::Gone) | None => {}
@@ -55,7 +55,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
 
 /// Reads the rows of places of inodes with more places than fit into their records.
 fn noted(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
-    walk.each(super::table(b'n'), PAGE, |walk, key, value| {
+    walk.each(keys::table(b'n'), PAGE, |walk, key, value| {
         let Some([ino, dir, at]) = walk.numbers(key, [8, 8, 8]) else {
             return Ok(());
         };
@@ -68,9 +68,9 @@ fn noted(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckError> {
             _ => false,
         };
         if !right {
-            walk.report(
+            walk.report_key(
                 Class::Links,
-                keys::describe(key),
+                key,
                 "is not where the inode is found: searches return a wrong path",
             );
         }

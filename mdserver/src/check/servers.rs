@@ -45,7 +45,7 @@ pub(super) fn check_orders(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(),
         let (server, what) = match RetireKey::parse(key) {
             Ok(order) => order,
             Err(error) => {
-                walk.report(Class::Unreadable, keys::describe(key), error);
+                walk.report_key(Class::Unreadable, key, error);
                 return Ok(());
             }
         };

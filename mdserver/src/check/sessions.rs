@@ -24,7 +24,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         walk.record::<SessionRecord>(key, value);
         Ok(())
     })?;
-    walk.each(super::table(b'e'), PAGE, |walk, key, value| {
+    walk.each(keys::table(b'e'), PAGE, |walk, key, value| {
         let numbers = walk.numbers(key, [8, 8]);
         let part = walk.record::<LeaseRecord>(key, value);
         if let (Some([session, first]), Some(part)) = (numbers, part) {
@@ -33,7 +33,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         }
         Ok(())
     })?;
-    walk.each(super::table(b'r'), SMALL_PAGE, |walk, key, value| {
+    walk.each(keys::table(b'r'), SMALL_PAGE, |walk, key, value| {
         if let Some([session, _]) = walk.numbers(key, [8, 8]) {
             owned(walk, facts, session, key);
             walk.record::<Reply>(key, value);
@@ -49,7 +49,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         owned(walk, facts, session, key);
         inodes::of(walk, facts, ino, (Class::Session, key));
         if count == 0 {
-            walk.report(Class::Session, keys::describe(key), "has a count of zero");
+            walk.report_key(Class::Session, key, "has a count of zero");
         }
         Ok(())
     })?;
@@ -67,9 +67,9 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
 /// Checks that the session to which a record belongs exists.
 fn owned(walk: &mut Walk<'_>, facts: &Facts, session: u64, key: &[u8]) {
     if !facts.sessions.contains(&session) {
-        walk.report(
+        walk.report_key(
             Class::Session,
-            keys::describe(key),
+            key,
             format!("session {session} does not exist"),
         );
     }
@@ -81,9 +81,9 @@ fn lease(walk: &mut Walk<'_>, facts: &mut Facts, key: &[u8], first: u64, part: L
         .checked_add(count.into())
         .filter(|_| (1..=PART).contains(&count) && used.len() == count.div_ceil(64) as usize)
     else {
-        walk.report(
+        walk.report_key(
             Class::Session,
-            keys::describe(key),
+            key,
             format!("a lease of {count} ids with {} words of bits", used.len()),
         );
         return;

@@ -88,7 +88,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         Ok(())
     })?;
     let mut here = Here::default();
-    walk.each(super::table(b't'), PAGE, |walk, key, value| {
+    walk.each(keys::table(b't'), PAGE, |walk, key, value| {
         facts.census.tiles += 1;
         let numbers = walk.numbers(key, [8, 4, 8]);
         let tile = walk.record::<Tile>(key, value);
@@ -100,7 +100,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         Ok(())
     })?;
     let mut here = Here::default();
-    walk.each(super::table(b'b'), PAGE, |walk, key, value| {
+    walk.each(keys::table(b'b'), PAGE, |walk, key, value| {
         let Some([ino, generation, level, _]) = walk.numbers(key, [8, 4, 1, 8]) else {
             return Ok(());
         };
@@ -109,7 +109,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         }
         here.enter(walk, facts, ino)?;
         if let Some(why) = here.stray(generation as u32) {
-            walk.report(Class::Tile, keys::describe(key), why);
+            walk.report_key(Class::Tile, key, why);
         }
         Ok(())
     })?;
@@ -122,14 +122,14 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         };
         here.enter(walk, facts, ino)?;
         if let Some(why) = here.stray(generation as u32) {
-            walk.report(Class::Tile, keys::describe(key), why);
+            walk.report_key(Class::Tile, key, why);
         }
         if let Some(object) = &here.object
             && version > object.info.tiling.0
         {
-            walk.report(
+            walk.report_key(
                 Class::Tile,
-                keys::describe(key),
+                key,
                 format!(
                     "was replaced in version {version}, and the object is at {}",
                     object.info.tiling
@@ -246,9 +246,9 @@ fn current(
 fn claim(walk: &mut Walk<'_>, facts: &mut Facts, key: &[u8], claim: Claim) {
     match facts.servers.get_mut(&claim.server) {
         Some(server) => server.named = true,
-        None => walk.report(
+        None => walk.report_key(
             Class::Server,
-            keys::describe(key),
+            key,
             format!(
                 "its chunk is on data server {}, which is not known",
                 claim.server

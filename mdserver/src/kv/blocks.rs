@@ -4,12 +4,12 @@
 //! block, about a thousandth of the file. A lookup reads the one block that can contain the key and checks its checksum
 //! again, so later damage is detected too.
 
-use super::checkpoint::{BLOCK, Broken, Head, Reader, entry_at};
+use super::checkpoint::{Broken, Head, Reader, entry_at};
 use super::{Lsn, Pair};
 use crc_fast::crc32_iscsi as crc32c;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The place of a block, and its first key.
 #[derive(Debug, Clone)]
@@ -27,7 +27,6 @@ pub(super) struct Span {
 /// A complete, verified checkpoint.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    path: PathBuf,
     file: File,
     head: Head,
     bytes: u64,
@@ -35,30 +34,15 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Opens the checkpoint in `path` of commit `lsn` and verifies all of it.
-    pub(super) fn open(path: &Path, lsn: u64) -> Result<Self, Broken> {
-        Self::check(path, Reader::open_file(path, lsn)?)
-    }
-
-    /// Opens the checkpoint in `path`, of any commit, and verifies all of it.
-    pub(super) fn open_any(path: &Path) -> Result<Self, Broken> {
-        Self::check(path, Reader::open_any(path)?)
-    }
-
-    fn check(path: &Path, mut reader: Reader) -> Result<Self, Broken> {
+    /// Opens the checkpoint in `path`, which must be of commit `lsn` if that is given, and verifies all of it.
+    pub(super) fn open(path: &Path, lsn: Option<u64>) -> Result<Self, Broken> {
+        let mut reader = Reader::open(path, lsn)?;
         let mut spans: Vec<Span> = Vec::new();
         while let Some(span) = reader.span()? {
-            if spans.last().is_some_and(|last| last.first >= span.first) {
-                return Err(Broken {
-                    offset: span.offset - BLOCK as u64,
-                    detail: "the keys are out of order".to_owned(),
-                });
-            }
             spans.push(span);
         }
         let (head, bytes, file) = reader.into_parts();
         Ok(Self {
-            path: path.to_owned(),
             file,
             head,
             bytes,
@@ -74,11 +58,6 @@ impl Blocks {
     /// The length of the file.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Returns a reader of all entries.
-    pub(super) fn reader(&self) -> Result<Reader, Broken> {
-        Reader::open_file(&self.path, self.head.lsn.0)
     }
 
     /// The last commit in it.
@@ -183,6 +162,7 @@ mod tests {
     use super::super::disk::{Ground, checkpoint_name};
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
 
     fn key(number: u32) -> Vec<u8> {
         format!("key-{number:05}").into_bytes()
@@ -209,7 +189,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for count in [0, 1, 2, 3000] {
             let path = written(dir.path(), count);
-            let blocks = Blocks::open(&path, 9).unwrap();
+            let blocks = Blocks::open(&path, Some(9)).unwrap();
             assert_eq!(blocks.bytes(), fs::metadata(&path).unwrap().len());
             assert!(count < 3000 || blocks.spans.len() > 10);
             for number in 0..count {
@@ -235,13 +215,13 @@ mod tests {
     fn damage_after_opening_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = written(dir.path(), 1000);
-        let blocks = Blocks::open(&path, 9).unwrap();
+        let blocks = Blocks::open(&path, Some(9)).unwrap();
         let mut bytes = fs::read(&path).unwrap();
         let span = blocks.spans[1].clone();
         bytes[span.offset as usize + 100] ^= 1;
         fs::write(&path, bytes).unwrap();
         blocks.get(&span.first).unwrap_err();
         assert!(blocks.get(&key(0)).unwrap().is_some());
-        Blocks::open(&path, 9).unwrap_err();
+        Blocks::open(&path, Some(9)).unwrap_err();
     }
 }

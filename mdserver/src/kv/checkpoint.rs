@@ -7,7 +7,7 @@
 use super::blocks::Span;
 use super::disk::{CHECKPOINT_TEMP, Ground, Id, checkpoint_name, le32, le64, remove, sync_dir};
 use super::error::other_version;
-use super::{KvError, Lsn, Pair};
+use super::{KvError, Lsn};
 use crc_fast::crc32_iscsi as crc32c;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -238,80 +238,43 @@ pub(super) struct Broken {
     pub(super) detail: String,
 }
 
-/// A key with its value, borrowed from a block.
-type Entry<'a> = (&'a [u8], &'a [u8]);
-
-/// A checkpoint being read.
+/// A checkpoint being read from its beginning to its end, to verify it.
 #[derive(Debug)]
 pub(super) struct Reader {
     file: File,
     offset: u64,
     head: Head,
     block: Vec<u8>,
-    at: usize,
-    left: u32,
-    crc: u32,
     blocks: u32,
     entries: u64,
+    /// The last key of the blocks read so far.
     last: Vec<u8>,
-    ended: bool,
 }
 
 impl Reader {
-    /// Opens the checkpoint of commit `lsn`.
-    pub(super) fn open(dir: &Path, lsn: u64) -> Result<Self, Broken> {
-        Self::open_file(&dir.join(checkpoint_name(lsn)), lsn)
-    }
-
-    /// Opens the checkpoint in `path`, which must be of commit `lsn`.
-    pub(super) fn open_file(path: &Path, lsn: u64) -> Result<Self, Broken> {
-        let reader = Self::open_any(path)?;
-        if reader.head.lsn.0 == lsn {
-            return Ok(reader);
-        }
-        Err(Broken {
-            offset: 0,
-            detail: format!("it is the checkpoint of commit {}", reader.head.lsn),
-        })
-    }
-
-    /// Opens the checkpoint in `path`, of any commit.
-    pub(super) fn open_any(path: &Path) -> Result<Self, Broken> {
+    /// Opens the checkpoint in `path`, which must be of commit `lsn` if that is given.
+    pub(super) fn open(path: &Path, lsn: Option<u64>) -> Result<Self, Broken> {
         let broken = |detail: String| Broken { offset: 0, detail };
         let mut file = File::open(path).map_err(|error| broken(error.to_string()))?;
         let mut header = [0; HEADER];
         file.read_exact(&mut header)
             .map_err(|error| broken(format!("no header: {error}")))?;
         let head = Head::decode(&header).map_err(broken)?;
+        if lsn.is_some_and(|lsn| lsn != head.lsn.0) {
+            return Err(broken(format!(
+                "it is the checkpoint of commit {}",
+                head.lsn
+            )));
+        }
         Ok(Self {
             file,
             offset: HEADER as u64,
             head,
             block: Vec::new(),
-            at: 0,
-            left: 0,
-            crc: 0,
             blocks: 0,
             entries: 0,
             last: Vec::new(),
-            ended: false,
         })
-    }
-
-    /// Reads the next block and returns its place; `None` after the footer.
-    pub(super) fn span(&mut self) -> Result<Option<Span>, Broken> {
-        if self.ended || !self.next_block()? {
-            return Ok(None);
-        }
-        let first = entry_at(&self.block, 0);
-        let (key, _) = first.ok_or_else(|| self.broken("an entry is malformed"))?;
-        self.left = 0;
-        Ok(Some(Span {
-            first: self.block[key].into(),
-            offset: self.offset - self.block.len() as u64,
-            len: self.block.len() as u32,
-            crc: self.crc,
-        }))
     }
 
     /// The head, the bytes read, and the file.
@@ -324,40 +287,16 @@ impl Reader {
         self.head
     }
 
-    /// The next entry, ascending.
-    pub(super) fn next(&mut self) -> Result<Option<Pair>, Broken> {
-        Ok(self
-            .advance()?
-            .map(|(key, value)| (key.to_vec(), value.to_vec())))
-    }
-
-    fn advance(&mut self) -> Result<Option<Entry<'_>>, Broken> {
-        while self.left == 0 {
-            if self.ended || !self.next_block()? {
-                return Ok(None);
-            }
-        }
-        let entry = entry_at(&self.block, self.at);
-        let (key, value) = entry.ok_or_else(|| self.broken("an entry is malformed"))?;
-        self.left -= 1;
-        self.at = value.end;
-        if self.block[key.clone()] <= *self.last {
-            return Err(self.broken("the keys are out of order"));
-        }
-        self.last.clear();
-        self.last.extend_from_slice(&self.block[key.clone()]);
-        Ok(Some((&self.block[key], &self.block[value])))
-    }
-
-    /// Reads the next block; false at the footer, which is checked.
-    fn next_block(&mut self) -> Result<bool, Broken> {
+    /// Reads the next block, verifies it and returns its place; `None` at the footer, which is verified and ends the
+    /// reading.
+    pub(super) fn span(&mut self) -> Result<Option<Span>, Broken> {
         let mut header = [0; BLOCK];
         self.read(|file| file.read_exact(&mut header))?;
         if le32(&header, BLOCK - 4) != crc32c(&header[..BLOCK - 4]) {
             return Err(self.broken("the header of a block is damaged"));
         }
         if le32(&header, 0) == FOOTER_MAGIC {
-            return self.footer(&header).map(|()| false);
+            return self.footer(&header).map(|()| None);
         }
         let head = BlockHead::decode(&header).filter(|head| head.number == self.blocks);
         let head = head.ok_or_else(|| self.broken("a block is malformed or out of sequence"))?;
@@ -367,14 +306,38 @@ impl Reader {
         if head.crc != crc32c(&block) {
             return Err(self.broken("the checksum of a block does not fit its bytes"));
         }
-        self.offset += (BLOCK + head.len) as u64;
+        let first = self.check(&block, head.entries)?;
         self.block = block;
-        self.at = 0;
-        self.left = head.entries;
-        self.crc = head.crc;
         self.entries += u64::from(head.entries);
         self.blocks += 1;
-        Ok(true)
+        let offset = self.offset + BLOCK as u64;
+        self.offset = offset + head.len as u64;
+        Ok(Some(Span {
+            first,
+            offset,
+            len: head.len as u32,
+            crc: head.crc,
+        }))
+    }
+
+    /// Checks the entries of a block and the order of their keys; returns the first key.
+    fn check(&mut self, block: &[u8], entries: u32) -> Result<Box<[u8]>, Broken> {
+        let malformed = || self.broken("an entry is malformed");
+        let (first, _) = entry_at(block, 0).ok_or_else(malformed)?;
+        let (mut at, mut count) = (0, 0);
+        let mut last = &self.last[..];
+        while at < block.len() {
+            let (key, value) = entry_at(block, at).ok_or_else(malformed)?;
+            if block[key.clone()] <= *last {
+                return Err(self.broken("the keys are out of order"));
+            }
+            (last, at, count) = (&block[key], value.end, count + 1);
+        }
+        if count != entries {
+            return Err(malformed());
+        }
+        self.last = last.to_vec();
+        Ok(block[first].into())
     }
 
     fn footer(&mut self, footer: &[u8; BLOCK]) -> Result<(), Broken> {
@@ -382,7 +345,6 @@ impl Reader {
             return Err(self.broken("the footer's counts of blocks and entries are wrong"));
         }
         self.offset += BLOCK as u64;
-        self.ended = true;
         let mut after = [0];
         match self.file.read(&mut after) {
             Ok(0) => Ok(()),

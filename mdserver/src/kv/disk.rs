@@ -152,13 +152,17 @@ pub(super) fn remove(path: &Path) -> Result<(), KvError> {
     }
 }
 
+/// The first free name `<to>-<n>` in `dir`.
+pub(super) fn free_name(dir: &Path, to: &str) -> PathBuf {
+    let mut names = (1u64..).map(|n| dir.join(format!("{to}-{n}")));
+    names
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| dir.join(to))
+}
+
 /// Renames a file or directory to the first free name `<to>-<n>` in `dir`.
 pub(super) fn set_aside(dir: &Path, name: &str, to: &str) -> Result<PathBuf, KvError> {
-    let free = (1u64..)
-        .map(|n| dir.join(format!("{to}-{n}")))
-        .find(|path| !path.exists());
-    let target = free.unwrap_or_else(|| dir.join(to));
-    let source = dir.join(name);
+    let (source, target) = (dir.join(name), free_name(dir, to));
     fs::rename(&source, &target).map_err(|error| KvError::io("rename", &source, &error))?;
     Ok(target)
 }

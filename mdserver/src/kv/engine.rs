@@ -220,7 +220,7 @@ impl Engine {
             return Ok(());
         }
         self.signals
-            .wait_for_room(|stuck| match (pending(), overdue()) {
+            .wait_until(true, |stuck| match (pending(), overdue()) {
                 (false, false) => Some(Ok(())),
                 (true, false) => stuck.moving.clone().map(Err),
                 (_, true) => stuck.moving.clone().or(stuck.dumping.clone()).map(Err),
@@ -257,7 +257,7 @@ impl Engine {
 
     /// Waits until the index is in use, and returns the complete report on opening the store.
     pub(super) fn settled(&self) -> Result<Recovery, KvError> {
-        self.signals.wait_until(|stuck| {
+        self.signals.wait_until(false, |stuck| {
             let failed = stuck.comparing.clone().map(Err);
             if self.is_indexed() {
                 Some(Ok(()))

@@ -239,49 +239,51 @@ pub(super) fn next_file(payload: &[u8]) -> Option<u64> {
 
 /// Reads a record's payload; `None` if it is malformed.
 pub(super) fn parse(payload: &[u8]) -> Option<Batch> {
-    let mut fields = Fields(payload);
-    let (puts, deletes) = (fields.number()?, fields.number()?);
     let mut batch = Batch::new();
-    for _ in 0..puts {
-        let (key, value) = (fields.number()?, fields.number()?);
-        batch
-            .puts
-            .push((fields.take(key)?.into(), fields.take(value)?.to_vec()));
-    }
-    for _ in 0..deletes {
-        let key = fields.number()?;
-        batch.deletes.push(fields.take(key)?.into());
-    }
-    fields.0.is_empty().then_some(batch)
+    let rest = each_change(payload, |key, value| {
+        match value {
+            Some(value) => batch.puts.push((key.into(), value.to_vec())),
+            None => batch.deletes.push(key.into()),
+        }
+        Some(())
+    })?;
+    rest.is_empty().then_some(batch)
 }
 
 /// Guesses the keys that a damaged record changed, as far as its bytes can be read.
 pub(super) fn guess_keys(payload: &[u8]) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
-    let mut fields = Fields(payload);
-    let mut key = |fields: &mut Fields<'_>, len| {
-        let found = fields
-            .take(len)
-            .filter(|key| !key.is_empty() && key.len() <= MAX_KEY)?;
-        keys.push(found.to_vec());
-        Some(())
-    };
-    let mut read = || {
-        let (puts, deletes) = (fields.number()?, fields.number()?);
-        for _ in 0..puts {
-            let (len, value) = (fields.number()?, fields.number()?);
-            key(&mut fields, len)?;
-            fields.take(value)?;
-        }
-        for _ in 0..deletes {
-            let len = fields.number()?;
-            key(&mut fields, len)?;
-        }
-        Some(())
-    };
     // `None` means that the bytes cannot be read any further.
-    let _end: Option<()> = read();
+    let _end = each_change(payload, |key, _| {
+        if key.is_empty() || key.len() > MAX_KEY {
+            return None;
+        }
+        keys.push(key.to_vec());
+        Some(())
+    });
     keys
+}
+
+/// Calls `work` for each change of a record, with the new value or `None` for a deletion, until it returns `None` or
+/// the bytes are malformed. Returns what follows the changes.
+fn each_change<'a>(
+    payload: &'a [u8],
+    mut work: impl FnMut(&'a [u8], Option<&'a [u8]>) -> Option<()>,
+) -> Option<&'a [u8]> {
+    let mut fields = Fields(payload);
+    let (puts, deletes) = (fields.number()?, fields.number()?);
+    for _ in 0..puts {
+        let (key, value) = (fields.number()?, fields.number()?);
+        let (key, value) = (fields.take(key)?, fields.take(value));
+        // A key is known even if its value is cut off.
+        work(key, Some(value.unwrap_or_default()))?;
+        value?;
+    }
+    for _ in 0..deletes {
+        let key = fields.number()?;
+        work(fields.take(key)?, None)?;
+    }
+    Some(fields.0)
 }
 
 struct Fields<'a>(&'a [u8]);

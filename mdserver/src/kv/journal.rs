@@ -30,10 +30,9 @@ impl JournalFile {
     pub(super) fn create(
         dir: &Path,
         ground: &Ground,
-        header: (Id, u64),
+        (store, number): (Id, u64),
         reserve: u64,
     ) -> Result<Self, KvError> {
-        let (store, number) = header;
         let path = dir.join(journal_name(number));
         let opened = OpenOptions::new()
             .read(true)
@@ -41,39 +40,24 @@ impl JournalFile {
             .create_new(true)
             .open(&path);
         let file = opened.map_err(|error| KvError::io("create", &path, &error))?;
-        if let Err(error) = ground.disk.reserve(&file, 0, reserve) {
-            tracing::debug!(%error, path = %path.display(), "cannot preallocate blocks");
-        }
-        let header = Header {
-            store,
-            boot: ground.boot.unwrap_or_default(),
-            number,
-        };
-        let written = ground.disk.write_at(&file, &header.encode(), 0);
-        let written = written.and_then(|()| ground.disk.sync_data(&file));
-        let durable = written
-            .map_err(|error| KvError::io("create", &path, &error))
-            .and_then(|()| sync_dir(dir));
-        match durable {
-            Ok(()) => Ok(Self { file, path, number }),
+        let file = Self { file, path, number };
+        match file.begin("create", dir, ground, (store, reserve)) {
+            Ok(()) => Ok(file),
             Err(error) => {
-                remove(&path)?;
+                remove(&file.path)?;
                 Err(error)
             }
         }
     }
-}
 
-impl JournalFile {
     /// Reuses file `number`, whose good frames end at `end`. Its blocks are preallocated already, so that a store on a
     /// full disk opens.
     pub(super) fn reuse(
         dir: &Path,
         ground: &Ground,
-        header: (Id, u64),
+        (store, number): (Id, u64),
         (end, reserve): (u64, u64),
     ) -> Result<Self, KvError> {
-        let (store, number) = header;
         let path = dir.join(journal_name(number));
         let failed = |error| KvError::io("open", &path, &error);
         let file = OpenOptions::new()
@@ -84,21 +68,32 @@ impl JournalFile {
         if file.metadata().map_err(failed)?.len() > end {
             ground.disk.truncate(&file, end).map_err(failed)?;
         }
-        if let Err(error) = ground.disk.reserve(&file, 0, reserve) {
+        let file = Self { file, path, number };
+        file.begin("open", dir, ground, (store, reserve))?;
+        Ok(file)
+    }
+
+    /// Preallocates blocks and writes the header, durably.
+    fn begin(
+        &self,
+        action: &'static str,
+        dir: &Path,
+        ground: &Ground,
+        (store, reserve): (Id, u64),
+    ) -> Result<(), KvError> {
+        let Self { file, path, number } = self;
+        if let Err(error) = ground.disk.reserve(file, 0, reserve) {
             tracing::debug!(%error, path = %path.display(), "cannot preallocate blocks");
         }
         let header = Header {
             store,
             boot: ground.boot.unwrap_or_default(),
-            number,
+            number: *number,
         };
-        ground
-            .disk
-            .write_at(&file, &header.encode(), 0)
-            .map_err(failed)?;
-        ground.disk.sync_data(&file).map_err(failed)?;
-        sync_dir(dir)?;
-        Ok(Self { file, path, number })
+        let written = ground.disk.write_at(file, &header.encode(), 0);
+        let written = written.and_then(|()| ground.disk.sync_data(file));
+        written.map_err(|error| KvError::io(action, path, &error))?;
+        sync_dir(dir)
     }
 }
 

@@ -36,7 +36,7 @@ impl Source {
     /// # Errors
     /// [`KvError::Invalid`] describes the damage and where it is.
     pub fn open(path: &Path) -> Result<Self, KvError> {
-        match Blocks::open_any(path) {
+        match Blocks::open(path, None) {
             Ok(blocks) => Ok(Self {
                 path: path.to_owned(),
                 blocks,
@@ -99,7 +99,7 @@ impl Source {
         let mut writer = Writer::new(dir, ground, head)?;
         let mut pairs = 0;
         let unreadable = |broken: Broken| refused(&self.path, &broken);
-        let mut rows = self.blocks.reader().map_err(unreadable)?;
+        let mut rows = self.blocks.from(b"").map_err(unreadable)?;
         while let Some((key, value)) = rows.next().map_err(unreadable)? {
             while let Some(first) = other.first_entry().filter(|first| *first.key() < key) {
                 writer.push(first.key(), first.get())?;

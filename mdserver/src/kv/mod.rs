@@ -106,6 +106,28 @@ impl fmt::Display for Lsn {
     }
 }
 
+/// Calls `work` for each pair with `from <= key < to`, ascending, until it returns false. Reads a `page` of pairs at a
+/// time, so the pairs of different pages may be of different moments.
+pub(crate) fn each_pair<E: From<KvError>>(
+    kv: &dyn MetaKv,
+    (mut from, to): (Vec<u8>, Vec<u8>),
+    page: usize,
+    work: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, E>,
+) -> Result<(), E> {
+    loop {
+        let pairs = kv.scan(&from, &to, page)?;
+        for (key, value) in &pairs {
+            if !work(key, value)? {
+                return Ok(());
+            }
+        }
+        match pairs.last() {
+            Some((key, _)) if pairs.len() == page => from = crate::keys::after(key),
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// An ordered, durable map from bytes to bytes with atomic batches.
 pub trait MetaKv: Send + Sync {
     /// Returns the value of `key`, with all returned commits applied.

@@ -8,17 +8,15 @@
 //! The store serves requests from checkpoint and journal meanwhile. The index's values are taken instead ("salvage")
 //! only if commits are lost, the loss was accepted, and the index records that it had applied the lost commits.
 
-use super::checkpoint::{Broken, Reader};
+use super::checkpoint::Broken;
 use super::direct::Direct;
 use super::entries::{Entries, Entry};
 use super::housekeeping::PART;
 use super::index::{Fault, Index};
 use super::memtable::{Memtable, bytes_of};
 use super::replay::Change;
-use super::{KvError, Lsn, Pair};
+use super::{KvError, Lsn};
 use std::cmp::Ordering;
-use std::collections::btree_map;
-use std::iter::Peekable;
 
 /// The operations of the store that the comparison needs.
 pub(super) trait Surroundings {
@@ -55,11 +53,7 @@ impl From<Fault> for Failure {
 }
 
 /// The authoritative state of a key: the commit (0: the checkpoint) and the value.
-struct Wanted {
-    key: Vec<u8>,
-    lsn: Lsn,
-    value: Option<Vec<u8>>,
-}
+type Wanted = (Vec<u8>, Change);
 
 /// The number of keys compared between two checks whether the store is being closed.
 const STEPS: u64 = 4096;
@@ -82,9 +76,10 @@ pub(super) fn reconcile(
         group_bytes: 0,
         done: Reconciled::default(),
     };
-    let mut wanted = Merge::new(truth)?;
+    let unreadable = |broken: Broken| unreadable(truth.checkpoint_lsn(), &broken);
+    let mut wanted = truth.merged(b"", None).map_err(unreadable)?;
     let mut entries: Entries = index.all()?;
-    let (mut want, mut have) = (wanted.next()?, entries.next()?);
+    let (mut want, mut have) = (wanted.next().map_err(unreadable)?, entries.next()?);
     for step in 0u64.. {
         if step % STEPS == 0 && around.stopping() {
             return Err(Failure::Truth(KvError::Closed));
@@ -93,7 +88,7 @@ pub(super) fn reconcile(
             (None, None) => break,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(want), Some((key, _))) => want.key[..].cmp(key),
+            (Some((want, _)), Some((key, _))) => want[..].cmp(key),
         };
         let (left, right) = match order {
             Ordering::Less => (want.take(), None),
@@ -101,7 +96,7 @@ pub(super) fn reconcile(
             Ordering::Equal => (want.take(), have.take()),
         };
         if order.is_le() {
-            want = wanted.next()?;
+            want = wanted.next().map_err(unreadable)?;
         }
         if order.is_ge() {
             have = entries.next()?;
@@ -111,7 +106,7 @@ pub(super) fn reconcile(
         }
         let skipped = left
             .as_ref()
-            .is_some_and(|want| entries.is_skipped(&want.key));
+            .is_some_and(|(key, _)| entries.is_skipped(key));
         repair.compare(left, right, skipped)?;
     }
     repair.flush()?;
@@ -142,13 +137,11 @@ impl Repair<'_> {
         have: Option<Entry>,
         skipped: bool,
     ) -> Result<(), Failure> {
-        let key = match (&want, &have) {
-            (Some(want), _) => want.key.clone(),
-            (None, Some((key, _))) => key.to_vec(),
+        let (key, (lsn, value)) = match (want, &have) {
+            (Some(want), _) => want,
+            (None, Some((key, _))) => (key.to_vec(), (Lsn(0), None)),
             (None, None) => return Ok(()),
         };
-        let lsn = want.as_ref().map_or(Lsn(0), |want| want.lsn);
-        let value = want.and_then(|want| want.value);
         let readable = !skipped && have.as_ref().is_none_or(|(_, value)| value.is_some());
         let stored = have.and_then(|(_, value)| value);
         if readable && value.as_deref() == stored.as_deref() {
@@ -195,67 +188,4 @@ fn unreadable(lsn: Lsn, broken: &Broken) -> Failure {
     let detail =
         format!("checkpoint {lsn} at byte {offset}: {detail}, although it was intact when opened");
     Failure::Truth(KvError::Invalid(detail))
-}
-
-/// Merges checkpoint and journal in the order of keys.
-struct Merge<'a> {
-    checkpoint: Option<Reader>,
-    next: Option<Pair>,
-    overlay: Peekable<btree_map::Iter<'a, Vec<u8>, Change>>,
-}
-
-impl<'a> Merge<'a> {
-    fn new(truth: &'a Direct) -> Result<Self, Failure> {
-        let lsn = truth.checkpoint_lsn();
-        let reader = truth.checkpoint.as_ref().map(|blocks| blocks.reader());
-        let mut merge = Self {
-            checkpoint: reader
-                .transpose()
-                .map_err(|broken| unreadable(lsn, &broken))?,
-            next: None,
-            overlay: truth.changes.overlay.iter().peekable(),
-        };
-        merge.read()?;
-        Ok(merge)
-    }
-
-    fn read(&mut self) -> Result<(), Failure> {
-        let Some(reader) = &mut self.checkpoint else {
-            return Ok(());
-        };
-        let lsn = reader.head().lsn;
-        self.next = reader.next().map_err(|broken| unreadable(lsn, &broken))?;
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<Option<Wanted>, Failure> {
-        let order = match (&self.next, self.overlay.peek()) {
-            (None, None) => return Ok(None),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((key, _)), Some((overlay_key, _))) => key.cmp(overlay_key),
-        };
-        let old = if order.is_le() {
-            self.next.take()
-        } else {
-            None
-        };
-        if order.is_le() {
-            self.read()?;
-        }
-        Ok(match order {
-            Ordering::Less => old.map(|(key, value)| Wanted {
-                key,
-                lsn: Lsn(0),
-                value: Some(value),
-            }),
-            Ordering::Equal | Ordering::Greater => {
-                self.overlay.next().map(|(key, (lsn, value))| Wanted {
-                    key: key.clone(),
-                    lsn: *lsn,
-                    value: value.clone(),
-                })
-            }
-        })
-    }
 }

@@ -50,6 +50,8 @@ impl Changes {
 
 /// The most missing files that are reported one by one; a stray file may have any number.
 const MOST_NAMED: usize = 1024;
+/// What is wrong with a missing file.
+const MISSING: &str = "the file is missing";
 
 /// Where reading starts.
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +148,7 @@ pub(super) fn replay(dir: &Path, from: From, ground: &Ground) -> Result<Replay, 
     let mut expected = from.file;
     for (i, &number) in numbers.iter().enumerate() {
         let missing = (expected..number).take(MOST_NAMED);
-        missing.for_each(|missing| replay.missing(missing));
+        missing.for_each(|missing| replay.bad_start(missing, 0, MISSING));
         expected = number.saturating_add(1);
         let bytes = read_file(dir, number)?;
         let later = || Ahead::in_files(dir, &numbers[i + 1..]);
@@ -155,7 +157,7 @@ pub(super) fn replay(dir: &Path, from: From, ground: &Ground) -> Result<Replay, 
         }
     }
     if let Some(missing) = replay.announced.filter(|&n| n >= expected) {
-        replay.missing(missing);
+        replay.bad_start(missing, 0, MISSING);
     }
     replay.finish(ground);
     Ok(replay)
@@ -257,20 +259,6 @@ impl Replay {
     }
 
     fn read_header(&mut self, number: u64, bytes: &[u8]) -> Result<Verdict, KvError> {
-        let bad = |len: usize, detail: String| {
-            let bad = Bad {
-                offset: 0,
-                len: len as u64,
-                record: None,
-                keys: Vec::new(),
-                detail,
-            };
-            Stretch {
-                number,
-                bad,
-                boot: None,
-            }
-        };
         match Header::decode(bytes) {
             Ok(header)
                 if header.number == number
@@ -285,10 +273,8 @@ impl Replay {
                 Ok(Verdict::Ours(header.boot))
             }
             Ok(_) => {
-                self.pending.push(bad(
-                    bytes.len(),
-                    "the file belongs to another place or store".to_owned(),
-                ));
+                let detail = "the file belongs to another place or store";
+                self.bad_start(number, bytes.len(), detail);
                 Ok(Verdict::Foreign)
             }
             Err(detail) if detail.starts_with("format version") => Err(KvError::Invalid(format!(
@@ -296,7 +282,7 @@ impl Replay {
                 journal_name(number)
             ))),
             Err(detail) => {
-                self.pending.push(bad(bytes.len().min(HEADER), detail));
+                self.bad_start(number, bytes.len().min(HEADER), &detail);
                 Ok(Verdict::Damaged)
             }
         }
@@ -312,15 +298,9 @@ impl Replay {
         another_boot(boot, ground)
     }
 
-    fn missing(&mut self, number: u64) {
-        let detail = "the file is missing".to_owned();
-        let bad = Bad {
-            offset: 0,
-            len: 0,
-            record: None,
-            keys: Vec::new(),
-            detail,
-        };
+    /// Notes that the first `len` bytes of file `number` are bad.
+    fn bad_start(&mut self, number: u64, len: usize, detail: &str) {
+        let bad = Bad::new(0, len as u64, detail);
         self.pending.push(Stretch {
             number,
             bad,
@@ -360,11 +340,9 @@ impl Replay {
 
     /// Notes that the bad stretches held nothing that is needed, as the next good frame shows.
     fn nothing_lost(&mut self) {
-        self.healed.extend(
-            self.pending
-                .drain(..)
-                .map(|stretch| stretch.into_damage(None)),
-        );
+        let bad = self.pending.drain(..);
+        self.healed
+            .extend(bad.map(|stretch| stretch.into_damage(None)));
     }
 
     fn take(&mut self, frame: &Frame<'_>, number: u64, end: u64) {

@@ -232,9 +232,10 @@ impl Signals {
         self.changed.notify_all();
     }
 
-    /// Waits until `verdict` returns a result, and wakes the upkeep thread.
-    pub(super) fn wait_for_room(
+    /// Waits until `verdict` returns a result; with `nudge` it wakes the upkeep thread.
+    pub(super) fn wait_until(
         &self,
+        nudge: bool,
         verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
     ) -> Result<(), KvError> {
         let mut board = self.board.lock();
@@ -242,21 +243,9 @@ impl Signals {
             if let Some(result) = verdict(&board.stuck) {
                 return result;
             }
-            board.nudge = true;
-            self.upkeep.notify_one();
-            self.wait_changed(&mut board)?;
-        }
-    }
-
-    /// Waits until `verdict` returns a result.
-    pub(super) fn wait_until(
-        &self,
-        verdict: impl Fn(&Stuck) -> Option<Result<(), KvError>>,
-    ) -> Result<(), KvError> {
-        let mut board = self.board.lock();
-        loop {
-            if let Some(result) = verdict(&board.stuck) {
-                return result;
+            if nudge {
+                board.nudge = true;
+                self.upkeep.notify_one();
             }
             self.wait_changed(&mut board)?;
         }

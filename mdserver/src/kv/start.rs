@@ -4,8 +4,8 @@
 use super::base::Base;
 use super::checkpoint::{Head, Writer};
 use super::disk::{
-    CHECKPOINT_TEMP, Ground, Id, checkpoint_name, journal_name, new_id, numbered, remove,
-    set_aside, sync_dir,
+    CHECKPOINT_TEMP, Ground, Id, checkpoint_name, free_name, journal_name, new_id, numbered,
+    remove, set_aside, sync_dir,
 };
 use super::frame::{Draft, HEADER};
 use super::index::Index;
@@ -57,63 +57,41 @@ pub(super) fn start(dir: &Path, options: &KvOptions, ground: &Ground) -> Result<
     let found = truth(dir, options, ground)?;
     let store = store_of(&found)?;
     // sled's directory is created last: if it exists, a journal and a checkpoint existed.
-    let lossless = found.replay.losses.is_empty();
-    let journal = if lossless {
-        Some(resume_journal(dir, options, ground, &found, store)?)
-    } else {
-        None
-    };
-    let checkpoint = match &found.checkpoint {
-        Some(blocks) => (blocks.head(), blocks.bytes()),
-        None => {
-            let head = Head {
-                store,
-                lsn: Lsn(0),
-                journal: 1,
-            };
-            (
-                head,
-                if lossless {
-                    Writer::new(dir, ground, head)?.finish()?
-                } else {
-                    0
-                },
-            )
-        }
-    };
-    if lossless {
-        for &lsn in &found.broken {
-            set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
-        }
-    }
     let direct = found.direct();
     let changes = direct.changes.clone();
     let mut recovery = report(&found);
-    let (base, memtable) = if lossless {
-        (Base::Direct(direct), Memtable::default())
+    let known = found.checkpoint.as_ref();
+    let known = known.map(|blocks| (blocks.head(), blocks.bytes()));
+    let first = Head {
+        store,
+        lsn: Lsn(0),
+        journal: 1,
+    };
+    let (journal, checkpoint, base, memtable);
+    if found.replay.losses.is_empty() {
+        journal = resume_journal(dir, options, ground, &found, store)?;
+        checkpoint = match known {
+            Some(known) => known,
+            None => (first, Writer::new(dir, ground, first)?.finish()?),
+        };
+        for &lsn in &found.broken {
+            set_aside(dir, &checkpoint_name(lsn), "damaged-checkpoint")?;
+        }
+        (base, memtable) = (Base::Direct(direct), Memtable::default());
     } else {
+        checkpoint = known.unwrap_or((first, 0));
         let opened = open_index(dir, options, ground, &direct, &Alone)?;
         if opened.reconciled.salvaged > 0 {
             recovery.last = recovery.last.max(opened.applied);
         }
         opened.report(&mut recovery);
-        (Base::Index(opened.index), opened.reconciled.memtable)
-    };
-    let journal = match journal {
-        Some(journal) => journal,
-        None => {
-            let limit = options.file_limit();
-            let file = next_file(dir, limit, ground, (store, None))?;
-            let firsts = firsts(&found, file.number);
-            Journal::new(
-                ground.clone(),
-                (file, HEADER as u64),
-                recovery.last,
-                firsts,
-                limit,
-            )
-        }
-    };
+        (base, memtable) = (Base::Index(opened.index), opened.reconciled.memtable);
+        let limit = options.file_limit();
+        let file = next_file(dir, limit, ground, (store, None))?;
+        let firsts = firsts(&found, file.number);
+        let end = (file, HEADER as u64);
+        journal = Journal::new(ground.clone(), end, recovery.last, firsts, limit);
+    }
     Ok(Started {
         lock,
         changes,
@@ -347,10 +325,7 @@ fn cut_end(
 
 /// After an accepted loss and a new checkpoint: moves the damaged files into a directory `lost-<n>`.
 pub(super) fn retire(dir: &Path, checkpoint: Head) -> Result<PathBuf, KvError> {
-    let free = (1u64..)
-        .map(|n| dir.join(format!("lost-{n}")))
-        .find(|path| !path.exists());
-    let target = free.unwrap_or_else(|| dir.join("lost"));
+    let target = free_name(dir, "lost");
     fs::create_dir(&target).map_err(|error| KvError::io("create", &target, &error))?;
     let journals = numbered(dir, "journal")?
         .into_iter()

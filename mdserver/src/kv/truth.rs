@@ -99,15 +99,16 @@ struct Checkpoints {
 fn checkpoints(dir: &Path) -> Result<Checkpoints, KvError> {
     let mut found = Checkpoints::default();
     for lsn in numbered(dir, "checkpoint")?.into_iter().rev() {
+        let path = dir.join(checkpoint_name(lsn));
         if found.newest.is_some() {
             // It is read completely only if it is ever needed; the header names the journal that it needs.
-            match Reader::open(dir, lsn) {
+            match Reader::open(&path, Some(lsn)) {
                 Ok(reader) => found.previous = Some(reader.head()),
                 Err(_) => found.broken.push(lsn),
             }
             break;
         }
-        match Blocks::open(&dir.join(checkpoint_name(lsn)), lsn) {
+        match Blocks::open(&path, Some(lsn)) {
             Ok(good) => found.newest = Some(Arc::new(good)),
             Err(Broken { detail, .. }) if detail.starts_with("format version") => {
                 return Err(KvError::Invalid(format!(
@@ -179,7 +180,7 @@ pub(super) fn find_behind(
     salvaged: Salvaged,
 ) -> Result<Found, KvError> {
     let Salvaged { head, losses } = salvaged;
-    let stand_in = Blocks::open(&dir.join(SALVAGE), head.lsn.0)
+    let stand_in = Blocks::open(&dir.join(SALVAGE), Some(head.lsn.0))
         .map_err(|broken| damaged(dir, vec![damage(head.lsn.0, broken)]))?;
     let mut replay = replay(dir, behind(head), ground)?;
     replay.losses.splice(0..0, losses);

@@ -21,6 +21,19 @@ pub(super) struct Bad {
     pub(super) detail: String,
 }
 
+impl Bad {
+    /// A stretch that holds no known record.
+    pub(super) fn new(offset: u64, len: u64, detail: &str) -> Self {
+        Self {
+            offset,
+            len,
+            record: None,
+            keys: Vec::new(),
+            detail: detail.to_owned(),
+        }
+    }
+}
+
 /// One step of the walk.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
@@ -62,14 +75,7 @@ impl<'a> Walk<'a> {
             }
             self.at = (self.at + ALIGN).min(self.bytes.len());
         }
-        let (offset, len) = (start as u64, (self.at - start) as u64);
-        Bad {
-            offset,
-            len,
-            record: None,
-            keys: Vec::new(),
-            detail: detail.to_owned(),
-        }
+        Bad::new(start as u64, (self.at - start) as u64, detail)
     }
 }
 

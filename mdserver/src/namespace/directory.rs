@@ -92,14 +92,7 @@ impl Txn<'_> {
         *collided |= at != first_slot;
         *entries += 1;
         dir.attr.mtime = mtime;
-        self.set_slot(
-            parent,
-            at,
-            Some(Slot::Entry {
-                name: name.to_vec(),
-                ino,
-            }),
-        );
+        self.replace(parent, at, name, ino);
         Ok(at)
     }
 
@@ -120,16 +113,10 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Makes an entry refer to another inode.
+    /// Makes a slot the entry of a name and an inode.
     pub(super) fn replace(&mut self, parent: Ino, slot: u64, name: &[u8], ino: Ino) {
-        self.set_slot(
-            parent,
-            slot,
-            Some(Slot::Entry {
-                name: name.to_vec(),
-                ino,
-            }),
-        );
+        let name = name.to_vec();
+        self.set_slot(parent, slot, Some(Slot::Entry { name, ino }));
     }
 }
 

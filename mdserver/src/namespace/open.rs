@@ -6,7 +6,7 @@
 use slabfs_model::SessionId;
 
 use crate::api::{Ino, Kind, MdError, Reply};
-use crate::core::{Core, Ctx};
+use crate::core::{Core, Ctx, if_any};
 use crate::sessions::session_of;
 use crate::txn::Txn;
 
@@ -54,10 +54,8 @@ pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdE
 /// Drops the reservation of a session that closed an object: it has committed everything it wrote, so none of its
 /// data is beyond the size. Usually the record is not written for that ([`crate::tilings::Closed`]).
 fn drop_reserve(txn: &mut Txn<'_>, ino: Ino, session: SessionId) -> Result<(), MdError> {
-    let mut inode = match txn.inode(ino) {
-        Ok(inode) => inode,
-        Err(MdError::NotFound) => return Ok(()),
-        Err(error) => return Err(error),
+    let Some(mut inode) = if_any(txn.inode(ino))? else {
+        return Ok(());
     };
     if inode.attr.kind != Kind::Object
         || !inode
@@ -95,15 +93,9 @@ pub(crate) fn close(
     if txn.is_open(ino) {
         return Ok(());
     }
-    let inode = match txn.inode(ino) {
-        Ok(inode) => inode,
-        Err(MdError::NotFound) => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if inode.attr.nlink == 0 {
-        txn.destroy(&inode, true)
-    } else {
-        Ok(())
+    match if_any(txn.inode(ino))? {
+        Some(inode) if inode.attr.nlink == 0 => txn.destroy(&inode, true),
+        _ => Ok(()),
     }
 }
 

@@ -65,8 +65,7 @@ impl Servers {
         match placement {
             Placement::Server(id) => {
                 let named = self.named(id)?;
-                let drains = |server: &super::Server| server.record.draining;
-                if !self.by_id.get(&id).is_some_and(drains) {
+                if !self.drains(id) {
                     return Ok(named);
                 }
                 // A drained server stays empty. One server, since one was requested.

@@ -18,7 +18,7 @@ use super::RetireKey;
 use crate::api::{Holdings, Ino, MdError, Reply, Stored};
 use crate::core::{Core, Ctx, State};
 use crate::keys;
-use crate::kv::Batch;
+use crate::kv::{Batch, each_pair};
 use crate::records::{Body, Inode, Tile, decode, encode};
 
 /// Inodes examined, and tiles, for one page.
@@ -31,11 +31,7 @@ pub(crate) fn set_draining(core: &Core, id: ServerId, draining: bool) -> Result<
         let mut state = core.state();
         let state = &mut *state;
         state.servers.named(id)?;
-        let marked = state
-            .servers
-            .by_id
-            .get(&id)
-            .is_some_and(|server| server.record.draining);
+        let marked = state.servers.drains(id);
         let others = state.servers.by_id.iter();
         let mut others = others.filter(|(other, server)| **other != id && server.takes_chunks());
         if draining && !marked && others.next().is_none() {
@@ -115,23 +111,14 @@ fn holds(core: &Core, inode: &Inode, id: ServerId) -> Result<bool, MdError> {
     if info.is_grid() {
         return Ok(false);
     }
-    let ino = inode.attr.ino;
-    let end = keys::tile(ino, info.generation, u64::MAX);
-    let mut from = keys::tile(ino, info.generation, 0);
-    loop {
-        let page = core.kv.scan(&from, &end, TILES)?;
-        for (key, value) in &page {
-            if let Stored::Chunk(chunk) = decode::<Tile>(key, value)?.value
-                && chunk.server == id
-            {
-                return Ok(true);
-            }
-        }
-        match page.last() {
-            Some((key, _)) if page.len() == TILES => from = keys::after(key),
-            _ => return Ok(false),
-        }
-    }
+    let range = keys::tiles(inode.attr.ino, info.generation);
+    let mut found = false;
+    each_pair(&*core.kv, range, TILES, &mut |key, value| {
+        let value = decode::<Tile>(key, value)?.value;
+        found = matches!(value, Stored::Chunk(chunk) if chunk.server == id);
+        Ok::<_, MdError>(!found)
+    })?;
+    Ok(found)
 }
 
 /// Replaces one server by another in the stripe of a grid object. The caller has copied the chunks, and holds the

@@ -125,6 +125,12 @@ impl Servers {
             .collect()
     }
 
+    /// Whether a server is known and being drained.
+    pub(crate) fn drains(&self, id: ServerId) -> bool {
+        let server = self.by_id.get(&id);
+        server.is_some_and(|server| server.record.draining)
+    }
+
     /// Ids of all servers.
     pub(crate) fn ids(&self) -> Vec<ServerId> {
         self.by_id.keys().copied().collect()

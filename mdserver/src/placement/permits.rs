@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::drain::expect_strays;
 use crate::api::{Ino, MdError, Permit, Permitted, Reply};
-use crate::core::{Core, Ctx, State};
+use crate::core::{Core, Ctx};
 use crate::records::Inode;
 use crate::sessions::session_of;
 
@@ -105,7 +105,8 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
     match permit {
         Permit::Write(number) => {
             let mut state = core.state();
-            alive(&mut state, session)?;
+            // A permit granted after the end of its session would never be returned.
+            state.session(session)?;
             state.permits.take(ino, (session, number), false, now)?;
             let entry = state.inode(&*core.kv, ino);
             let entry = entry.and_then(|inode| permitted(&inode));
@@ -118,7 +119,7 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
         Permit::Move(number, to) => {
             {
                 let mut state = core.state();
-                alive(&mut state, session)?;
+                state.session(session)?;
                 // A mover's permit that was lost with the last stop of the service is not recorded, and its copies
                 // may still arrive.
                 if state.fences.earlier_is_open() {
@@ -142,12 +143,6 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
             }
         }
     }
-}
-
-/// Checks that the session is alive when a write permit is granted: a permit granted after its end would never be
-/// returned.
-fn alive(state: &mut State, session: SessionId) -> Result<(), MdError> {
-    state.session(session).map(|_| ())
 }
 
 fn permitted(inode: &Inode) -> Result<Reply, MdError> {

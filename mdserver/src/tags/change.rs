@@ -1,7 +1,5 @@
 //! Setting, removing and reading tags, many at a time.
 
-use slabfs_model::Tag;
-
 use super::rows::{self, Change, tag_name, xattr_name};
 use crate::api::{
     Ino, MAX_TAG_BYTES, MAX_TAG_NAMES, MdError, Reply, TAGS_PAGE, TagChange, TagsPage,
@@ -84,11 +82,7 @@ pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, 
                 return false;
             }
             bytes += name.len() + xattr.bytes.len();
-            let tag = Tag {
-                kind: xattr.kind,
-                bytes: xattr.bytes.to_vec(),
-            };
-            page.tags.push((name.to_owned(), tag));
+            page.tags.push((name.to_owned(), xattr.tag()));
             true
         })?;
         Ok(page)

@@ -128,16 +128,7 @@ impl Live {
             Err(Trouble::Store(error)) => return Err(error),
         };
         kv.forget_changes();
-        let live = Self {
-            index,
-            dir: Some(dir.to_owned()),
-            broken: AtomicBool::new(false),
-            suspects,
-            loose: AtomicBool::new(false),
-            behind: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            gate: RwLock::new(()),
-        };
+        let live = Self::of(index, Some(dir), suspects);
         if let Some(why) = why {
             live.build(kv, last, &why)?;
         }
@@ -165,16 +156,20 @@ impl Live {
             Ok(())
         })?;
         index.apply::<Vec<u8>, Vec<u8>>(&batch, &[])?;
-        Ok(Self {
+        Ok(Self::of(index, None, HashSet::new()))
+    }
+
+    fn of(index: Index, dir: Option<&Path>, suspects: HashSet<Ino>) -> Self {
+        Self {
             index,
-            dir: None,
+            dir: dir.map(Path::to_owned),
             broken: AtomicBool::new(false),
-            suspects: HashSet::new(),
+            suspects,
             loose: AtomicBool::new(false),
             behind: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             gate: RwLock::new(()),
-        })
+        }
     }
 
     /// Rebuilds it from the rows; complete up to `lsn`. Changes that are applied meanwhile stay.
@@ -215,7 +210,9 @@ impl Live {
         // A commit that waits while it holds the gate would block the thread that makes room.
         kv.wait_for_room()?;
         let _gate = self.gate.read();
-        self.before(entries)?;
+        if !entries.adds.is_empty() {
+            self.index.apply::<_, Vec<u8>>(&entries.adds, &[])?;
+        }
         let done = commit();
         let gone = match done {
             Ok(_) => &entries.removes,
@@ -243,13 +240,6 @@ impl Live {
     /// Whether the index has no obsolete entry of an inode.
     pub(crate) fn is_exact(&self, ino: Ino) -> bool {
         !self.loose.load(Ordering::Acquire) && !self.suspects.contains(&ino)
-    }
-
-    fn before(&self, entries: &Entries) -> Result<(), MdError> {
-        if entries.adds.is_empty() {
-            return Ok(());
-        }
-        Ok(self.index.apply::<_, Vec<u8>>(&entries.adds, &[])?)
     }
 
     fn remove(&self, removes: &[Vec<u8>]) {

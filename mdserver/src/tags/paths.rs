@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::api::{Attr, Caller, Ino, MdError, ROOT};
-use crate::core::Core;
+use crate::core::{Core, if_any};
 use crate::records::{Body, Inode, InodeHead, Named};
 
 /// Deepest nesting that is followed: a deeper one is damage, or a directory that moved meanwhile.
@@ -110,15 +110,10 @@ impl<'a> Paths<'a> {
 
     /// A directory; `None` if it is gone.
     fn look(&self, ino: Ino) -> Result<Option<Arc<Inode>>, MdError> {
-        match self.core.inode(ino) {
-            Ok(inode) => {
-                let named = ino == ROOT || !inode.names.is_empty();
-                let directory = matches!(inode.body, Body::Directory { .. });
-                Ok((named && directory).then_some(inode))
-            }
-            Err(MdError::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(if_any(self.core.inode(ino))?.filter(|inode| {
+            let named = ino == ROOT || !inode.names.is_empty();
+            named && matches!(inode.body, Body::Directory { .. })
+        }))
     }
 
     fn place(&self, inode: &Inode, above: Option<&Place>) -> Option<Place> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::bounds::Changes;
 use super::validate::{Checked, check, check_servers};
 use super::{Loaded, Step};
-use crate::api::{ArrayInfo, Commit, CommitReply, Ino, MdError, Reply, Stored};
+use crate::api::{ArrayInfo, Commit, CommitReply, Entry, Ino, MdError, Reply, Stored};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::check_time;
@@ -28,55 +28,19 @@ pub(crate) fn commit(core: &Core, ctx: &Ctx, commit: Commit) -> Result<Reply, Md
     }
     let grid = core.inode(commit.ino)?.object()?.info.is_grid();
     if grid {
-        let txn = core.begin(ctx)?;
-        let inode = txn_object(txn, &commit)?;
-        return commit_grid(inode, &commit);
+        return without_records(core.begin(ctx)?, &commit, grid);
     }
     core.tilings.with(commit.ino, |loaded| {
         commit_aligned(core, ctx, commit, loaded)
     })
 }
 
-struct Opened<'a> {
-    txn: Txn<'a>,
-    inode: Arc<Inode>,
-}
-
-fn txn_object<'a>(mut txn: Txn<'a>, commit: &Commit) -> Result<Opened<'a>, MdError> {
+fn object_of(txn: &mut Txn<'_>, commit: &Commit) -> Result<Arc<Inode>, MdError> {
     let inode = txn.inode(commit.ino)?;
-    if inode.object()?.info.generation != commit.generation {
-        return Err(MdError::Stale);
+    match inode.object()?.info.generation == commit.generation {
+        true => Ok(inode),
+        false => Err(MdError::Stale),
     }
-    Ok(Opened { txn, inode })
-}
-
-/// A grid has no records: dims, size and times.
-fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Reply, MdError> {
-    let Opened { mut txn, mut inode } = opened;
-    let object = inode.object()?;
-    if !object.info.is_grid() {
-        return Err(MdError::Stale);
-    }
-    if !commit.records.is_empty() {
-        return Err(MdError::Invalid(
-            "an object of a grid layout has no chunk records".to_owned(),
-        ));
-    }
-    let first_order = object.next_order;
-    let version = object.info.tiling;
-    let changed = txn.own(&mut inode);
-    grow(changed, commit, &txn)?;
-    let object = changed.object_mut()?;
-    let stored = object.stored.saturating_add_signed(commit.stored);
-    object.info.holds |= commit.wrote;
-    // Rewritten bytes are counted again, and freed bytes only in complete blocks. An object that holds data never
-    // reports zero stored bytes: `tar -S` takes such a file for a hole.
-    object.stored = stored
-        .max(u64::from(object.info.holds))
-        .min(object.info.size()?);
-    finish(&mut txn, changed, commit)?;
-    put(&mut txn, inode, commit);
-    reply(txn, commit.ino, version, version, first_order, Vec::new())
 }
 
 fn commit_aligned(
@@ -94,7 +58,7 @@ fn commit_aligned(
     grow_info(&mut info, &commit)?;
     let checked = check(std::mem::take(&mut commit.records), &info.cells()?)?;
     if checked.records.is_empty() {
-        return without_records(core.begin(ctx)?, &commit);
+        return without_records(core.begin(ctx)?, &commit, false);
     }
     let before = object.info.tiling;
     let first = object.next_order;
@@ -114,18 +78,34 @@ fn commit_aligned(
     Ok(reply)
 }
 
-/// A commit that only grows the object or sets times.
-fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Reply, MdError> {
-    let Opened { mut txn, mut inode } = txn_object(txn, commit)?;
-    let (version, next) = {
-        let object = inode.object()?;
-        (object.info.tiling, object.next_order)
-    };
+/// A commit without records: dims, size and times. A `grid` has no others.
+fn without_records(mut txn: Txn<'_>, commit: &Commit, grid: bool) -> Result<Reply, MdError> {
+    let mut inode = object_of(&mut txn, commit)?;
+    let object = inode.object()?;
+    if object.info.is_grid() != grid {
+        return Err(MdError::Stale);
+    }
+    if !commit.records.is_empty() {
+        return Err(MdError::Invalid(
+            "an object of a grid layout has no chunk records".to_owned(),
+        ));
+    }
+    let (version, next) = (object.info.tiling, object.next_order);
     let changed = txn.own(&mut inode);
     grow(changed, commit, &txn)?;
-    finish(&mut txn, changed, commit)?;
-    put(&mut txn, inode, commit);
-    reply(txn, commit.ino, version, version, next, Vec::new())
+    if grid {
+        let object = changed.object_mut()?;
+        let stored = object.stored.saturating_add_signed(commit.stored);
+        object.info.holds |= commit.wrote;
+        // Rewritten bytes are counted again, and freed bytes only in complete blocks. An object that holds data never
+        // reports zero stored bytes: `tar -S` takes such a file for a hole.
+        object.stored = stored
+            .max(u64::from(object.info.holds))
+            .min(object.info.size()?);
+    }
+    finish(&mut txn, inode, commit)?;
+    let reply = reply(&mut txn, commit.ino, (version, version), next, Vec::new())?;
+    txn.commit(reply)
 }
 
 /// The effect of the records on the tiling in memory.
@@ -181,7 +161,7 @@ fn shows_nothing(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
 
 /// Writes the result of [`insert`].
 fn write(
-    txn: Txn<'_>,
+    mut txn: Txn<'_>,
     commit: &Commit,
     inserted: Inserted,
     boxes: Changes,
@@ -189,24 +169,14 @@ fn write(
     before: Version,
 ) -> Result<(Reply, Vec<u64>), MdError> {
     let session = session_of(&txn.ctx)?;
-    let Opened { mut txn, mut inode } = txn_object(txn, commit)?;
+    let mut inode = object_of(&mut txn, commit)?;
     let ino = commit.ino;
-    {
-        let object = inode.object()?;
-        if object.info.tiling != before || object.next_order != first {
-            return Err(MdError::Stale);
-        }
+    let object = inode.object()?;
+    if object.info.tiling != before || object.next_order != first {
+        return Err(MdError::Stale);
     }
     check_servers(&txn.state, &inserted.added)?;
-    let leases = txn.state.session(session)?.leases.using(&inserted.chunks)?;
-    for (part, record) in &leases {
-        let key = keys::lease(session, *part);
-        if crate::sessions::is_used_up(record) {
-            txn.batch.delete(key);
-        } else {
-            txn.batch.put(key, encode(record)?);
-        }
-    }
+    txn.commit_chunks(&inserted.chunks)?;
     let version = Version(before.0 + 1);
     let generation = commit.generation;
     let mut stored = 0u64;
@@ -244,17 +214,10 @@ fn write(
     object.info.tiling = version;
     object.info.holds |= commit.wrote || !inserted.chunks.is_empty();
     object.stored = object.stored.saturating_add(stored).saturating_sub(gone);
-    finish(&mut txn, changed, commit)?;
-    put(&mut txn, inode, commit);
+    finish(&mut txn, inode, commit)?;
     let dropped: Vec<u64> = inserted.dropped.iter().map(|record| record.order).collect();
-    let entry = txn.inode(ino)?.entry();
-    let reply = commit_reply(entry, version, before, first, dropped.clone())?;
-    let reply = txn.commit_then(reply, |state| {
-        if let Ok(session) = state.session(session) {
-            session.leases.set(leases);
-        }
-    })?;
-    Ok((reply, dropped))
+    let reply = reply(&mut txn, ino, (before, version), first, dropped.clone())?;
+    Ok((txn.commit(reply)?, dropped))
 }
 
 /// Bytes that a record occupies on a data server.
@@ -292,50 +255,36 @@ fn grow_info(info: &mut ArrayInfo, commit: &Commit) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Stores the committed object. If the commit gives the time of the write, the object changed at that time, not now.
-fn put(txn: &mut Txn<'_>, inode: Arc<Inode>, commit: &Commit) {
+/// Sets times and sizes, and stores the object. If the commit gives the time of the write, the object changed at that
+/// time, not now.
+fn finish(txn: &mut Txn<'_>, mut inode: Arc<Inode>, commit: &Commit) -> Result<(), MdError> {
+    let changed = Arc::make_mut(&mut inode);
+    let grew = changed.attr.size;
+    changed.refresh()?;
     match commit.mtime {
-        Some(at) => txn.put_written(inode, at),
-        None => txn.put(inode),
-    }
-}
-
-/// Sets times and sizes.
-fn finish(txn: &mut Txn<'_>, inode: &mut Inode, commit: &Commit) -> Result<(), MdError> {
-    let grew = inode.attr.size;
-    inode.refresh()?;
-    if let Some(time) = commit.mtime {
-        inode.attr.mtime = time;
-    } else if commit.wrote || grew != inode.attr.size {
-        inode.attr.mtime = txn.now;
+        Some(at) => {
+            changed.attr.mtime = at;
+            txn.put_written(inode, at);
+        }
+        None => {
+            if commit.wrote || grew != changed.attr.size {
+                changed.attr.mtime = txn.now;
+            }
+            txn.put(inode);
+        }
     }
     Ok(())
 }
 
 fn reply(
-    mut txn: Txn<'_>,
+    txn: &mut Txn<'_>,
     ino: Ino,
-    version: Version,
-    before: Version,
+    (before, version): (Version, Version),
     first_order: u64,
     dropped: Vec<u64>,
 ) -> Result<Reply, MdError> {
-    let entry = txn.inode(ino)?.entry();
-    let reply = commit_reply(entry, version, before, first_order, dropped)?;
-    txn.commit(reply)
-}
-
-fn commit_reply(
-    entry: crate::api::Entry,
-    version: Version,
-    before: Version,
-    first_order: u64,
-    dropped: Vec<u64>,
-) -> Result<Reply, MdError> {
-    let info = entry
-        .info
-        .ok_or_else(|| MdError::Invalid("not an object".to_owned()))?;
-    let attr = entry.attr;
+    let Entry { attr, info } = txn.inode(ino)?.entry();
+    let info = info.ok_or_else(|| MdError::Invalid("not an object".to_owned()))?;
     Ok(Reply::Commit(Box::new(CommitReply {
         version,
         before,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use super::commit::weight;
 use super::validate::{check, check_servers};
-use crate::api::{Ino, MdError, Reply, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit};
+use crate::api::{
+    ArrayInfo, Ino, MdError, Reply, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit,
+};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::byte_layout;
 use crate::records::{Inode, Object, Tile, encode};
-use crate::sessions::session_of;
 use crate::txn::Txn;
 
 /// Sets the array declaration of an object.
@@ -38,7 +39,6 @@ pub(crate) fn declare(
             return Err(MdError::Busy);
         }
         let new = Arc::make_mut(&mut inode);
-        let mut leases = None;
         match resolved.plan {
             SpecPlan::Nothing if waits == new.object()?.inherited => {
                 return txn.commit(Reply::Entry(new.entry()));
@@ -46,19 +46,14 @@ pub(crate) fn declare(
             SpecPlan::Nothing | SpecPlan::InPlace => in_place(&mut txn, ino, new, resolved.info)?,
             SpecPlan::Rewrite => {
                 let rewrite = rewrite.ok_or(MdError::NeedsRewrite)?;
-                leases = Some(rewritten(&mut txn, ino, new, resolved.info, rewrite)?);
+                rewritten(&mut txn, ino, new, resolved.info, rewrite)?;
             }
         }
         new.object_mut()?.inherited = waits;
         new.refresh()?;
         txn.put(inode);
         let entry = txn.inode(ino)?.entry();
-        let session = session_of(ctx)?;
-        let reply = txn.commit_then(Reply::Entry(entry), |state| {
-            if let (Ok(session), Some(leases)) = (state.session(session), leases) {
-                session.leases.set(leases);
-            }
-        })?;
+        let reply = txn.commit(Reply::Entry(entry))?;
         loaded.forget();
         Ok(reply)
     })
@@ -91,7 +86,7 @@ fn in_place(
     txn: &mut Txn<'_>,
     ino: Ino,
     inode: &mut Inode,
-    info: crate::api::ArrayInfo,
+    info: ArrayInfo,
 ) -> Result<(), MdError> {
     let object = inode.object_mut()?;
     let old = &object.info;
@@ -115,7 +110,7 @@ fn in_place(
 }
 
 /// Sets the new declaration, except for the fields that are not part of it.
-fn take_info(object: &mut Object, mut info: crate::api::ArrayInfo) {
+fn take_info(object: &mut Object, mut info: ArrayInfo) {
     info.generation = object.info.generation;
     info.tiling = Version(object.info.tiling.0 + 1);
     info.stripe = std::mem::take(&mut object.info.stripe);
@@ -123,17 +118,14 @@ fn take_info(object: &mut Object, mut info: crate::api::ArrayInfo) {
     object.info = info.into();
 }
 
-type Parts = std::collections::BTreeMap<u64, crate::records::LeaseRecord>;
-
 /// The same bytes, rewritten: the old chunks are garbage.
 fn rewritten(
     txn: &mut Txn<'_>,
     ino: Ino,
     inode: &mut Inode,
-    info: crate::api::ArrayInfo,
+    info: ArrayInfo,
     rewrite: Rewrite,
-) -> Result<Parts, MdError> {
-    let session = session_of(&txn.ctx)?;
+) -> Result<(), MdError> {
     let size = inode.attr.size;
     let object = inode.object_mut()?;
     let checked = check(rewrite.records, &info.cells()?)?;
@@ -165,10 +157,7 @@ fn rewritten(
     }
     object.info.holds = true;
     check_servers(&txn.state, &checked.records)?;
-    let leases = txn.state.session(session)?.leases.using(&checked.chunks)?;
-    for (part, record) in &leases {
-        txn.batch.put(keys::lease(session, *part), encode(record)?);
-    }
+    txn.commit_chunks(&checked.chunks)?;
     let first = object.next_order;
     object.next_order += checked.records.len() as u64;
     // If the geometry of all of them together is invalid, it is refused here rather than at the next load.
@@ -184,7 +173,7 @@ fn rewritten(
         txn.batch.put(key, encode(&Tile::of(record))?);
         object.stored = object.stored.saturating_add(weight(record));
     }
-    Ok(leases)
+    Ok(())
 }
 
 /// Reserves a generation and servers for grid chunks that are written before a [`Rewrite`].

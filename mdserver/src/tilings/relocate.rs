@@ -1,6 +1,6 @@
 //! Updates records whose chunks were moved because a data server is being drained.
 
-use slabfs_model::{ChunkId, Version};
+use slabfs_model::{ChunkId, ServerId, Version};
 use std::sync::Arc;
 
 use crate::api::{Ino, MAX_COMMIT_RECORDS, MdError, Relocated, Reply, Stored, StoredChunk};
@@ -8,7 +8,6 @@ use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
 use crate::records::{Tile, decode, encode};
-use crate::sessions::session_of;
 
 /// Replaces chunks by copies, where the records are still the same. The copies are on their servers' disks. Servers
 /// of the object's stripe that get no chunks any more are replaced. The reply names the copies that are useless.
@@ -25,7 +24,6 @@ pub(crate) fn relocate(
         )));
     }
     core.tilings.with(ino, |loaded| {
-        let session = session_of(ctx)?;
         let mut txn = core.begin(ctx)?;
         let mut inode = txn.inode(ino)?;
         let info = &inode.object()?.info;
@@ -52,19 +50,8 @@ pub(crate) fn relocate(
                 _ => useless.push(copy.chunk),
             }
         }
-        let leases = txn.state.session(session)?.leases.using(&taken)?;
-        for (part, record) in &leases {
-            let key = keys::lease(session, *part);
-            if crate::sessions::is_used_up(record) {
-                txn.batch.delete(key);
-            } else {
-                txn.batch.put(key, encode(record)?);
-            }
-        }
-        let drains = |id| {
-            let server = txn.state.servers.by_id.get(id);
-            server.is_some_and(|server| server.record.draining)
-        };
+        txn.commit_chunks(&taken)?;
+        let drains = |id: &ServerId| txn.state.servers.drains(*id);
         let stripe_drains = inode.object()?.info.stripe.iter().any(drains);
         let changed = Arc::make_mut(&mut inode);
         changed.attr.change += 1;
@@ -75,12 +62,8 @@ pub(crate) fn relocate(
         }
         txn.put_quietly(inode);
         let entry = txn.inode(ino)?.entry();
-        let reply = Reply::Relocated(Box::new(Relocated { entry, useless }));
-        let reply = txn.commit_then(reply, |state| {
-            if let Ok(session) = state.session(session) {
-                session.leases.set(leases);
-            }
-        })?;
+        let relocated = Box::new(Relocated { entry, useless });
+        let reply = txn.commit(Reply::Relocated(relocated))?;
         // Read again when needed: orders stay, and readers that are out of date get all of it.
         loaded.forget();
         Ok(reply)

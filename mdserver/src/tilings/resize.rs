@@ -166,14 +166,7 @@ impl Txn<'_> {
         object: &mut Object,
         generation: u32,
     ) -> Result<(), MdError> {
-        if object.info.is_grid()
-            || object.spare > object.info.generation
-            || !object.strays.is_empty()
-        {
-            for &server in object.info.stripe.iter().chain(&object.strays) {
-                self.retire(server, RetireKey::Generation(ino, generation))?;
-            }
-        }
+        self.retire_grid(object, RetireKey::Generation(ino, generation))?;
         if object.next_order > 0 {
             self.purge(ino, generation)?;
         }

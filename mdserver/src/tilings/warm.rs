@@ -8,7 +8,7 @@ use slabfs_model::layout::tiling::Tiling;
 
 use super::records;
 use crate::api::{Ino, MdError};
-use crate::core::Core;
+use crate::core::{Core, if_any};
 
 /// Frequently overwritten tilings have many unused orders: at most this many times the cacheable records are scanned.
 const SPARSE: u64 = 4;
@@ -33,10 +33,9 @@ pub(crate) fn warm(core: &Core) -> Result<(), MdError> {
     let tiling = Tiling::bulk(before.rank, records)
         .map_err(|error| MdError::Io(format!("tiling of object {ino}: {error}")))?;
     core.tilings.with(ino, |loaded| {
-        let inode = match core.inode(ino) {
+        let Some(inode) = if_any(core.inode(ino))? else {
             // It was removed meanwhile.
-            Err(MdError::NotFound) => return Ok(()),
-            inode => inode?,
+            return Ok(());
         };
         let info = &inode.object()?.info;
         let is_same = info.generation == before.generation && info.tiling == before.version;
@@ -60,9 +59,8 @@ struct Wanted {
 /// Its current version; `None` if it is in memory, or gone.
 fn look(core: &Core, ino: Ino) -> Result<Option<Wanted>, MdError> {
     core.tilings.with(ino, |loaded| {
-        let inode = match core.inode(ino) {
-            Err(MdError::NotFound) => return Ok(None),
-            inode => inode?,
+        let Some(inode) = if_any(core.inode(ino))? else {
+            return Ok(None);
         };
         let object = inode.object()?;
         if object.info.is_grid() || loaded.has(object) {

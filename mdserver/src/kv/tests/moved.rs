@@ -1,8 +1,8 @@
 //! Tests of commits, and of their move into the index, while a checkpoint is being written.
 
 use super::super::before::Before;
-use super::super::checkpoint::Reader;
-use super::super::disk::{Disk, RealDisk};
+use super::super::blocks::Blocks;
+use super::super::disk::{Disk, RealDisk, checkpoint_name};
 use super::super::index::Index;
 use super::*;
 use parking_lot::{Condvar, Mutex};
@@ -161,9 +161,11 @@ fn commits_continue(keys: u64, len: usize) {
     };
     let checkpoint = *numbered(dir.path(), "checkpoint").unwrap().last().unwrap();
     assert_eq!(checkpoint, begun.0);
-    let mut reader = Reader::open(dir.path(), checkpoint).unwrap();
+    let path = dir.path().join(checkpoint_name(checkpoint));
+    let blocks = Blocks::open(&path, Some(checkpoint)).unwrap();
+    let mut rows = blocks.from(b"").unwrap();
     let mut found = Model::new();
-    while let Some((key, value)) = reader.next().unwrap() {
+    while let Some((key, value)) = rows.next().unwrap() {
         found.insert(key, value);
     }
     assert!(found == model, "the checkpoint is of another state");

@@ -1,128 +1,61 @@
-//! A cache of recently read leaves, within a budget of bytes.
-//!
-//! It has sixteen parts with a lock each, held for the lookup or exchange of one slot; a clock hand evicts the leaves
-//! that were not used since its last round (the clock algorithm).
+//! A cache of recently read leaves, within a budget of bytes. A leaf that was read once, by a long scan, is evicted
+//! before those that are read again.
 
 use super::leaf::Leaf;
-use parking_lot::Mutex;
-use std::collections::HashMap;
+use foldhash::fast::RandomState;
+use quick_cache::Weighter;
+use quick_cache::sync::DefaultLifecycle;
 use std::sync::Arc;
 
-const PARTS: usize = 16;
+/// Bytes of a typical leaf, from which the number of leaves to expect is computed.
+const USUAL: usize = 8 << 10;
 
 /// Identifies a leaf: the number of its run, and its number in the run.
 pub(super) type LeafId = (u64, u32);
 
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<LeafId, Arc<Leaf>> for Bytes {
+    fn weight(&self, _: &LeafId, leaf: &Arc<Leaf>) -> u64 {
+        leaf.memory() as u64
+    }
+}
+
 /// The cached leaves.
 #[derive(Debug)]
-pub(super) struct Cache {
-    parts: Vec<Mutex<Part>>,
-    /// Bytes a part may hold.
-    budget: usize,
-}
-
-#[derive(Debug, Default)]
-struct Part {
-    places: HashMap<LeafId, usize>,
-    slots: Vec<Slot>,
-    hand: usize,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Slot {
-    id: LeafId,
-    leaf: Arc<Leaf>,
-    used: bool,
-}
+pub(super) struct Cache(quick_cache::sync::Cache<LeafId, Arc<Leaf>, Bytes, RandomState>);
 
 impl Cache {
     /// A cache of `budget` bytes.
     pub(super) fn new(budget: usize) -> Self {
-        Self {
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
-            budget: budget / PARTS,
-        }
-    }
-
-    fn part(&self, id: LeafId) -> &Mutex<Part> {
-        let mixed = (id.0 ^ u64::from(id.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.parts[(mixed >> 60) as usize % PARTS]
+        Self(quick_cache::sync::Cache::with(
+            budget / USUAL,
+            budget as u64,
+            Bytes,
+            RandomState::default(),
+            DefaultLifecycle::default(),
+        ))
     }
 
     /// The leaf, if it is cached.
     pub(super) fn get(&self, id: LeafId) -> Option<Arc<Leaf>> {
-        let mut part = self.part(id).lock();
-        let place = *part.places.get(&id)?;
-        let slot = &mut part.slots[place];
-        slot.used = true;
-        Some(Arc::clone(&slot.leaf))
+        self.0.get(&id)
     }
 
     /// Inserts a leaf, and evicts others to stay within the budget.
     pub(super) fn put(&self, id: LeafId, leaf: &Arc<Leaf>) {
-        let mut part = self.part(id).lock();
-        if part.places.contains_key(&id) {
-            return;
-        }
-        let place = part.slots.len();
-        part.places.insert(id, place);
-        part.bytes += leaf.memory();
-        part.slots.push(Slot {
-            id,
-            leaf: Arc::clone(leaf),
-            // A leaf read once, by a long scan, is evicted before those that are read again.
-            used: false,
-        });
-        while part.bytes > self.budget && !part.slots.is_empty() {
-            part.take_one_out();
-        }
+        self.0.insert(id, Arc::clone(leaf));
     }
 
     /// Evicts all leaves of runs that are not wanted any more.
     pub(super) fn keep_runs(&self, wanted: impl Fn(u64) -> bool) {
-        for part in &self.parts {
-            let mut part = part.lock();
-            let mut at = 0;
-            while at < part.slots.len() {
-                if wanted(part.slots[at].id.0) {
-                    at += 1;
-                } else {
-                    part.remove(at);
-                }
-            }
-        }
+        self.0.retain(|id, _| wanted(id.0));
     }
 
     /// The bytes held.
     pub(super) fn memory(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().bytes).sum()
-    }
-}
-
-impl Part {
-    fn take_one_out(&mut self) {
-        loop {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-            }
-            let slot = &mut self.slots[self.hand];
-            if !slot.used {
-                break;
-            }
-            slot.used = false;
-            self.hand += 1;
-        }
-        self.remove(self.hand);
-    }
-
-    fn remove(&mut self, at: usize) {
-        let slot = self.slots.swap_remove(at);
-        self.bytes -= slot.leaf.memory();
-        self.places.remove(&slot.id);
-        if let Some(moved) = self.slots.get(at) {
-            self.places.insert(moved.id, at);
-        }
+        self.0.weight() as usize
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use super::file::{self, FileChunk};
 use super::free::{require_free, require_volume};
-use super::index::Entry;
 use super::{LocalStore, SMALL};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -28,15 +27,8 @@ impl LocalStore {
         let number = self.blanks.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.chunk_path(name);
         let path = path.with_extension(format!("{number}.tmp"));
-        let made = match Blank::create(path.clone(), name, form, places.clone()) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.directory.make_parents(&path)?;
-                Blank::create(path.clone(), name, form, places)
-            }
-            other => other,
-        };
-        made.map(Some)
-            .map_err(|e| StoreError::from_io("create", &path, &e))
+        let create = || Blank::create(path.clone(), name, form, places.clone());
+        self.directory.create(&path, create).map(Some)
     }
 
     /// Converts a filled file to a chunk.
@@ -61,8 +53,7 @@ impl LocalStore {
             .rename(&path)
             .map_err(|e| StoreError::from_io("rename", &path, &e))?;
         self.directory.note_change(&path);
-        self.files.adopt(chunk);
-        self.index.write().set(&name, Entry::File);
+        self.enter(chunk);
         Ok(())
     }
 }

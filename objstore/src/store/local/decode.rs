@@ -23,10 +23,10 @@ pub(super) type Fetch<'a> = dyn FnMut(Range<u64>, &mut Take<'_>) -> Result<()> +
 
 /// A compressed chunk, with everything needed to decompress it.
 pub(super) struct Packed<'a> {
-    pub(super) name: &'a ChunkName,
-    pub(super) codec: Codec,
-    pub(super) elem: usize,
-    pub(super) table: &'a Table,
+    name: &'a ChunkName,
+    codec: Codec,
+    elem: usize,
+    table: &'a Table,
 }
 
 /// Reads the table of a compressed chunk of `stored` bytes.
@@ -36,10 +36,7 @@ pub(super) fn table(
     stored: u64,
     fetch: &mut Fetch<'_>,
 ) -> Result<Table> {
-    let damaged = |detail: String| StoreError::Damaged {
-        name: name.clone(),
-        detail,
-    };
+    let damaged = |detail: String| StoreError::damaged(name, detail);
     let mut needs = Err("it is too short to have one".to_owned());
     if stored >= TAIL_LEN {
         fetch(stored - TAIL_LEN..stored, &mut |tail| {
@@ -72,7 +69,17 @@ pub(super) fn table(
     Ok(table)
 }
 
-impl Packed<'_> {
+impl<'a> Packed<'a> {
+    /// The compressed chunk of this form, with its table.
+    pub(super) fn new(name: &'a ChunkName, form: &ChunkForm, table: &'a Table) -> Self {
+        Self {
+            name,
+            codec: form.codec,
+            elem: form.elem as usize,
+            table,
+        }
+    }
+
     /// Reads the cells, packed together, into `out`.
     pub(super) fn read(
         &self,
@@ -112,12 +119,7 @@ impl Packed<'_> {
                 } else {
                     if held != Some(block) {
                         held = None;
-                        fetch(self.table.stored_range(block), &mut |bytes| {
-                            let unpacked = self
-                                .table
-                                .unpack_block(block, self.codec, self.elem, bytes, raw);
-                            unpacked.map_err(|e| self.damaged(block, &e))
-                        })?;
+                        self.unpack(block, raw, fetch)?;
                         held = Some(block);
                     }
                     let from = (at - range.start) as usize;
@@ -133,23 +135,23 @@ impl Packed<'_> {
     pub(super) fn verify(&self, fetch: &mut Fetch<'_>) -> Result<()> {
         let mut raw = Vec::new();
         for block in 0..self.table.blocks() {
-            fetch(self.table.stored_range(block), &mut |bytes| {
-                let unpacked = self
-                    .table
-                    .unpack_block(block, self.codec, self.elem, bytes, &mut raw);
-                unpacked.map_err(|e| self.damaged(block, &e))
-            })?;
+            self.unpack(block, &mut raw, fetch)?;
         }
         Ok(())
+    }
+
+    fn unpack(&self, block: usize, raw: &mut Vec<u8>, fetch: &mut Fetch<'_>) -> Result<()> {
+        fetch(self.table.stored_range(block), &mut |bytes| {
+            let table = self.table;
+            let unpacked = table.unpack_block(block, self.codec, self.elem, bytes, raw);
+            unpacked.map_err(|e| self.damaged(block, &e))
+        })
     }
 
     fn damaged(&self, block: usize, error: &impl std::fmt::Display) -> StoreError {
         let detail = format!(
             "packed block {block} cannot be unpacked, although its checksum matches: {error}"
         );
-        StoreError::Damaged {
-            name: self.name.clone(),
-            detail,
-        }
+        StoreError::damaged(self.name, detail)
     }
 }

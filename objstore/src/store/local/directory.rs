@@ -106,8 +106,19 @@ impl Directory {
         ))
     }
 
-    /// Creates the parent directories of `file`.
-    pub(super) fn make_parents(&self, file: &Path) -> Result<()> {
+    /// Creates a file with `create`, and before it the parent directories if they are missing.
+    pub(super) fn create<T>(&self, file: &Path, create: impl Fn() -> io::Result<T>) -> Result<T> {
+        let made = match create() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.make_parents(file)?;
+                create()
+            }
+            other => other,
+        };
+        made.map_err(|e| StoreError::from_io("create", file, &e))
+    }
+
+    fn make_parents(&self, file: &Path) -> Result<()> {
         let Some(parent) = file.parent() else {
             return Ok(());
         };

@@ -127,19 +127,12 @@ impl Files {
 
     /// Creates the file of a new chunk. Other callers cannot see it before [`Self::adopt`].
     pub(super) fn create(&self, path: &Path, head: Head) -> Result<FileChunk> {
-        self.with_descriptors(|| self.create_one(path, head.clone()))
-    }
-
-    fn create_one(&self, path: &Path, head: Head) -> Result<FileChunk> {
-        let made = match FileChunk::create(path, head.clone(), &self.shared) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.directory.make_parents(path)?;
-                FileChunk::create(path, head, &self.shared)
-            }
-            other => other,
-        };
+        let chunk = self.with_descriptors(|| {
+            let create = || FileChunk::create(path, head.clone(), &self.shared);
+            self.directory.create(path, create)
+        })?;
         self.directory.note_change(path);
-        made.map_err(|e| StoreError::from_io("create", path, &e))
+        Ok(chunk)
     }
 
     /// Adds a new file to the open ones, replacing the one of the same name.

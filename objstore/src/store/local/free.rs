@@ -115,9 +115,61 @@ impl LocalStore {
         }
         let path = self.directory.chunk_path(name);
         let chunk = self.make_complete(&path, name, form, encoding, content)?;
-        self.files.adopt(chunk);
-        self.index.write().set(name, Entry::File);
+        self.enter(chunk);
         Ok(())
+    }
+
+    /// Creates the file of a new chunk, which `fill` writes, and enters it into the index.
+    pub(super) fn store_file(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        fill: impl FnOnce(&FileChunk) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.directory.chunk_path(name);
+        let chunk = self.make_file(&path, self.new_head(name, form), fill)?;
+        self.enter(chunk);
+        Ok(())
+    }
+
+    /// Creates a file, which `fill` writes; on failure, removes it.
+    pub(super) fn make_file(
+        &self,
+        path: &Path,
+        head: Head,
+        fill: impl FnOnce(&FileChunk) -> Result<()>,
+    ) -> Result<FileChunk> {
+        let chunk = self.files.create(path, head)?;
+        match fill(&chunk) {
+            Ok(()) => Ok(chunk),
+            Err(error) => {
+                self.files.unlink(path)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a temporary file of a chunk its name, after a sync if it `must_last`; on failure, removes it.
+    pub(super) fn name_file(&self, mut chunk: FileChunk, must_last: bool) -> Result<FileChunk> {
+        let path = self.directory.chunk_path(&chunk.name);
+        let synced = if must_last { chunk.sync() } else { Ok(()) };
+        let outcome = synced.and_then(|()| {
+            std::fs::rename(&chunk.path, &path)
+                .map_err(|e| StoreError::from_io("rename", &chunk.path, &e))
+        });
+        if let Err(error) = outcome {
+            self.files.unlink(&chunk.path)?;
+            return Err(error);
+        }
+        self.directory.note_change(&path);
+        chunk.path = path;
+        Ok(chunk)
+    }
+
+    /// Makes a file the one of its chunk.
+    pub(super) fn enter(&self, chunk: FileChunk) {
+        let chunk = self.files.adopt(chunk);
+        self.index.write().set(&chunk.name, Entry::File);
     }
 
     /// Writes the file of a sealed chunk; on failure, removes it.
@@ -133,13 +185,7 @@ impl LocalStore {
         head.encoding = encoding;
         head.sealed = true;
         head.content = pieces::len(content);
-        let chunk = self.files.create(path, head)?;
-        let written = chunk.write(&mut chunk.write_lock(), 0, content);
-        if let Err(error) = written {
-            self.files.unlink(path)?;
-            return Err(error);
-        }
-        Ok(chunk)
+        self.make_file(path, head, |chunk| chunk.begin(content))
     }
 
     pub(super) fn new_head(&self, name: &ChunkName, form: &ChunkForm) -> Head {
@@ -174,7 +220,7 @@ impl LocalStore {
         let _lock = self.lock(name);
         match self.entry(name) {
             None if at > 0 => Err(StoreError::Missing(name.clone())),
-            None => self.begin_stream(name, form, data),
+            None => self.store_file(name, form, |chunk| chunk.begin(data)),
             Some(Entry::Small(_)) => Err(StoreError::Invalid(format!("{name} is sealed"))),
             Some(Entry::File) => {
                 let chunk = self.files.get(name)?;
@@ -195,30 +241,6 @@ impl LocalStore {
                 Ok(())
             }
         }
-    }
-
-    fn begin_stream(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
-        let path = self.directory.chunk_path(name);
-        let chunk = self.files.create(&path, self.new_head(name, form))?;
-        let written = {
-            let mut state = chunk.write_lock();
-            let written = chunk.write(&mut state, 0, data);
-            // Without data, the head has not been written yet.
-            written.and_then(|()| {
-                if state.len == 0 {
-                    chunk.flush(&mut state)
-                } else {
-                    Ok(())
-                }
-            })
-        };
-        if let Err(error) = written {
-            self.files.unlink(&path)?;
-            return Err(error);
-        }
-        self.files.adopt(chunk);
-        self.index.write().set(name, Entry::File);
-        Ok(())
     }
 
     pub(super) fn seal_free(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
@@ -275,31 +297,12 @@ impl LocalStore {
 
     /// Replaces the appended file by a compressed one; on failure the appended file is unchanged.
     fn replace_coded(&self, chunk: &FileChunk, form: &ChunkForm, coded: &[u8]) -> Result<()> {
-        let path = self.directory.chunk_path(&chunk.name);
-        let temporary = path.with_extension("tmp");
-        let mut packed = self.make_complete(
-            &temporary,
-            &chunk.name,
-            form,
-            Encoding::Coded,
-            &[IoSlice::new(coded)],
-        )?;
+        let name = &chunk.name;
+        let temporary = self.directory.chunk_path(name).with_extension("tmp");
+        let content = [IoSlice::new(coded)];
+        let packed = self.make_complete(&temporary, name, form, Encoding::Coded, &content)?;
         // Data that was durable must stay durable.
-        let outcome = if chunk.is_lasting() {
-            packed.sync()
-        } else {
-            Ok(())
-        };
-        let outcome = outcome.and_then(|()| {
-            std::fs::rename(&temporary, &path)
-                .map_err(|e| StoreError::from_io("rename", &temporary, &e))
-        });
-        if let Err(error) = outcome {
-            self.files.unlink(&temporary)?;
-            return Err(error);
-        }
-        self.directory.note_change(&path);
-        packed.path = path;
+        let packed = self.name_file(packed, chunk.is_lasting())?;
         self.files.adopt(packed);
         Ok(())
     }

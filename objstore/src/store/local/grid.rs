@@ -42,7 +42,7 @@ impl LocalStore {
         let _lock = self.lock(name);
         match self.entry(name) {
             None if extent.end < SMALL => self.write_small(name, form, None, &extent, data),
-            None => self.begin_file(name, form, &extent, data),
+            None => self.store_file(name, form, |chunk| chunk.write_slab(form, &extent, data)),
             Some(Entry::Small(place)) if extent.end < SMALL => {
                 self.write_small(name, form, Some(place), &extent, data)
             }
@@ -88,25 +88,6 @@ impl LocalStore {
         outcome
     }
 
-    /// Creates the file of a chunk whose first write makes it large.
-    fn begin_file(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        extent: &Extent<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Result<()> {
-        let path = self.directory.chunk_path(name);
-        let chunk = self.files.create(&path, self.new_head(name, form))?;
-        if let Err(error) = chunk.write_slab(form, extent, data) {
-            self.files.unlink(&path)?;
-            return Err(error);
-        }
-        self.files.adopt(chunk);
-        self.index.write().set(name, Entry::File);
-        Ok(())
-    }
-
     pub(super) fn patch_grid(
         &self,
         name: &ChunkName,
@@ -129,17 +110,7 @@ impl LocalStore {
             Some(Entry::Small(place)) if end < SMALL => {
                 self.patch_small(name, form, Some(place), end, patches)
             }
-            None => {
-                let path = self.directory.chunk_path(name);
-                let chunk = self.files.create(&path, self.new_head(name, form))?;
-                if let Err(error) = chunk.patch(form, patches) {
-                    self.files.unlink(&path)?;
-                    return Err(error);
-                }
-                self.files.adopt(chunk);
-                self.index.write().set(name, Entry::File);
-                Ok(())
-            }
+            None => self.store_file(name, form, |chunk| chunk.patch(form, patches)),
             Some(entry) => {
                 if let Entry::Small(place) = entry {
                     self.move_to_file(name, form, &place)?;
@@ -181,37 +152,16 @@ impl LocalStore {
 
     /// Moves a small chunk to a file. If the chunk was durable, the file is on disk before the records are deleted.
     fn move_to_file(&self, name: &ChunkName, form: &ChunkForm, place: &Place) -> Result<()> {
-        let path = self.directory.chunk_path(name);
-        let temporary = path.with_extension("tmp");
-        let mut chunk = self.files.create(&temporary, self.new_head(name, form))?;
-        let fill = |bytes: &[u8]| {
-            let mut state = chunk.write_lock();
-            chunk.write(&mut state, 0, &[IoSlice::new(bytes)])?;
-            if state.len == 0 {
-                chunk.flush(&mut state)
-            } else {
-                Ok(())
-            }
-        };
+        let temporary = self.directory.chunk_path(name).with_extension("tmp");
         let must_last = self.has_durable_past(name, place);
-        let outcome = self
-            .with_record(name, place, fill)
-            .and_then(|()| if must_last { chunk.sync() } else { Ok(()) })
-            .and_then(|()| {
-                fs::rename(&temporary, &path)
-                    .map_err(|e| StoreError::from_io("rename", &temporary, &e))
-            });
-        if let Err(error) = outcome {
-            self.files.unlink(&temporary)?;
-            return Err(error);
-        }
-        self.directory.note_change(&path);
+        let chunk = self.make_file(&temporary, self.new_head(name, form), |chunk| {
+            self.with_record(name, place, |bytes| chunk.begin(&[IoSlice::new(bytes)]))
+        })?;
+        let chunk = self.name_file(chunk, must_last)?;
         if must_last {
-            self.directory.sync(&self.shared, [path.as_path()], false)?;
+            self.directory.sync(&self.shared, [&*chunk.path], false)?;
         }
-        chunk.path = path;
-        self.files.adopt(chunk);
-        self.index.write().set(name, Entry::File);
+        self.enter(chunk);
         self.retire_for_file(name, place)
     }
 

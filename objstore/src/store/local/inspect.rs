@@ -28,16 +28,7 @@ impl LocalStore {
         self.look(
             name,
             &mut |place, _| {
-                let form = self
-                    .segments
-                    .form(place)
-                    .ok_or_else(|| StoreError::Damaged {
-                        name: name.clone(),
-                        detail: format!(
-                            "{}: neither head nor foot can be read",
-                            self.segments.describe(place)
-                        ),
-                    })?;
+                let form = self.form_of(name, place)?;
                 Ok(Held {
                     form,
                     sealed: !grid,
@@ -47,15 +38,9 @@ impl LocalStore {
             &mut |chunk| {
                 let state = chunk.read_lock(0, 0);
                 if state.head.sealed && state.len < state.head.content {
-                    return Err(StoreError::Damaged {
-                        name: name.clone(),
-                        detail: format!(
-                            "{}: {} bytes are left of {}",
-                            chunk.path.display(),
-                            state.len,
-                            state.head.content
-                        ),
-                    });
+                    let (path, len) = (chunk.path.display(), state.len);
+                    let detail = format!("{path}: {len} bytes are left of {}", state.head.content);
+                    return Err(StoreError::damaged(name, detail));
                 }
                 let raw = state.head.sealed && state.head.encoding == Encoding::Raw;
                 Ok(Held {

@@ -8,6 +8,18 @@ use slabfs_model::{ChunkId, Codec, Coords, Fill, MAX_RANK, ObjectId};
 
 use crate::name::{ChunkForm, ChunkName};
 
+/// The number at `at` of bytes that reach that far.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut out = [0; 4];
+    out.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(out)
+}
+
+/// The number at `at` of bytes that reach that far.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
 /// Appends a name and a form.
 pub(super) fn write(name: &ChunkName, form: &ChunkForm, out: &mut Vec<u8>) {
     write_name(name, out);

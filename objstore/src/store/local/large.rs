@@ -185,13 +185,7 @@ impl FileChunk {
         let Some(table) = self.table.get() else {
             return Ok(());
         };
-        Packed {
-            name: &self.name,
-            codec: head.form.codec,
-            elem: head.form.elem as usize,
-            table,
-        }
-        .read(extent, out, &mut fetch)
+        Packed::new(&self.name, &head.form, table).read(extent, out, &mut fetch)
     }
 
     /// Calls `f` with stored bytes, mapped if they are contiguous, otherwise copied.
@@ -309,38 +303,28 @@ impl FileChunk {
         }
         let mut fetch = |range: Range<u64>, f: &mut Take<'_>| self.fetch(&state, range, f);
         let table = decode::table(&self.name, &head.form, end, &mut fetch)?;
-        Packed {
-            name: &self.name,
-            codec: head.form.codec,
-            elem: head.form.elem as usize,
-            table: &table,
-        }
-        .verify(&mut fetch)
+        Packed::new(&self.name, &head.form, &table).verify(&mut fetch)
     }
 }
 
 /// The elements in the rows of the first axis that a clip retains.
 pub(super) fn clip_rows(form: &ChunkForm, keep: &[u64]) -> u64 {
-    let row = form
-        .shape
-        .iter()
-        .skip(1)
-        .fold(1u64, |n, &x| n.saturating_mul(x));
-    let none = keep.contains(&0);
-    keep.first()
-        .map_or(0, |&rows| if none { 0 } else { rows.saturating_mul(row) })
+    match keep.first() {
+        Some(&rows) if !keep.contains(&0) => rows.saturating_mul(row_len(form)),
+        _ => 0,
+    }
+}
+
+/// The elements in a row of the first axis.
+fn row_len(form: &ChunkForm) -> u64 {
+    let others = form.shape.iter().skip(1);
+    others.fold(1, |n: u64, &x| n.saturating_mul(x))
 }
 
 /// The boxes to clear in the retained rows, which have `len` bytes.
 pub(super) fn clip_boxes(form: &ChunkForm, keep: &[u64], len: u64) -> Vec<Hyperslab> {
-    let row = form
-        .shape
-        .iter()
-        .skip(1)
-        .fold(1u64, |n, &x| n.saturating_mul(x))
-        .max(1);
     let rows = len
-        .div_ceil(row)
+        .div_ceil(row_len(form).max(1))
         .min(form.shape.first().copied().unwrap_or(0));
     let mut boxes = Vec::new();
     for axis in 1..form.shape.len() {

@@ -328,9 +328,7 @@ impl ChunkStore for LocalStore {
         let cell = std::cell::RefCell::new(f);
         self.look(
             name,
-            &mut |place, bytes| {
-                self.show_small(form, place, bytes, &extent, &mut *cell.borrow_mut())
-            },
+            &mut |place, bytes| small::show(place, bytes, &extent, &mut *cell.borrow_mut()),
             &mut |chunk| chunk.show_slab(form, &extent, &mut *cell.borrow_mut()),
         )
     }

@@ -44,6 +44,22 @@ pub(super) fn allocated(bytes: &[u8], from: u64) -> Allocated {
     allocated
 }
 
+/// Calls `f` with the cells, if they are contiguous and uncompressed.
+pub(super) fn show(
+    place: &Place,
+    bytes: &[u8],
+    extent: &Extent<'_>,
+    f: &mut dyn FnMut(&[u8]),
+) -> Result<bool> {
+    match extent.single() {
+        Some((at, len)) if place.kind != Kind::Coded && at + len <= bytes.len() as u64 => {
+            f(&bytes[at as usize..(at + len) as usize]);
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
 impl LocalStore {
     /// Runs `f` with the data of a record. A record that does not match its checksum is reported as damaged; the caller
     /// must check whether it was deleted meanwhile.
@@ -56,13 +72,11 @@ impl LocalStore {
         let mut bytes = RECORD.take();
         let outcome = match self.segments.read(place, &mut bytes) {
             Ok(Some(())) => f(&bytes),
-            Ok(None) => Err(StoreError::Damaged {
-                name: name.clone(),
-                detail: format!(
-                    "{}: the data (block 0) does not match its checksum",
-                    self.segments.describe(place)
-                ),
-            }),
+            Ok(None) => {
+                let record = self.segments.describe(place);
+                let detail = format!("{record}: the data (block 0) does not match its checksum");
+                Err(StoreError::damaged(name, detail))
+            }
             Err(error) => Err(error),
         };
         RECORD.set(bytes);
@@ -81,13 +95,7 @@ impl LocalStore {
         if place.kind == Kind::Coded {
             let mut fetch = fetch_from(bytes);
             let table = decode::table(name, form, bytes.len() as u64, &mut fetch)?;
-            let packed = Packed {
-                name,
-                codec: form.codec,
-                elem: form.elem as usize,
-                table: &table,
-            };
-            return packed.read(extent, out, &mut fetch);
+            return Packed::new(name, form, &table).read(extent, out, &mut fetch);
         }
         if place.kind == Kind::Raw && extent.end > bytes.len() as u64 {
             return Err(StoreError::Invalid(format!(
@@ -109,46 +117,22 @@ impl LocalStore {
         })
     }
 
-    pub(super) fn show_small(
-        &self,
-        _form: &ChunkForm,
-        place: &Place,
-        bytes: &[u8],
-        extent: &Extent<'_>,
-        f: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        match extent.single() {
-            Some((at, len)) if place.kind != Kind::Coded && at + len <= bytes.len() as u64 => {
-                f(&bytes[at as usize..(at + len) as usize]);
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
     pub(super) fn verify_small(&self, name: &ChunkName, place: &Place, bytes: &[u8]) -> Result<()> {
         if place.kind != Kind::Coded {
             return Ok(());
         }
-        let form = self
-            .segments
-            .form(place)
-            .ok_or_else(|| StoreError::Damaged {
-                name: name.clone(),
-                detail: format!(
-                    "{}: neither head nor foot can be read",
-                    self.segments.describe(place)
-                ),
-            })?;
+        let form = self.form_of(name, place)?;
         let mut fetch = fetch_from(bytes);
         let table = decode::table(name, &form, bytes.len() as u64, &mut fetch)?;
-        Packed {
-            name,
-            codec: form.codec,
-            elem: form.elem as usize,
-            table: &table,
-        }
-        .verify(&mut fetch)
+        Packed::new(name, &form, &table).verify(&mut fetch)
+    }
+
+    /// The form of a small chunk.
+    pub(super) fn form_of(&self, name: &ChunkName, place: &Place) -> Result<ChunkForm> {
+        self.segments.form(place).ok_or_else(|| {
+            let record = self.segments.describe(place);
+            StoreError::damaged(name, format!("{record}: neither head nor foot can be read"))
+        })
     }
 
     /// Stores a chunk, or a new version of one, as a record. The caller holds the chunk's lock.

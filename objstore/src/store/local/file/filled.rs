@@ -50,16 +50,7 @@ impl FileChunk {
         shared: &Arc<Shared>,
     ) -> Result<Self> {
         let (area, len) = (head.bytes().len() as u64, head.content);
-        let state = State {
-            head,
-            area,
-            len,
-            groups: Vec::new(),
-            head_dirty: true,
-            unsynced: true,
-            lasting: false,
-            poisoned: false,
-        };
+        let state = State::new(head, area, len, Vec::new(), true);
         let chunk = Self::assemble(path, file, shared, state);
         let size = chunk
             .file

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::PAGE;
 use crate::checksum::{crc32c, padded};
+use crate::store::local::labels::{u32_at, u64_at};
 
 /// Bytes of a block.
 pub(in crate::store::local) const BLOCK: u64 = crate::store::SUMMED;
@@ -170,15 +171,11 @@ impl Group {
         group.present = std::array::from_fn(|_| words.next().map_or(0, |w| u64::from_le_bytes(*w)));
         let mut sums = page[128..].as_chunks::<4>().0.iter();
         group.sums = std::array::from_fn(|_| sums.next().map_or(0, |w| u32::from_le_bytes(*w)));
-        let field = |at: usize| {
-            page[at..]
-                .first_chunk()
-                .map_or(0, |b| u32::from_le_bytes(*b))
-        };
-        let writer = u64::from(field(8)) | u64::from(field(12)) << 32;
+        let writer = u64_at(page, 8);
         let mut blank = *page;
         blank[16..20].fill(0);
-        let sound = crc32c(&blank) == field(16) && &page[..4] == MAGIC && field(4) == number;
+        let sound =
+            crc32c(&blank) == u32_at(page, 16) && &page[..4] == MAGIC && u32_at(page, 4) == number;
         match (sound, writer) {
             (true, 0) => Read::Good(group),
             (true, writer) if writer == me => {

@@ -17,7 +17,7 @@
 use super::PAGE;
 use crate::checksum::{combined, crc32c};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::local::labels;
+use crate::store::local::labels::{self, u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"SLABCHNK";
 const VERSION: u32 = 1;
@@ -124,16 +124,6 @@ impl Head {
             content: u64_at(area, 32),
         })
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut out = [0; 4];
-    out.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(out)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

@@ -104,25 +104,13 @@ impl FileChunk {
             .truncate(true)
             .open(path)?;
         let area = head.bytes().len() as u64;
-        let state = State {
-            head,
-            area,
-            len: 0,
-            groups: Vec::new(),
-            head_dirty: true,
-            unsynced: true,
-            lasting: false,
-            poisoned: false,
-        };
+        let state = State::new(head, area, 0, Vec::new(), true);
         Ok(Self::assemble(path, file, shared, state))
     }
 
     /// Opens the file of a chunk. An invalid head is reported as damage of the chunk `name`.
     pub(super) fn open(path: &Path, name: &ChunkName, shared: &Arc<Shared>) -> Result<Self> {
-        let damaged = |detail: String| StoreError::Damaged {
-            name: name.clone(),
-            detail: format!("{}: {detail}", path.display()),
-        };
+        let damaged = |detail| StoreError::damaged(name, format!("{}: {detail}", path.display()));
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -145,16 +133,7 @@ impl FileChunk {
         // The head of a sealed chunk gives its length; the truncation of the file may have been lost in a crash.
         let len = len_of(size, area).min(if head.sealed { head.content } else { u64::MAX });
         let groups = (0..len.div_ceil(GROUP)).map(|_| Slot::Unread).collect();
-        let state = State {
-            head,
-            area,
-            len,
-            groups,
-            head_dirty: false,
-            unsynced: false,
-            lasting: true,
-            poisoned: false,
-        };
+        let state = State::new(head, area, len, groups, false);
         let chunk = Self::assemble(path, file, shared, state);
         chunk.note_cut(&mut chunk.state.write());
         Ok(chunk)
@@ -218,10 +197,7 @@ impl FileChunk {
     }
 
     fn damaged(&self, detail: impl std::fmt::Display) -> StoreError {
-        StoreError::Damaged {
-            name: self.name.clone(),
-            detail: format!("{}: {detail}", self.path.display()),
-        }
+        StoreError::damaged(&self.name, format!("{}: {detail}", self.path.display()))
     }
 
     /// The error for a failed read of the file: media errors count as damage of the chunk.
@@ -383,6 +359,20 @@ impl FileChunk {
 }
 
 impl State {
+    /// The state of a file that `is_new`, or that has this content and was on disk before.
+    fn new(head: Head, area: u64, len: u64, groups: Vec<Slot>, is_new: bool) -> Self {
+        Self {
+            head,
+            area,
+            len,
+            groups,
+            head_dirty: is_new,
+            unsynced: is_new,
+            lasting: !is_new,
+            poisoned: false,
+        }
+    }
+
     /// Whether holes read as a non-zero fill, so that blocks must be written in full.
     fn fills(&self) -> bool {
         !self.head.form.fill.is_zero() && matches!(self.head.name, ChunkName::Grid { .. })
@@ -451,19 +441,14 @@ pub(super) enum HeadError {
 
 impl HeadError {
     pub(super) fn into_error(self, path: &Path, name: &ChunkName) -> StoreError {
-        match self {
+        let why = match self {
             Self::Io(e) if e.raw_os_error() != Some(libc::EIO) => {
-                StoreError::from_io("read", path, &e)
+                return StoreError::from_io("read", path, &e);
             }
-            Self::Io(e) => StoreError::Damaged {
-                name: name.clone(),
-                detail: format!("{}: its head cannot be read: {e}", path.display()),
-            },
-            Self::Damaged(why) => StoreError::Damaged {
-                name: name.clone(),
-                detail: format!("{}: {why}", path.display()),
-            },
-        }
+            Self::Io(e) => format!("its head cannot be read: {e}"),
+            Self::Damaged(why) => why,
+        };
+        StoreError::damaged(name, format!("{}: {why}", path.display()))
     }
 }
 

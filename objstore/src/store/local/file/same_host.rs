@@ -65,16 +65,7 @@ impl FileChunk {
         let groups = (0..len.div_ceil(GROUP) as usize)
             .map(|g| Some(Slot::Loaded(Box::new(page(&file, area, g, mark)?))))
             .collect::<Option<Vec<_>>>()?;
-        let state = State {
-            head,
-            area,
-            len,
-            groups,
-            head_dirty: false,
-            unsynced: false,
-            lasting: true,
-            poisoned: false,
-        };
+        let state = State::new(head, area, len, groups, false);
         let shared = Arc::new(Shared::new(mark, true, false));
         let path = Path::new("a file handed out by a data server");
         Some(FileChunk {

@@ -47,6 +47,16 @@ impl FileChunk {
         Ok(())
     }
 
+    /// Writes the first content, and the head even if there is none.
+    pub(in crate::store::local) fn begin(&self, data: &[IoSlice<'_>]) -> Result<()> {
+        let mut state = self.write_lock();
+        self.write(&mut state, 0, data)?;
+        match state.len {
+            0 => self.flush(&mut state),
+            _ => Ok(()),
+        }
+    }
+
     fn write_in_group(&self, state: &mut State, offset: u64, data: &[IoSlice<'_>]) -> Result<()> {
         let g = (offset / GROUP) as usize;
         self.load(state, g);

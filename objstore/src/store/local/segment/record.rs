@@ -24,7 +24,7 @@
 use super::{Place, SEGMENT_MAX};
 use crate::checksum::{combined, crc32c};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::local::labels;
+use crate::store::local::labels::{self, u32_at, u64_at};
 
 /// Records begin at multiples of this.
 pub(super) const ALIGN: u32 = 64;
@@ -137,25 +137,19 @@ pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Rec
         magic if magic == FOOT => true,
         _ => return None,
     };
-    let u32_at = |at: usize| {
-        fixed[at..]
-            .first_chunk()
-            .map_or(0, |b| u32::from_le_bytes(*b))
-    };
-    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    let label = bytes.get(FIXED..)?.get(..u32_at(40) as usize)?;
-    if combined(crc32c(&fixed[5..44]), crc32c(label), label.len() as u64) != u32_at(44)
-        || u64_at(32) != salt
+    let label = bytes.get(FIXED..)?.get(..u32_at(fixed, 40) as usize)?;
+    if combined(crc32c(&fixed[5..44]), crc32c(label), label.len() as u64) != u32_at(fixed, 44)
+        || u64_at(fixed, 32) != salt
     {
         return None;
     }
     let kind = Kind::from_number(fixed[5])?;
     let place = Place {
         segment,
-        offset: u32_at(8),
-        head: u32_at(12),
-        data: u32_at(16),
-        crc: u32_at(20),
+        offset: u32_at(fixed, 8),
+        head: u32_at(fixed, 12),
+        data: u32_at(fixed, 16),
+        crc: u32_at(fixed, 20),
         stamp: 0,
         kind,
     };
@@ -175,7 +169,7 @@ pub(super) fn read(bytes: &[u8], at: u32, segment: u32, salt: u64) -> Option<Rec
         name,
         form,
         place,
-        sequence: u64_at(24),
+        sequence: u64_at(fixed, 24),
         alive: fixed[4] != DEAD,
     })
 }
@@ -199,14 +193,10 @@ pub(super) struct Stump {
 /// pages, and the record was never acknowledged. `bytes` extend to the end of the segment.
 pub(super) fn stump(bytes: &[u8], at: u32, salt: u64) -> Option<Stump> {
     let fixed = bytes.first_chunk::<FIXED>()?;
-    let u32_at = |at: usize| {
-        fixed[at..]
-            .first_chunk()
-            .map_or(0, |b| u32::from_le_bytes(*b))
-    };
-    let (head, data) = (u32_at(12), u32_at(16));
+    let (head, data) = (u32_at(fixed, 12), u32_at(fixed, 16));
     let there = PAGE - at % PAGE;
-    let is_head = &fixed[..4] == HEAD && u32_at(8) == at && fixed[32..40] == salt.to_le_bytes();
+    let is_head =
+        &fixed[..4] == HEAD && u32_at(fixed, 8) == at && fixed[32..40] == salt.to_le_bytes();
     if !is_head || !(there + 1..=PAGE).contains(&head) || data >= SEGMENT_MAX {
         return None;
     }

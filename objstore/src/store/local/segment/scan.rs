@@ -39,6 +39,19 @@ pub(in crate::store::local) struct FoundRecord {
     pub(in crate::store::local) cut: bool,
 }
 
+impl FoundRecord {
+    /// A record in the catalogue: all of it was on disk once.
+    fn known((name, place): (ChunkName, Place), sound: bool) -> Self {
+        Self {
+            name,
+            place,
+            sequence: 0,
+            sound,
+            cut: false,
+        }
+    }
+}
+
 /// The content of the catalogue.
 #[derive(Debug, Default)]
 pub(in crate::store::local) struct Known {
@@ -98,16 +111,8 @@ impl Segments {
                 segments.directory.id(),
             ));
             let records = if known.is_current {
-                of_segment
-                    .iter()
-                    .map(|(name, place)| FoundRecord {
-                        name: name.clone(),
-                        place: *place,
-                        sequence: 0,
-                        sound: true,
-                        cut: false,
-                    })
-                    .collect()
+                let known = of_segment.iter().cloned();
+                known.map(|known| FoundRecord::known(known, true)).collect()
             } else {
                 buffer.clear();
                 read_all(&*segment.descriptor.file().map_err(fail)?, &mut buffer).map_err(fail)?;
@@ -125,13 +130,7 @@ impl Segments {
                 .records
                 .into_iter()
                 .filter(|(_, place)| !lost.contains(&place.segment));
-            found.extend(gone.map(|(name, place)| FoundRecord {
-                name,
-                place,
-                sequence: 0,
-                sound: true,
-                cut: false,
-            }));
+            found.extend(gone.map(|known| FoundRecord::known(known, true)));
         }
         let highest = found
             .iter()
@@ -228,14 +227,7 @@ fn records(segment: &Segment, bytes: &[u8], known: &[(ChunkName, Place)]) -> Vec
                 segment.path.display(),
                 place.offset
             );
-            found.push(FoundRecord {
-                name: name.clone(),
-                place: *place,
-                sequence: 0,
-                sound: false,
-                // It was on disk once.
-                cut: false,
-            });
+            found.push(FoundRecord::known((name.clone(), *place), false));
         }
     }
     found
