@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use slabfs_fs::client::{ClientOptions, Consistency};
-use slabfs_model::{Coords, parse_dims};
 use slabfs_objstore::Addr;
 use slabfs_objstore::addr::AddrError;
-
-use crate::failure::usage;
 
 /// Log level flags; every subcommand has these.
 #[derive(Debug, Clone, Default, Args)]
@@ -191,16 +188,6 @@ pub(crate) fn parse_dirty_limit(text: &str) -> Result<u64, String> {
             "{text:?} is {bytes} bytes, less than one write may have; write 1M or more (without a unit it is bytes)"
         )),
     }
-}
-
-/// Parses the value of `--dims`. An empty value is an unset shell variable, not a scalar.
-pub(crate) fn dims_of(text: &str) -> anyhow::Result<Coords> {
-    if text.trim().is_empty() {
-        return Err(usage(
-            "--dims: it is empty; write the length of each axis, e.g. 16,16 (or scalar)",
-        ));
-    }
-    parse_dims(text).map_err(|error| usage(format!("--dims: {error}")))
 }
 
 /// Parses a number of bytes: `65536`, `64K`, `128M`, `2G`, with or without `iB`.

@@ -1,6 +1,5 @@
 //! `slabfs call`: sends a raw request to a mount, for programs and for inspecting what the commands do.
 
-use std::io::Read;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -29,13 +28,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mount = Mount::of(&args.mountpoint)?;
     let request = match args.request.as_str() {
-        "-" => {
-            let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .context("cannot read stdin")?;
-            text
-        }
+        "-" => std::io::read_to_string(std::io::stdin()).context("cannot read stdin")?,
         text => text.to_owned(),
     };
     let request: Value = serde_json::from_str(&request)

@@ -1,6 +1,6 @@
 //! `slabfs create`: creates arrays. Everything is checked before a file is created.
 //!
-//! [`like`] copies properties from another array, [`many`] creates many objects in one request.
+//! [`many`] creates many objects in one request; [`tags`] are those of a new array.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -9,22 +9,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use serde_json::{Map, Value};
+use slabfs_fs::view::attributes::Attribute;
+use slabfs_fs::view::like::like;
 use slabfs_fs::view::name::escape;
-use slabfs_model::{
-    Codec, DType, DTypeError, Fill, Layout, MaxDim, Placement, Space, format_dims, format_max_dims,
-    parse_max_dims,
-};
+use slabfs_mdserver::api::SpecChange;
+use slabfs_model::{DType, Fill, MaxDim, Space};
 
-use crate::args::dims_of;
 use crate::failure::usage;
 use crate::onmount::{self, Mount};
 use crate::{output, rules};
 
-mod like;
 mod many;
+mod tags;
 
-pub(crate) use like::assigned;
+pub(crate) use tags::assigned;
 
 /// Create an array, or many.
 ///
@@ -105,16 +103,6 @@ pub(crate) struct MoreFields {
     placement: Option<String>,
 }
 
-impl MoreFields {
-    /// Only a layout is given.
-    pub(crate) fn with_layout(layout: &str) -> MoreFields {
-        MoreFields {
-            layout: Some(layout.to_owned()),
-            ..MoreFields::default()
-        }
-    }
-}
-
 /// The properties of an object as given on the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
@@ -150,27 +138,24 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
     }
     .spec()?;
     if let Some(other) = &args.like {
-        spec = like::with(spec, other)?;
+        spec = like(spec, onmount::spec(other)?);
     }
-    if !spec.contains_key("dtype") && onmount::default_dtype(&directory).is_none() {
+    if spec.dtype.is_none() && onmount::default_dtype(&directory).is_none() {
         return Err(usage(format!(
             "give --dtype, e.g. f4: {} has no default (see `slabfs set --help`)",
             directory.display()
         )));
     }
-    let change = rules::change(&spec);
-    if let Some(why) = change.and_then(|change| rules::refused_change(&rules::new_file(), &change))
-    {
+    if let Some(why) = rules::refused_change(&rules::new_file(), &spec) {
         return Err(usage(why));
     }
-    let mut tags = like::assigned(&args.tag)?;
+    let mut tags = assigned(&args.tag)?;
     if let (true, Some(other)) = (args.tags, &args.like) {
-        tags = like::tags_with(tags, other)?;
+        tags = tags::with(tags, other)?;
     }
     let mount = Mount::of(&directory)?;
     if !tags.is_empty() {
-        spec.insert("tags".to_owned(), Value::Object(tags));
-        return many::one(&mount, &args.path, spec);
+        return many::one(&mount, &args.path, &spec, tags);
     }
     make(&args.path)?;
     onmount::declare(&args.path, &spec).inspect_err(|_| {
@@ -238,72 +223,52 @@ fn exists(path: &Path) -> anyhow::Error {
 }
 
 impl Fields<'_> {
-    /// The properties as `user.slabfs.spec` takes them, each checked and in canonical text.
-    pub(crate) fn spec(&self) -> anyhow::Result<Map<String, Value>> {
-        let mut spec = Map::new();
-        let mut put = |key: &str, text: String| spec.insert(key.to_owned(), Value::String(text));
+    /// The properties, each checked.
+    pub(crate) fn spec(&self) -> anyhow::Result<SpecChange> {
         let none = MoreFields::default();
         let more = self.more.unwrap_or(&none);
-        let dtype: Option<DType> = self
-            .dtype
-            .map(|text| {
-                text.parse()
-                    .map_err(|error| usage(refused_dtype(text, &error)))
-            })
-            .transpose()?;
-        if let Some(dtype) = &dtype {
-            put("dtype", dtype.to_string());
+        let given = [
+            (Attribute::Dtype, self.dtype),
+            (Attribute::Dims, self.dims),
+            (Attribute::MaxDims, more.max_dims.as_deref()),
+            (Attribute::Fill, more.fill.as_deref()),
+            (Attribute::Layout, more.layout.as_deref()),
+            (Attribute::Codec, more.codec.as_deref()),
+            (Attribute::Placement, more.placement.as_deref()),
+        ];
+        let mut spec = SpecChange::default();
+        for (field, text) in given {
+            let Some(text) = text else { continue };
+            // An empty value is an unset shell variable, not a scalar.
+            if field == Attribute::Dims && text.trim().is_empty() {
+                return Err(usage(
+                    "--dims: it is empty; write the length of each axis, e.g. 16,16 (or scalar)",
+                ));
+            }
+            // The one name that C and NumPy define differently.
+            let advice = match (field, text) {
+                (Attribute::Dtype, "float") => ", or f8 for what Python and NumPy call float",
+                _ => "",
+            };
+            let flag = field.name().replace('_', "-");
+            field
+                .put(text, &mut spec)
+                .map_err(|error| usage(format!("--{flag}: {error}{advice}")))?;
         }
-        let dims = self.dims.map(dims_of).transpose()?;
-        if let Some(dims) = &dims {
-            let elem = dtype.as_ref().map_or(1, DType::size);
+        if let Some(dims) = &spec.dims {
+            let elem = spec.dtype.as_ref().map_or(1, DType::size);
             Space::new(dims, elem)
                 .bytes()
                 .map_err(|error| usage(format!("--dims: {error}")))?;
-            put("dims", format_dims(dims));
-        }
-        if let Some(text) = &more.max_dims {
-            let limits =
-                parse_max_dims(text).map_err(|error| usage(format!("--max-dims: {error}")))?;
-            if let Some(dims) = &dims {
-                check_limits(dims, &limits)?;
+            if let Some(limits) = &spec.max_dims {
+                check_limits(dims, limits)?;
             }
-            put("max_dims", format_max_dims(&limits));
         }
-        if let Some(text) = &more.fill {
-            if let Some(dtype) = &dtype {
-                Fill::parse(text, dtype).map_err(|error| usage(format!("--fill: {error}")))?;
-            }
-            put("fill", text.clone());
-        }
-        if let Some(text) = &more.layout {
-            let layout: Layout = text
-                .parse()
-                .map_err(|error| usage(format!("--layout: {error}")))?;
-            put("layout", layout.to_string());
-        }
-        if let Some(text) = &more.codec {
-            let codec: Codec = text
-                .parse()
-                .map_err(|error| usage(format!("--codec: {error}")))?;
-            put("codec", codec.to_string());
-        }
-        if let Some(text) = &more.placement {
-            let placement: Placement = text
-                .parse()
-                .map_err(|error| usage(format!("--placement: {error}")))?;
-            put("placement", placement.to_string());
+        if let (Some(text), Some(dtype)) = (&spec.fill, &spec.dtype) {
+            Fill::parse(text, dtype).map_err(|error| usage(format!("--fill: {error}")))?;
         }
         Ok(spec)
     }
-}
-
-/// The error text for a wrong dtype. `float` is the one name that C and NumPy define differently.
-fn refused_dtype(text: &str, error: &DTypeError) -> String {
-    if text == "float" {
-        return format!("--dtype: {error}, or f8 for what Python and NumPy call float");
-    }
-    format!("--dtype: {error}")
 }
 
 fn check_limits(dims: &[u64], limits: &[MaxDim]) -> anyhow::Result<()> {
@@ -331,7 +296,7 @@ fn check_limits(dims: &[u64], limits: &[MaxDim]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn spec(dims: &str, dtype: &str, more: MoreFields) -> anyhow::Result<Map<String, Value>> {
+    fn spec(dims: &str, dtype: &str, more: MoreFields) -> anyhow::Result<SpecChange> {
         Fields {
             dims: Some(dims),
             dtype: Some(dtype),
@@ -354,6 +319,7 @@ mod tests {
             placement: text("server:2"),
         };
         let spec = spec(" 16,16 ", "<f4", more).expect("a spec");
+        let spec = slabfs_fs::view::attributes::json_of_spec(&spec);
         let fields: Vec<_> = spec
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_str()))

@@ -12,8 +12,9 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use serde_json::Value;
+use slabfs_mdserver::api::SpecChange;
+use slabfs_model::Coords;
 
-use crate::create::{Fields, MoreFields};
 use crate::onmount::{self, Mount};
 use crate::stats::percent;
 use crate::{output, table};
@@ -137,13 +138,12 @@ fn all_runs(mount: &Mount, dir: &Path) -> anyhow::Result<Vec<Run>> {
 fn create(object: &Path, layout: &str) -> anyhow::Result<()> {
     std::fs::File::create_new(object)
         .with_context(|| format!("cannot create {}", object.display()))?;
-    let more = MoreFields::with_layout(layout);
-    let spec = Fields {
-        dims: Some("16,16"),
-        dtype: Some("u4"),
-        more: Some(&more),
-    }
-    .spec()?;
+    let spec = SpecChange {
+        dims: Some(Coords::from_slice(&[16, 16])),
+        dtype: Some("u4".parse()?),
+        layout: Some(layout.parse()?),
+        ..SpecChange::default()
+    };
     onmount::declare(object, &spec)
 }
 

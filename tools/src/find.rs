@@ -5,8 +5,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use slabfs_fs::call::PathText;
 use slabfs_fs::client::Sort;
 use slabfs_mdserver::api::{Form, Hit, Kind, Time};
 use slabfs_mdserver::tags::query::kind_name;
@@ -144,7 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     request["form"] = json!(args.json || by_form);
     let place = Place {
         start,
-        inside: bytes_of(&within).context("a path")?,
+        inside: within.bytes().to_vec(),
     };
     match &order {
         Some(order) => sorted(args, &ask, request, &place, order),
@@ -225,7 +227,7 @@ fn parsed(hit: &Value) -> Hit {
     Hit {
         ino: ObjectId(0),
         kind: kind(text("kind").unwrap_or_default()),
-        path: hit.get("path").and_then(bytes_of).unwrap_or_default(),
+        path: path_of(hit),
         size: hit.get("size").and_then(Value::as_u64).unwrap_or(0),
         mtime: Time {
             sec: number("mtime"),
@@ -298,8 +300,7 @@ impl Place<'_> {
 fn print(args: &Args, place: &Place<'_>, hits: Vec<Value>) -> anyhow::Result<bool> {
     let mut text = Vec::new();
     for mut hit in hits {
-        let from_root = hit.get("path").and_then(bytes_of).unwrap_or_default();
-        let path = place.path(&from_root);
+        let path = place.path(&path_of(&hit));
         if args.json {
             if let Some(map) = hit.as_object_mut() {
                 map.remove("tag");
@@ -314,16 +315,11 @@ fn print(args: &Args, place: &Place<'_>, hits: Vec<Value>) -> anyhow::Result<boo
     output::bytes(&text)
 }
 
-/// A path from its JSON form: text, or a list of bytes.
-fn bytes_of(path: &Value) -> Option<Vec<u8>> {
-    match path {
-        Value::String(text) => Some(text.clone().into_bytes()),
-        Value::Array(bytes) => bytes
-            .iter()
-            .map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok()))
-            .collect(),
-        _ => None,
-    }
+/// The path of a hit from the root of the mount.
+fn path_of(hit: &Value) -> Vec<u8> {
+    let path = hit.get("path").map(PathText::deserialize);
+    path.and_then(Result::ok)
+        .map_or_else(Vec::new, |path| path.bytes().to_vec())
 }
 
 #[cfg(test)]

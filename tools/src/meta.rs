@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use slabfs_mdserver::api::MdError;
 use slabfs_mdserver::dump::{self, Loaded};
+use slabfs_model::unhex;
 
 use crate::args::show_size;
 use crate::node::Owner;
@@ -102,15 +103,6 @@ fn write(mountpoint: &Path, out: &mut dyn Write) -> anyhow::Result<u64> {
         out.write_all(&bytes).context("writing the dump")?;
         at += bytes.len() as u64;
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs
-        .iter()
-        .map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8));
-    rest.is_empty().then(|| bytes.collect()).flatten()
 }
 
 /// Writes a dump to the target of `path`: a file is replaced when all of the dump is on disk, a device or a
@@ -282,18 +274,5 @@ fn words(error: MdError) -> anyhow::Error {
     match error {
         MdError::Io(text) | MdError::Invalid(text) => anyhow!(text),
         other => anyhow!("{other}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hex_is_decoded() {
-        assert_eq!(unhex("00ff1a"), Some(vec![0, 255, 26]));
-        assert_eq!(unhex(""), Some(vec![]));
-        assert_eq!(unhex("0"), None);
-        assert_eq!(unhex("0g"), None);
     }
 }

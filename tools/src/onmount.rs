@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value, json};
+use slabfs_fs::view::attributes::{json_of_spec, spec_of_json};
 use slabfs_fs::view::name::{Name, Selected};
 use slabfs_fs::view::nodes::FIRST_VIRTUAL;
+use slabfs_mdserver::api::SpecChange;
+use slabfs_model::{Placement, ServerId, format_dims};
 
 use crate::mountpoint::{Mounted, mounts};
 use crate::rules;
@@ -175,8 +178,8 @@ fn refused_selection(path: &Path) -> Option<String> {
     rules::refused_selection(&now, std::str::from_utf8(selected.text).ok()?)
 }
 
-/// The settable properties of an array or a selection, each as text.
-pub(crate) fn spec(path: &Path) -> anyhow::Result<Map<String, Value>> {
+/// The settable properties of an array or a selection.
+pub(crate) fn spec(path: &Path) -> anyhow::Result<SpecChange> {
     if selection(path).is_none() {
         let info = info(path)?;
         if info.get("kind").and_then(Value::as_str) != Some("array") {
@@ -184,8 +187,9 @@ pub(crate) fn spec(path: &Path) -> anyhow::Result<Map<String, Value>> {
         }
     }
     let text = xattr::get(path, SPEC).map_err(|error| explain(path, error))?;
-    serde_json::from_slice(&text)
-        .with_context(|| format!("{}: the attribute {SPEC} is not JSON", path.display()))
+    let map: Map<String, Value> = serde_json::from_slice(&text)
+        .with_context(|| format!("{}: the attribute {SPEC} is not JSON", path.display()))?;
+    spec_of_json(&map).map_err(anyhow::Error::msg)
 }
 
 /// The dtype that a directory gives to new arrays.
@@ -208,22 +212,25 @@ pub(crate) fn defaults(directory: &Path) -> anyhow::Result<Value> {
 }
 
 /// Sets several properties of an object at once.
-pub(crate) fn declare(path: &Path, spec: &Map<String, Value>) -> anyhow::Result<()> {
-    let text = serde_json::to_string(spec).context("writing the settings as JSON")?;
+pub(crate) fn declare(path: &Path, spec: &SpecChange) -> anyhow::Result<()> {
+    let text = Value::Object(json_of_spec(spec)).to_string();
     let why = || {
-        let rule = rules::refused_spec(&info(path).ok()?, spec);
+        let now = rules::present(&info(path).ok()?);
+        let rule = now.and_then(|now| rules::refused_change(&now, spec));
         rule.or_else(|| unknown_server(path, spec))
     };
     xattr::set(path, SPEC, text.as_bytes()).map_err(|error| refused(path, error, why))
 }
 
 /// The error text if a placement names a server that does not exist.
-fn unknown_server(path: &Path, spec: &Map<String, Value>) -> Option<String> {
-    let named = spec.get("placement")?.as_str()?.strip_prefix("server:")?;
+fn unknown_server(path: &Path, spec: &SpecChange) -> Option<String> {
+    let Some(Placement::Server(ServerId(named))) = spec.placement else {
+        return None;
+    };
     let status = Mount::of(path).ok()?.report("status".as_ref()).ok()?;
     let known = status.get("servers")?.as_array()?.iter();
     let known: Vec<String> = known.map(|server| server["id"].to_string()).collect();
-    if known.iter().any(|id| id == named) {
+    if known.contains(&named.to_string()) {
         return None;
     }
     Some(format!(
@@ -233,12 +240,10 @@ fn unknown_server(path: &Path, spec: &Map<String, Value>) -> Option<String> {
 }
 
 /// Changes the dims of an object with data.
-pub(crate) fn resize(path: &Path, dims: &str) -> anyhow::Result<()> {
-    let why = || {
-        let dims = slabfs_model::parse_dims(dims).ok()?;
-        rules::refused_dims(&rules::present(&info(path).ok()?)?, &dims)
-    };
-    xattr::set(path, RESIZE, dims.as_bytes()).map_err(|error| refused(path, error, why))
+pub(crate) fn resize(path: &Path, dims: &[u64]) -> anyhow::Result<()> {
+    let why = || rules::refused_dims(&rules::present(&info(path).ok()?)?, dims);
+    let text = format_dims(dims);
+    xattr::set(path, RESIZE, text.as_bytes()).map_err(|error| refused(path, error, why))
 }
 
 fn only_files(path: &Path) -> anyhow::Error {

@@ -4,12 +4,9 @@
 //! are pure, and `user.slabfs.info` has all their input. The mount decides: the result here is an explanation,
 //! or an order of steps, never a permission. Pure.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use slabfs_mdserver::api::{ArrayInfo, Given, SpecChange, SpecError};
-use slabfs_model::{
-    Coords, DType, Fill, Layout, MaxDim, Selection, Version, format_max_dims, parse_dims,
-    parse_max_dims,
-};
+use slabfs_model::{Coords, DType, Fill, Layout, MaxDim, Selection, Version, format_max_dims};
 
 /// Which of two steps of `slabfs set` comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,30 +71,6 @@ pub(crate) fn present(info: &Value) -> Option<ArrayInfo> {
         holds: info.get("holds")?.as_bool()?,
         ..new_file()
     })
-}
-
-/// The change that a spec of checked texts requests; `None` if one of them cannot be parsed.
-pub(crate) fn change(spec: &Map<String, Value>) -> Option<SpecChange> {
-    let mut change = SpecChange::default();
-    for (key, value) in spec {
-        let text = value.as_str()?;
-        match key.as_str() {
-            "dtype" => change.dtype = Some(text.parse().ok()?),
-            "dims" => change.dims = Some(parse_dims(text).ok()?),
-            "max_dims" => change.max_dims = Some(parse_max_dims(text).ok()?),
-            "fill" => change.fill = Some(text.to_owned()),
-            "layout" => change.layout = Some(text.parse().ok()?),
-            "codec" => change.codec = Some(text.parse().ok()?),
-            "placement" => change.placement = Some(text.parse().ok()?),
-            _ => return None,
-        }
-    }
-    Some(change)
-}
-
-/// Explains which rule refuses `spec` on the object that `info` describes.
-pub(crate) fn refused_spec(info: &Value, spec: &Map<String, Value>) -> Option<String> {
-    refused_change(&present(info)?, &change(spec)?)
 }
 
 /// Explains which rule refuses `change` on the object `now`, with advice in terms of flags.
@@ -190,11 +163,16 @@ mod tests {
         })
     }
 
-    fn spec(fields: &[(&str, &str)]) -> Map<String, Value> {
-        fields
-            .iter()
-            .map(|&(key, text)| (key.to_owned(), json!(text)))
-            .collect()
+    fn spec(fields: &[(&str, &str)]) -> SpecChange {
+        let mut change = SpecChange::default();
+        for (key, text) in fields {
+            slabfs_fs::view::attributes::put_text(key, text, &mut change).expect("a field");
+        }
+        change
+    }
+
+    fn refused_spec(info: &Value, spec: &SpecChange) -> Option<String> {
+        refused_change(&present(info)?, spec)
     }
 
     #[test]
@@ -234,8 +212,7 @@ mod tests {
     fn steps_are_put_in_the_order_that_works() {
         let now = present(&array(&[16, 16], json!([16, 16]), "aligned", true)).expect("info");
         let order = |dims: &[u64], fields: &[(&str, &str)]| {
-            let change = change(&spec(fields)).expect("a change");
-            order(&now, &change, &Coords::from_slice(dims))
+            order(&now, &spec(fields), &Coords::from_slice(dims))
         };
         let grow = [("max_dims", "unlimited,16")];
         assert_eq!(order(&[99, 16], &grow), Ok(Order::DeclareFirst));
@@ -258,7 +235,6 @@ mod tests {
     #[test]
     fn a_new_file_takes_a_complete_declaration() {
         let complete = spec(&[("dims", "8"), ("dtype", "f4"), ("layout", "grid:2")]);
-        let change = change(&complete).expect("a change");
-        assert!(change.resolve(&new_file()).is_ok());
+        assert!(complete.resolve(&new_file()).is_ok());
     }
 }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use slabfs_mdserver::api::SpecChange;
+use slabfs_model::Coords;
 
-use crate::args::dims_of;
 use crate::create::{Fields, MoreFields};
 use crate::failure::usage;
 use crate::onmount;
@@ -90,45 +91,38 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let info = onmount::info(&args.path)?;
-    let declared = info.get("kind").and_then(Value::as_str) == Some("array");
+    let text = |key: &str| info.get(key).and_then(Value::as_str);
+    let declared = text("kind") == Some("array");
     // The current dtype is no change.
-    if declared && spec.get("dtype") == info.get("dtype") {
-        spec.remove("dtype");
-    }
+    spec.dtype
+        .take_if(|dtype| declared && text("dtype") == Some(&dtype.to_string()));
     // New dims of an array are a resize, not a part of its declaration.
-    let dims = if declared && !spec.contains_key("dtype") {
-        spec.remove("dims")
-    } else {
-        None
-    };
-    let Some(dims) = dims.as_ref().and_then(Value::as_str) else {
+    let resized = declared && spec.dtype.is_none();
+    let Some(dims) = spec.dims.take_if(|_| resized) else {
         return if spec.is_empty() {
             Ok(())
         } else {
             onmount::declare(&args.path, &spec)
         };
     };
-    match order(&info, &spec, dims)? {
-        _ if spec.is_empty() => onmount::resize(&args.path, dims),
+    match order(&info, &spec, &dims)? {
+        _ if spec.is_empty() => onmount::resize(&args.path, &dims),
         Order::DeclareFirst => {
             onmount::declare(&args.path, &spec)?;
-            onmount::resize(&args.path, dims)
+            onmount::resize(&args.path, &dims)
         }
         Order::ResizeFirst => {
-            onmount::resize(&args.path, dims)?;
+            onmount::resize(&args.path, &dims)?;
             onmount::declare(&args.path, &spec)
         }
     }
 }
 
 /// The order in which the two steps are allowed; fails before either step if none is.
-fn order(info: &Value, spec: &Map<String, Value>, dims: &str) -> anyhow::Result<Order> {
-    let dims = dims_of(dims)?;
-    match (rules::present(info), rules::change(spec)) {
-        (Some(now), Some(change)) => {
-            rules::order(&now, &change, &dims).map_err(|why| anyhow!("--dims: {why}"))
-        }
-        _ => Ok(Order::DeclareFirst),
+fn order(info: &Value, spec: &SpecChange, dims: &Coords) -> anyhow::Result<Order> {
+    match rules::present(info) {
+        Some(now) => rules::order(&now, spec, dims).map_err(|why| anyhow!("--dims: {why}")),
+        None => Ok(Order::DeclareFirst),
     }
 }
 
@@ -143,14 +137,16 @@ mod tests {
             "kind": "array", "dtype": "f4", "dims": [8, 16], "max_dims": [null, 16], "fill": "0",
             "layout": "aligned", "codec": "none", "given": ["dims"], "holds": true,
         });
-        let none = Map::new();
-        assert!(order(&info, &none, "1000,16").is_ok());
-        let error = order(&info, &none, "1000,17").expect_err("too long");
+        let order = |info: &Value, dims: &[u64]| {
+            order(info, &SpecChange::default(), &Coords::from_slice(dims))
+        };
+        assert!(order(&info, &[1000, 16]).is_ok());
+        let error = order(&info, &[1000, 17]).expect_err("too long");
         let text = error.to_string();
         assert!(text.contains("axis 1") && text.contains("16"), "{text}");
         assert_ne!(crate::failure::status(&error), crate::failure::USAGE);
-        assert!(order(&info, &none, "1000").is_err());
+        assert!(order(&info, &[1000]).is_err());
         // A mount of another version omits some properties; then the mount alone decides.
-        assert!(order(&json!({}), &none, "1000").is_ok());
+        assert!(order(&json!({}), &[1000]).is_ok());
     }
 }

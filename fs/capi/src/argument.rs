@@ -4,7 +4,7 @@ use std::ffi::{OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::error::{Failure, SLABFS_ETOOLARGE};
+use crate::error::{Failure, SLABFS_ETOOLARGE, call};
 
 /// The maximum rank of an object.
 pub(crate) const MAX_RANK: usize = 32;
@@ -166,25 +166,36 @@ pub(crate) unsafe fn one<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, 
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
 }
 
-/// The place for a result.
-pub(crate) struct Out<T>(*mut T);
-
-impl<T> Out<T> {
-    /// # Safety
-    /// `pointer` is NULL or points to memory for a result, writable during the call.
-    pub(crate) unsafe fn new(pointer: *mut T, what: &str) -> Result<Out<T>, Failure> {
-        match pointer.is_null() {
-            true => Err(Failure::invalid(format!(
+/// Runs the body of a call that has a result, and stores that at `place`.
+///
+/// # Safety
+/// `place` is NULL or points to memory for the result, writable during the call.
+pub(crate) unsafe fn result<T>(
+    place: *mut T,
+    what: &str,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> i32 {
+    call(|| {
+        if place.is_null() {
+            return Err(Failure::invalid(format!(
                 "{what} is NULL; give a place for the result"
-            ))),
-            false => Ok(Out(pointer)),
+            )));
         }
-    }
+        let value = work()?;
+        // SAFETY: the caller's.
+        unsafe { place.write(value) };
+        Ok(())
+    })
+}
 
-    pub(crate) fn set(&self, value: T) {
-        // SAFETY: the constructor's.
-        unsafe { self.0.write(value) };
-    }
+/// The element `index` of a list that was returned.
+pub(crate) fn nth<'a, T>(list: &'a [T], index: usize, what: &str) -> Result<&'a T, Failure> {
+    list.get(index).ok_or_else(|| {
+        Failure::invalid(format!(
+            "there is no {what} {index}; the list has {}",
+            list.len()
+        ))
+    })
 }
 
 /// Refuses reserved members that are not zero, which a later version may define.

@@ -8,11 +8,11 @@ use std::ffi::c_void;
 use slabfs_fs::session::{Batch, Pattern, Place, Unit};
 use slabfs_model::batch::{BatchError, MAX_DEPTH, MAX_NODES};
 
-use crate::argument::{Out, bytes, bytes_mut};
+use crate::argument::{bytes, bytes_mut};
 use crate::error::{Failure, SLABFS_ETOOLARGE, call};
 use crate::handles::{OBJECTS, slabfs_object, slabfs_transfer};
-use crate::pending::{Borrowed, Pending};
-use crate::transfer::put;
+use crate::pending::Borrowed;
+use crate::transfer::create;
 
 /// Offsets, strides and sizes of a batch are in bytes of the object in canonical order.
 pub const SLABFS_BYTES: u32 = 0;
@@ -124,12 +124,13 @@ unsafe fn read<E: Element>(
         Some(number) => format!("the vector of element {number} of the batch"),
         None => "the batch".to_owned(),
     };
+    let named = |failure: Failure, path: &[u32]| match of {
+        Some(_) => failure.element(path.to_owned()),
+        None => failure,
+    };
     let wrong = |error: BatchError, path: &[u32]| {
-        let failure = Failure::new(SLABFS_ETOOLARGE, format!("{}: {error}", whose()));
-        match of {
-            Some(_) => failure.element(path.to_owned()),
-            None => failure,
-        }
+        let text = format!("{}: {error}", whose());
+        named(Failure::new(SLABFS_ETOOLARGE, text), path)
     };
     if path.len() >= MAX_DEPTH {
         return Err(wrong(BatchError::TooDeep, path));
@@ -145,10 +146,7 @@ unsafe fn read<E: Element>(
             "{} is at the invalid address {vector:p}, and its length is given as {n}",
             whose()
         );
-        return Err(match of {
-            Some(_) => Failure::invalid(text).element(path.clone()),
-            None => Failure::invalid(text),
-        });
+        return Err(named(Failure::invalid(text), path));
     }
     let mut made = Vec::with_capacity(n as usize);
     for index in 0..n as usize {
@@ -252,19 +250,14 @@ pub unsafe extern "C" fn slabfs_transfer_read_batch(
     len: usize,
     transfer: *mut slabfs_transfer,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        unsafe {
-            let out = Out::new(transfer, "transfer")?;
-            let object = OBJECTS.get(object.id)?;
+    // SAFETY: the caller's.
+    unsafe {
+        create(object, transfer, |object| {
             let batch = batches(batch, n as u64)?;
-            bytes(buffer.cast_const(), len)?;
-            let borrowed = Borrowed::new(buffer.cast(), len);
-            let made = object.read_batch_transfer(&batch, unit_of(unit)?, borrowed);
-            put(Pending::of(&object, made)?, &out);
-        }
-        Ok(())
-    })
+            let buffer = Borrowed::new(buffer, len)?;
+            Ok(object.read_batch_transfer(&batch, unit_of(unit)?, buffer))
+        })
+    }
 }
 
 /// Creates a transfer that writes a batch like `slabfs_write_batch`. The batch is copied. From
@@ -282,19 +275,14 @@ pub unsafe extern "C" fn slabfs_transfer_write_batch(
     len: usize,
     transfer: *mut slabfs_transfer,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's; a write transfer does not change its buffer.
-        unsafe {
-            let out = Out::new(transfer, "transfer")?;
-            let object = OBJECTS.get(object.id)?;
+    // SAFETY: the caller's.
+    unsafe {
+        create(object, transfer, |object| {
             let batch = batches(batch, n as u64)?;
-            bytes(buffer, len)?;
-            let borrowed = Borrowed::new(buffer.cast_mut().cast(), len);
-            let made = object.write_batch_transfer(&batch, unit_of(unit)?, borrowed);
-            put(Pending::of(&object, made)?, &out);
-        }
-        Ok(())
-    })
+            let buffer = Borrowed::new(buffer, len)?;
+            Ok(object.write_batch_transfer(&batch, unit_of(unit)?, buffer))
+        })
+    }
 }
 
 #[cfg(test)]

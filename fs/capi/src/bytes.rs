@@ -1,8 +1,9 @@
 //! The calls that read and write elements: boxes, strided hyperslabs and text selections, packed or with strides.
 
 use std::ffi::{c_char, c_void};
+use std::ptr::null;
 
-use slabfs_fs::session::{Axis, Hyperslab, Memory, Object, Select};
+use slabfs_fs::session::{Axis, Hyperslab, Memory, Select};
 
 use crate::argument::{MAX_TEXT, axes, bytes, bytes_mut, one, text};
 use crate::error::{Failure, call};
@@ -58,61 +59,80 @@ pub(crate) unsafe fn slab(slab: &slabfs_slab) -> Result<Hyperslab, Failure> {
     })
 }
 
+/// A selection, and the number of strides that a buffer for it has.
+type Selected<'a> = Result<(Select<'a>, usize), Failure>;
+
 /// # Safety
 /// Both point to `rank` numbers.
-unsafe fn region(rank: usize, offset: *const u64, shape: *const u64) -> Result<Hyperslab, Failure> {
+unsafe fn region<'a>(rank: usize, offset: *const u64, shape: *const u64) -> Selected<'a> {
     // SAFETY: the caller's.
     let (offset, shape) = unsafe { (axes(offset, rank, "offset")?, axes(shape, rank, "shape")?) };
     let axes = offset.iter().zip(shape);
-    Ok(Hyperslab {
-        axes: axes.map(|(&start, &len)| Axis::span(start, len)).collect(),
-    })
+    let axes = axes.map(|(&start, &len)| Axis::span(start, len)).collect();
+    Ok((Select::Slab(Hyperslab { axes }), rank))
 }
 
-/// A buffer of the caller, with its strides.
-struct Buffer<P> {
-    start: P,
-    len: usize,
-    strides: *const u64,
-}
-
-impl<P> Buffer<P> {
-    /// # Safety
-    /// The strides are NULL or as many as the selection has axes.
-    unsafe fn memory(&self, rank: usize) -> Result<Memory, Failure> {
-        if self.strides.is_null() {
-            return Ok(Memory::packed());
-        }
-        // SAFETY: the caller's.
-        let strides = unsafe { axes(self.strides, rank, "strides")? };
-        Ok(Memory::strides(strides))
+/// # Safety
+/// It is NULL or points to valid data.
+unsafe fn strided<'a>(hyperslab: *const slabfs_slab) -> Selected<'a> {
+    // SAFETY: the caller's.
+    unsafe {
+        let hyperslab = one(hyperslab, "hyperslab")?;
+        Ok((Select::Slab(slab(hyperslab)?), hyperslab.rank))
     }
 }
 
 /// # Safety
-/// The buffer is the caller's for the call, and its strides are as many as the object has axes.
-unsafe fn read(
-    object: &Object,
-    select: Select<'_>,
-    rank: usize,
-    buffer: &Buffer<*mut c_void>,
-) -> Result<(), Failure> {
+/// It is NULL or NUL-terminated.
+unsafe fn written<'a>(selection: *const c_char) -> Selected<'a> {
     // SAFETY: the caller's.
-    let (into, memory) = unsafe { (bytes_mut(buffer.start, buffer.len)?, buffer.memory(rank)?) };
-    Ok(object.read_into(select, into, &memory)?)
+    let text = unsafe { text(selection, "selection", MAX_TEXT)? };
+    Ok((Select::Text(text), 0))
+}
+
+/// # Safety
+/// The strides are NULL or as many as the selection has axes.
+unsafe fn memory(strides: *const u64, rank: usize) -> Result<Memory, Failure> {
+    if strides.is_null() {
+        return Ok(Memory::packed());
+    }
+    // SAFETY: the caller's.
+    let strides = unsafe { axes(strides, rank, "strides")? };
+    Ok(Memory::strides(strides))
+}
+
+/// # Safety
+/// The buffer is the caller's for the call, and its strides are NULL or as many as the selection has axes.
+unsafe fn read<'a>(
+    object: slabfs_object,
+    (buffer, len): (*mut c_void, usize),
+    strides: *const u64,
+    select: impl FnOnce() -> Selected<'a>,
+) -> i32 {
+    call(|| {
+        let object = OBJECTS.get(object.id)?;
+        let (select, rank) = select()?;
+        // SAFETY: the caller's.
+        let (into, memory) = unsafe { (bytes_mut(buffer, len)?, memory(strides, rank)?) };
+        Ok(object.read_into(select, into, &memory)?)
+    })
 }
 
 /// # Safety
 /// As [`read`].
-unsafe fn write(
-    object: &Object,
-    select: Select<'_>,
-    rank: usize,
-    buffer: &Buffer<*const c_void>,
-) -> Result<(), Failure> {
-    // SAFETY: the caller's.
-    let (from, memory) = unsafe { (bytes(buffer.start, buffer.len)?, buffer.memory(rank)?) };
-    Ok(object.write_from(select, from, &memory)?)
+unsafe fn write<'a>(
+    object: slabfs_object,
+    (buffer, len): (*const c_void, usize),
+    strides: *const u64,
+    select: impl FnOnce() -> Selected<'a>,
+) -> i32 {
+    call(|| {
+        let object = OBJECTS.get(object.id)?;
+        let (select, rank) = select()?;
+        // SAFETY: the caller's.
+        let (from, memory) = unsafe { (bytes(buffer, len)?, memory(strides, rank)?) };
+        Ok(object.write_from(select, from, &memory)?)
+    })
 }
 
 /// Reads a box into `len` bytes at `buffer`. `strides` gives the stride of each axis in bytes; NULL means packed
@@ -131,19 +151,12 @@ pub unsafe extern "C" fn slabfs_read_box(
     len: usize,
     strides: *const u64,
 ) -> i32 {
-    call(|| {
-        let buffer = Buffer {
-            start: buffer,
-            len,
-            strides,
-        };
-        let object = OBJECTS.get(object.id)?;
-        // SAFETY: the caller's.
-        unsafe {
-            let select = Select::Slab(region(rank, offset, shape)?);
-            read(&object, select, rank, &buffer)
-        }
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        read(object, (buffer, len), strides, || {
+            region(rank, offset, shape)
+        })
+    }
 }
 
 /// Writes a box from `len` bytes at `buffer`; see `slabfs_read_box`. Along an unlimited slowest axis the object
@@ -161,19 +174,12 @@ pub unsafe extern "C" fn slabfs_write_box(
     len: usize,
     strides: *const u64,
 ) -> i32 {
-    call(|| {
-        let buffer = Buffer {
-            start: buffer,
-            len,
-            strides,
-        };
-        let object = OBJECTS.get(object.id)?;
-        // SAFETY: the caller's.
-        unsafe {
-            let select = Select::Slab(region(rank, offset, shape)?);
-            write(&object, select, rank, &buffer)
-        }
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        write(object, (buffer, len), strides, || {
+            region(rank, offset, shape)
+        })
+    }
 }
 
 /// Reads a hyperslab; see `slabfs_read_box`.
@@ -188,20 +194,8 @@ pub unsafe extern "C" fn slabfs_read_slab(
     len: usize,
     strides: *const u64,
 ) -> i32 {
-    call(|| {
-        let buffer = Buffer {
-            start: buffer,
-            len,
-            strides,
-        };
-        let object = OBJECTS.get(object.id)?;
-        // SAFETY: the caller's.
-        unsafe {
-            let hyperslab = one(hyperslab, "hyperslab")?;
-            let select = Select::Slab(slab(hyperslab)?);
-            read(&object, select, hyperslab.rank, &buffer)
-        }
-    })
+    // SAFETY: the caller's.
+    unsafe { read(object, (buffer, len), strides, || strided(hyperslab)) }
 }
 
 /// Writes a hyperslab; see `slabfs_write_box`. The object grows likewise.
@@ -216,20 +210,8 @@ pub unsafe extern "C" fn slabfs_write_slab(
     len: usize,
     strides: *const u64,
 ) -> i32 {
-    call(|| {
-        let buffer = Buffer {
-            start: buffer,
-            len,
-            strides,
-        };
-        let object = OBJECTS.get(object.id)?;
-        // SAFETY: the caller's.
-        unsafe {
-            let hyperslab = one(hyperslab, "hyperslab")?;
-            let select = Select::Slab(slab(hyperslab)?);
-            write(&object, select, hyperslab.rank, &buffer)
-        }
-    })
+    // SAFETY: the caller's.
+    unsafe { write(object, (buffer, len), strides, || strided(hyperslab)) }
 }
 
 /// Reads a selection given as text, like `[0:10,::2]` after the `@` of a path; packed.
@@ -243,19 +225,8 @@ pub unsafe extern "C" fn slabfs_read_text(
     buffer: *mut c_void,
     len: usize,
 ) -> i32 {
-    call(|| {
-        let buffer = Buffer {
-            start: buffer,
-            len,
-            strides: std::ptr::null(),
-        };
-        let object = OBJECTS.get(object.id)?;
-        // SAFETY: the caller's.
-        unsafe {
-            let select = Select::Text(text(selection, "selection", MAX_TEXT)?);
-            read(&object, select, 0, &buffer)
-        }
-    })
+    // SAFETY: the caller's.
+    unsafe { read(object, (buffer, len), null(), || written(selection)) }
 }
 
 /// Writes a selection given as text; see `slabfs_read_text`.
@@ -269,17 +240,6 @@ pub unsafe extern "C" fn slabfs_write_text(
     buffer: *const c_void,
     len: usize,
 ) -> i32 {
-    call(|| {
-        let buffer = Buffer {
-            start: buffer,
-            len,
-            strides: std::ptr::null(),
-        };
-        let object = OBJECTS.get(object.id)?;
-        // SAFETY: the caller's.
-        unsafe {
-            let select = Select::Text(text(selection, "selection", MAX_TEXT)?);
-            write(&object, select, 0, &buffer)
-        }
-    })
+    // SAFETY: the caller's.
+    unsafe { write(object, (buffer, len), null(), || written(selection)) }
 }

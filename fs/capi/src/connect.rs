@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slabfs_fs::session::{ConnectOptions, Consistency, Session};
 
-use crate::argument::{MAX_TEXT, Out, path_or_none, text, text_or_none, unused};
+use crate::argument::{MAX_TEXT, path_or_none, result, text, text_or_none, unused};
 use crate::error::{Failure, SLABFS_ENOTSUPPORTED, call};
 use crate::handles::{SESSIONS, slabfs_session};
 
@@ -49,33 +49,27 @@ pub unsafe extern "C" fn slabfs_connect(
     options: *const slabfs_options,
     session: *mut slabfs_session,
 ) -> i32 {
-    call(|| {
-        if SESSIONS.inherited() {
-            return Err(Failure::new(
-                SLABFS_ENOTSUPPORTED,
-                "this process is a fork child of a process that has used sessions, whose threads may hold locks that a \
-                 session needs; connect after exec, or fork before the first session",
-            ));
-        }
-        // SAFETY: the caller's.
-        let (place, options, out) = unsafe {
-            (
-                text(place, "place", MAX_TEXT)?,
-                options.as_ref(),
-                Out::new(session, "session")?,
-            )
-        };
-        // A program may wrongly change its buffer during a write: then the stored data is arbitrary, but must not count
-        // as damaged.
-        let mut how = ConnectOptions::to(place).steady_memory(false);
-        if let Some(options) = options {
-            // SAFETY: the caller's.
-            how = unsafe { with(how, options) }?;
-        }
-        let id = SESSIONS.put(Session::connect(&how)?);
-        out.set(slabfs_session { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(session, "session", || {
+            if SESSIONS.inherited() {
+                return Err(Failure::new(
+                    SLABFS_ENOTSUPPORTED,
+                    "this process is a fork child of a process that has used sessions, whose threads may hold locks that a \
+                     session needs; connect after exec, or fork before the first session",
+                ));
+            }
+            // A program may wrongly change its buffer during a write: then the stored data is arbitrary, but must not
+            // count as damaged.
+            let place = text(place, "place", MAX_TEXT)?;
+            let mut how = ConnectOptions::to(place).steady_memory(false);
+            if let Some(options) = options.as_ref() {
+                how = with(how, options)?;
+            }
+            let id = SESSIONS.put(Session::connect(&how)?);
+            Ok(slabfs_session { id })
+        })
+    }
 }
 
 /// # Safety

@@ -162,21 +162,17 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
             format!("internal error: {text}; please report it"),
         ))
     });
-    let (code, failure) = match done {
-        Ok(()) => (SLABFS_OK, Failure::new(SLABFS_OK, "")),
-        Err(failure) => (failure.code, failure),
-    };
-    let index = failure.index;
+    let failure = done.err().unwrap_or(Failure::new(SLABFS_OK, ""));
     let mut bytes = failure.message.into_bytes();
     bytes.retain(|&byte| byte != 0);
     let last = Last {
         message: CString::new(bytes).unwrap_or_default(),
-        index: index.map_or(-1, |index| index as i64),
+        index: failure.index.map_or(-1, |index| index as i64),
         elements: failure.elements,
     };
     // A thread that is terminating has no message.
     let _ = LAST.try_with(|place| *place.borrow_mut() = last);
-    code
+    failure.code
 }
 
 /// The error message of the last call of this thread, with the remedy; empty if the call succeeded. The string is

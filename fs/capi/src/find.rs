@@ -2,12 +2,12 @@
 
 use std::ffi::c_char;
 
-use slabfs_fs::session::Query;
+use slabfs_fs::session::{Query, Time};
 
-use crate::argument::{MAX_QUERY, Out, one, path_or_none, text, text_or_none, unused};
-use crate::error::{Failure, call};
-use crate::handles::{ENTRIES, SESSIONS, slabfs_entries, slabfs_session};
-use crate::names::{Entry, time};
+use crate::argument::{MAX_QUERY, one, path_or_none, result, text, text_or_none, unused};
+use crate::error::Failure;
+use crate::handles::{SESSIONS, slabfs_entries, slabfs_session};
+use crate::names::{ENTRIES, Entry};
 
 /// A search; all members except `text` may be zero.
 #[repr(C)]
@@ -69,19 +69,20 @@ pub unsafe extern "C" fn slabfs_find(
     search: *const slabfs_query,
     entries: *mut slabfs_entries,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (search, out) = unsafe { (query(search)?, Out::new(entries, "entries")?) };
-        let mut found = Vec::new();
-        SESSIONS.get(session.id)?.find_each(&search, |one| {
-            let (mtime, _) = time(one.mtime);
-            found.push(Entry::new(one.path.into(), one.kind, one.size, mtime));
-            true
-        })?;
-        let id = ENTRIES.put(found);
-        out.set(slabfs_entries { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(entries, "entries", || {
+            let search = query(search)?;
+            let mut found = Vec::new();
+            SESSIONS.get(session.id)?.find_each(&search, |one| {
+                let mtime = Time::from(one.mtime).sec;
+                found.push(Entry::new(one.path.into(), one.kind, one.size, mtime));
+                true
+            })?;
+            let id = ENTRIES.put(found);
+            Ok(slabfs_entries { id })
+        })
+    }
 }
 
 /// Counts the hits of a query.
@@ -94,10 +95,11 @@ pub unsafe extern "C" fn slabfs_count(
     search: *const slabfs_query,
     count: *mut u64,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (search, out) = unsafe { (query(search)?, Out::new(count, "count")?) };
-        out.set(SESSIONS.get(session.id)?.count(&search)?);
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(count, "count", || {
+            let search = query(search)?;
+            Ok(SESSIONS.get(session.id)?.count(&search)?)
+        })
+    }
 }

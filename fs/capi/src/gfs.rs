@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use slabfs_fs::session::{Batch, Object, Place, Unit};
 use slabfs_model::batch::Plan;
 
-use crate::argument::{Out, bytes, bytes_mut};
+use crate::argument::{bytes, bytes_mut, result};
 use crate::batch::{Element, Read, Repeats, batches};
 use crate::error::{Failure, SLABFS_EBUSY, SLABFS_EHANDLE, SLABFS_OK, call};
 use crate::handles::{OBJECTS, slabfs_object};
@@ -129,26 +129,26 @@ unsafe fn validated(
 /// `fork_id` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_gfs_fork(object: slabfs_object, fork_id: *mut c_int) -> c_int {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(fork_id, "fork_id")? };
-        let object = OBJECTS.get(object.id)?;
-        let mut forks = FORKS.here().lock();
-        let free = (1..c_int::MAX).find(|number| !forks.contains_key(number));
-        let number = free.ok_or_else(|| Failure::invalid("there are too many forks"))?;
-        forks.insert(number, object);
-        out.set(number);
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(fork_id, "fork_id", || {
+            let object = OBJECTS.get(object.id)?;
+            let mut forks = FORKS.here().lock();
+            let free = (1..c_int::MAX).find(|number| !forks.contains_key(number));
+            let number = free.ok_or_else(|| Failure::invalid("there are too many forks"))?;
+            forks.insert(number, object);
+            Ok(number)
+        })
+    }
 }
 
 /// Closes a fork; running requests continue.
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_gfs_close(fork_id: c_int) -> c_int {
     call(|| {
-        let object = fork(fork_id)?;
+        // Its last reference may be dropped, and the object closed, only when the lock is released.
+        let _object = fork(fork_id)?;
         FORKS.here().lock().remove(&fork_id);
-        drop(object);
         Ok(())
     })
 }
@@ -214,8 +214,8 @@ pub unsafe extern "C" fn gfs_nb_read_batched(
         // SAFETY: the caller's.
         let made = unsafe {
             let (batch, reach) = validated(vector, quant)?;
-            bytes(buf.cast_const().cast(), reach)?;
-            object.read_batch_transfer(&batch, Unit::Bytes, Borrowed::new(buf.cast(), reach))
+            let buffer = Borrowed::new(buf.cast(), reach)?;
+            object.read_batch_transfer(&batch, Unit::Bytes, buffer)
         };
         begin(handle, Pending::of(&object, made)?)
     })
@@ -235,12 +235,11 @@ pub unsafe extern "C" fn gfs_nb_write_batched(
 ) -> c_int {
     call(|| {
         let object = fork(fork_id)?;
-        // SAFETY: the caller's; a write transfer does not change its buffer.
+        // SAFETY: the caller's.
         let made = unsafe {
             let (batch, reach) = validated(vector, quant)?;
-            bytes(buf.cast(), reach)?;
-            let borrowed = Borrowed::new(buf.cast_mut().cast(), reach);
-            object.write_batch_transfer(&batch, Unit::Bytes, borrowed)
+            let buffer = Borrowed::new(buf.cast(), reach)?;
+            object.write_batch_transfer(&batch, Unit::Bytes, buffer)
         };
         begin(handle, Pending::of(&object, made)?)
     })

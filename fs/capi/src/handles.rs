@@ -12,7 +12,6 @@ use parking_lot::{Mutex, RwLock};
 use slabfs_fs::session::{Object, ObjectSpec, Session, Tag};
 
 use crate::error::{Failure, SLABFS_EHANDLE};
-use crate::names::Entry;
 use crate::pending::Pending;
 use crate::process::Own;
 
@@ -82,7 +81,7 @@ impl<T> Default for Held<T> {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl<T: Send + Sync + 'static> Table<T> {
-    const fn new(kind: &'static str) -> Table<T> {
+    pub(crate) const fn new(kind: &'static str) -> Table<T> {
         Table {
             kind,
             held: Own::new(),
@@ -133,7 +132,5 @@ pub(crate) static OBJECTS: Table<Object> = Table::new("object");
 pub(crate) static TRANSFERS: Table<Pending> = Table::new("transfer");
 /// Specs.
 pub(crate) static SPECS: Table<Mutex<ObjectSpec>> = Table::new("spec");
-/// Lists of names.
-pub(crate) static ENTRIES: Table<Vec<Entry>> = Table::new("list of entries");
 /// Lists of tags: NUL-terminated keys, and values.
 pub(crate) static TAGS: Table<Vec<(Vec<u8>, Tag)>> = Table::new("list of tags");

@@ -2,13 +2,12 @@
 
 use std::ffi::{OsString, c_char};
 use std::os::unix::ffi::OsStringExt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use slabfs_fs::session::{Kind, MaxDim, RenameFlags, Stat};
+use slabfs_fs::session::{Kind, MaxDim, RenameFlags, Stat, Time};
 
-use crate::argument::{MAX_RANK, Out, path};
-use crate::error::{Failure, SLABFS_EINVALID, call};
-use crate::handles::{ENTRIES, SESSIONS, slabfs_entries, slabfs_session};
+use crate::argument::{MAX_RANK, nth, path, result};
+use crate::error::{Failure, call};
+use crate::handles::{SESSIONS, Table, slabfs_entries, slabfs_session};
 
 /// A container: a directory.
 pub const SLABFS_CONTAINER: u32 = 1;
@@ -83,6 +82,9 @@ pub struct slabfs_entry {
     pub mtime: i64,
 }
 
+/// Lists of names.
+pub(crate) static ENTRIES: Table<Vec<Entry>> = Table::new("list of entries");
+
 /// An entry of a list, as stored.
 pub(crate) struct Entry {
     path: Vec<u8>,
@@ -112,29 +114,15 @@ fn number(kind: Kind) -> u32 {
     }
 }
 
-/// Seconds since 1970, and nanoseconds.
-pub(crate) fn time(time: SystemTime) -> (i64, u32) {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            match before.subsec_nanos() {
-                0 => (-(before.as_secs() as i64), 0),
-                nsec => (-(before.as_secs() as i64) - 1, 1_000_000_000 - nsec),
-            }
-        }
-    }
-}
-
 /// Converts a stat to the C struct.
 pub(crate) fn shown(stat: &Stat) -> slabfs_stat {
-    let (mtime, mtime_nsec) = time(stat.mtime);
+    let mtime = Time::from(stat.mtime);
     let mut shown = slabfs_stat {
         ino: stat.ino,
         size: stat.size,
         version: stat.version,
-        mtime,
-        mtime_nsec,
+        mtime: mtime.sec,
+        mtime_nsec: mtime.nsec,
         kind: number(stat.kind),
         mode: stat.mode,
         uid: stat.uid,
@@ -240,12 +228,13 @@ pub unsafe extern "C" fn slabfs_stat_path(
     name: *const c_char,
     stat: *mut slabfs_stat,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (name, out) = unsafe { (path(name, "path")?, Out::new(stat, "stat")?) };
-        out.set(shown(&SESSIONS.get(session.id)?.root().stat(name)?));
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(stat, "stat", || {
+            let name = path(name, "path")?;
+            Ok(shown(&SESSIONS.get(session.id)?.root().stat(name)?))
+        })
+    }
 }
 
 /// Lists a container; an empty path is the root.
@@ -258,19 +247,20 @@ pub unsafe extern "C" fn slabfs_list(
     container: *const c_char,
     entries: *mut slabfs_entries,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (container, out) = unsafe { (path(container, "path")?, Out::new(entries, "entries")?) };
-        let listed: Result<Vec<Entry>, slabfs_fs::session::Error> = SESSIONS
-            .get(session.id)?
-            .container(container)?
-            .list()?
-            .map(|listed| listed.map(|one| Entry::new(one.name, one.kind, 0, 0)))
-            .collect();
-        let id = ENTRIES.put(listed?);
-        out.set(slabfs_entries { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(entries, "entries", || {
+            let container = path(container, "path")?;
+            let listed: Result<Vec<Entry>, slabfs_fs::session::Error> = SESSIONS
+                .get(session.id)?
+                .container(container)?
+                .list()?
+                .map(|listed| listed.map(|one| Entry::new(one.name, one.kind, 0, 0)))
+                .collect();
+            let id = ENTRIES.put(listed?);
+            Ok(slabfs_entries { id })
+        })
+    }
 }
 
 /// The number of entries of a list.
@@ -279,12 +269,8 @@ pub unsafe extern "C" fn slabfs_list(
 /// `count` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_entries_count(entries: slabfs_entries, count: *mut usize) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(count, "count")? };
-        out.set(ENTRIES.get(entries.id)?.len());
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe { result(count, "count", || Ok(ENTRIES.get(entries.id)?.len())) }
 }
 
 /// The entry `index`, from 0, of a list.
@@ -297,26 +283,21 @@ pub unsafe extern "C" fn slabfs_entries_get(
     index: usize,
     entry: *mut slabfs_entry,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(entry, "entry")? };
-        let entries = ENTRIES.get(entries.id)?;
-        let found = entries.get(index).ok_or_else(|| {
-            Failure::new(
-                SLABFS_EINVALID,
-                format!("there is no entry {index}; the list has {}", entries.len()),
-            )
-        })?;
-        out.set(slabfs_entry {
-            path: found.path.as_ptr().cast(),
-            path_len: found.path.len() - 1,
-            kind: found.kind,
-            reserved: 0,
-            size: found.size,
-            mtime: found.mtime,
-        });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(entry, "entry", || {
+            let entries = ENTRIES.get(entries.id)?;
+            let found = nth(&entries, index, "entry")?;
+            Ok(slabfs_entry {
+                path: found.path.as_ptr().cast(),
+                path_len: found.path.len() - 1,
+                kind: found.kind,
+                reserved: 0,
+                size: found.size,
+                mtime: found.mtime,
+            })
+        })
+    }
 }
 
 /// Frees a list, and the data that its entries point to.

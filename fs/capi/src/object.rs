@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slabfs_fs::session::{Access, ObjectSpec};
 
-use crate::argument::{Out, axes, list, path};
+use crate::argument::{axes, list, path, result};
 use crate::error::{Failure, call};
 use crate::handles::{OBJECTS, SESSIONS, SPECS, slabfs_object, slabfs_session, slabfs_spec};
 use crate::names::{shown, slabfs_stat};
@@ -31,15 +31,15 @@ pub unsafe extern "C" fn slabfs_create(
     spec: slabfs_spec,
     object: *mut slabfs_object,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (name, out) = unsafe { (path(name, "path")?, Out::new(object, "object")?) };
-        let spec = SPECS.get(spec.id)?.lock().clone();
-        let made = SESSIONS.get(session.id)?.create(name, &spec)?;
-        let id = OBJECTS.put(made);
-        out.set(slabfs_object { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(object, "object", || {
+            let name = path(name, "path")?;
+            let spec = SPECS.get(spec.id)?.lock().clone();
+            let id = OBJECTS.put(SESSIONS.get(session.id)?.create(name, &spec)?);
+            Ok(slabfs_object { id })
+        })
+    }
 }
 
 /// Creates `count` objects, in atomic requests of 1024 each. `specs` has one spec for each.
@@ -89,23 +89,24 @@ pub unsafe extern "C" fn slabfs_open(
     access: u32,
     object: *mut slabfs_object,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (name, out) = unsafe { (path(name, "path")?, Out::new(object, "object")?) };
-        let access = match access {
-            SLABFS_READ => Access::Read,
-            SLABFS_WRITE => Access::Write,
-            SLABFS_READWRITE => Access::ReadWrite,
-            other => {
-                return Err(Failure::invalid(format!(
-                    "{other} is not an access mode; use SLABFS_READ, SLABFS_WRITE or SLABFS_READWRITE"
-                )));
-            }
-        };
-        let id = OBJECTS.put(SESSIONS.get(session.id)?.open(name, access)?);
-        out.set(slabfs_object { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(object, "object", || {
+            let name = path(name, "path")?;
+            let access = match access {
+                SLABFS_READ => Access::Read,
+                SLABFS_WRITE => Access::Write,
+                SLABFS_READWRITE => Access::ReadWrite,
+                other => {
+                    return Err(Failure::invalid(format!(
+                        "{other} is not an access mode; use SLABFS_READ, SLABFS_WRITE or SLABFS_READWRITE"
+                    )));
+                }
+            };
+            let id = OBJECTS.put(SESSIONS.get(session.id)?.open(name, access)?);
+            Ok(slabfs_object { id })
+        })
+    }
 }
 
 /// Closes an object: waits for its started transfers and flushes its dirty data to the servers. The handle
@@ -130,12 +131,8 @@ pub extern "C" fn slabfs_object_close(object: slabfs_object) -> i32 {
 /// `stat` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_object_stat(object: slabfs_object, stat: *mut slabfs_stat) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(stat, "stat")? };
-        out.set(shown(&OBJECTS.get(object.id)?.stat()?));
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe { result(stat, "stat", || Ok(shown(&OBJECTS.get(object.id)?.stat()?))) }
 }
 
 /// Changes the dims of an object that is open for writing: each axis grows up to its max dim, or shrinks;

@@ -3,9 +3,12 @@
 //! The library uses the program's buffer from the start to the end of the transfer; it cannot check that the program
 //! leaves it alone meanwhile. After the end, which `wait` and `free` wait for, the library does not touch the buffer.
 
+use std::ffi::c_void;
+
 use parking_lot::Mutex;
 use slabfs_fs::session::{Control, Error, Failed, Object, Transfer};
 
+use crate::argument::bytes;
 use crate::error::Failure;
 
 /// A program's buffer.
@@ -19,11 +22,25 @@ pub(crate) struct Borrowed {
 unsafe impl Send for Borrowed {}
 
 impl Borrowed {
+    /// Refuses NULL and excessive lengths.
+    ///
     /// # Safety
     /// Until the transfer that takes this has ended, `start` points to `len` bytes that no other code writes and, for a
-    /// read, no other code reads. It is not NULL unless `len` is 0.
-    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Borrowed {
-        Borrowed { start, len }
+    /// read, no other code reads. For a write, nothing is changed.
+    pub(crate) unsafe fn new(start: *const c_void, len: usize) -> Result<Borrowed, Failure> {
+        // SAFETY: nothing is read.
+        unsafe { bytes(start, len)? };
+        let start = start.cast_mut().cast();
+        Ok(Borrowed { start, len })
+    }
+
+    /// Without its first bytes; `offset` is within the buffer or at its end.
+    pub(crate) fn from(self, offset: usize) -> Borrowed {
+        Borrowed {
+            // The offset of NULL is 0.
+            start: self.start.wrapping_add(offset),
+            len: self.len - offset,
+        }
     }
 }
 
@@ -47,6 +64,9 @@ impl AsMut<[u8]> for Borrowed {
     }
 }
 
+/// The result of creating a transfer.
+pub(crate) type Made = Result<Transfer<Borrowed>, Failed<Borrowed>>;
+
 /// A transfer, and its result once it has been waited for.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -64,10 +84,7 @@ enum State {
 
 impl Pending {
     /// Wraps the result of creating a transfer.
-    pub(crate) fn of(
-        object: &Object,
-        made: Result<Transfer<Borrowed>, Failed<Borrowed>>,
-    ) -> Result<Pending, Failure> {
+    pub(crate) fn of(object: &Object, made: Made) -> Result<Pending, Failure> {
         let path = object.path().display().to_string();
         let transfer = made.map_err(|failed| Failure::from(Error::from(failed)).about(&path))?;
         Ok(Pending {
@@ -100,10 +117,8 @@ impl Pending {
         else {
             return Ok(());
         };
-        let result = match transfer.wait() {
-            Ok(_) => Ok(()),
-            Err(failed) => Err(Failure::from(Error::from(failed)).about(&self.path)),
-        };
+        let result = transfer.wait().map(drop);
+        let result = result.map_err(|failed| Failure::from(Error::from(failed)).about(&self.path));
         *state = State::Ended(result.clone());
         result
     }

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use parking_lot::Mutex;
 use slabfs_fs::session::ObjectSpec;
 
-use crate::argument::{MAX_TEXT, Out, axes, one, path, text};
+use crate::argument::{MAX_TEXT, axes, one, path, result, text};
 use crate::error::{Failure, call};
 use crate::handles::{SESSIONS, SPECS, slabfs_session, slabfs_spec};
 use crate::tags::{slabfs_tag, value};
@@ -16,13 +16,13 @@ use crate::tags::{slabfs_tag, value};
 /// `spec` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_spec_new(spec: *mut slabfs_spec) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(spec, "spec")? };
-        let id = SPECS.put(Mutex::new(ObjectSpec::new()));
-        out.set(slabfs_spec { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(spec, "spec", || {
+            let id = SPECS.put(Mutex::new(ObjectSpec::new()));
+            Ok(slabfs_spec { id })
+        })
+    }
 }
 
 /// Frees a spec.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use slabfs_fs::session::{Tag, TagEdit, TagKind};
 
-use crate::argument::{MAX_TEXT, Out, bytes, list, path, text};
+use crate::argument::{MAX_TEXT, bytes, list, nth, path, result, text};
 use crate::error::{Failure, call};
 use crate::handles::{SESSIONS, TAGS, slabfs_session, slabfs_tags};
 
@@ -146,21 +146,22 @@ pub unsafe extern "C" fn slabfs_tags_of(
     name: *const c_char,
     tags: *mut slabfs_tags,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let (name, out) = unsafe { (path(name, "path")?, Out::new(tags, "tags")?) };
-        let found = SESSIONS.get(session.id)?.root().tags(name)?;
-        let found = found.into_iter().map(|(key, mut tag)| {
-            let mut key = key.into_bytes();
-            key.push(0);
-            // Make texts valid C strings.
-            tag.bytes.push(0);
-            (key, tag)
-        });
-        let id = TAGS.put(found.collect());
-        out.set(slabfs_tags { id });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(tags, "tags", || {
+            let name = path(name, "path")?;
+            let found = SESSIONS.get(session.id)?.root().tags(name)?;
+            let found = found.into_iter().map(|(key, mut tag)| {
+                let mut key = key.into_bytes();
+                key.push(0);
+                // Make texts valid C strings.
+                tag.bytes.push(0);
+                (key, tag)
+            });
+            let id = TAGS.put(found.collect());
+            Ok(slabfs_tags { id })
+        })
+    }
 }
 
 /// The number of tags of a list.
@@ -169,12 +170,8 @@ pub unsafe extern "C" fn slabfs_tags_of(
 /// `count` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_tags_count(tags: slabfs_tags, count: *mut usize) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(count, "count")? };
-        out.set(TAGS.get(tags.id)?.len());
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe { result(count, "count", || Ok(TAGS.get(tags.id)?.len())) }
 }
 
 /// The tag `index`, from 0, of a list. Its pointers are valid until the list is freed; a NUL follows the bytes of
@@ -188,38 +185,33 @@ pub unsafe extern "C" fn slabfs_tags_get(
     index: usize,
     tag: *mut slabfs_tag,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(tag, "tag")? };
-        let tags = TAGS.get(tags.id)?;
-        let (key, found) = tags.get(index).ok_or_else(|| {
-            Failure::invalid(format!(
-                "there is no tag {index}; the list has {}",
-                tags.len()
-            ))
-        })?;
-        let bytes = &found.bytes[..found.bytes.len() - 1];
-        let text = std::str::from_utf8(bytes).unwrap_or_default();
-        let (kind, integer, real) = match found.kind {
-            TagKind::Int => (SLABFS_TAG_INT, text.parse().unwrap_or(0), 0.0),
-            TagKind::Float => (SLABFS_TAG_FLOAT, 0, text.parse().unwrap_or(0.0)),
-            TagKind::Text => (SLABFS_TAG_TEXT, 0, 0.0),
-            TagKind::Bytes => (SLABFS_TAG_BYTES, 0, 0.0),
-            TagKind::List => (SLABFS_TAG_LIST, 0, 0.0),
-            TagKind::Auto => (SLABFS_TAG_AUTO, 0, 0.0),
-        };
-        out.set(slabfs_tag {
-            path: std::ptr::null(),
-            key: key.as_ptr().cast(),
-            kind,
-            reserved: 0,
-            integer,
-            real,
-            data: bytes.as_ptr().cast(),
-            len: bytes.len(),
-        });
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(tag, "tag", || {
+            let tags = TAGS.get(tags.id)?;
+            let (key, found) = nth(&tags, index, "tag")?;
+            let bytes = &found.bytes[..found.bytes.len() - 1];
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            let (kind, integer, real) = match found.kind {
+                TagKind::Int => (SLABFS_TAG_INT, text.parse().unwrap_or(0), 0.0),
+                TagKind::Float => (SLABFS_TAG_FLOAT, 0, text.parse().unwrap_or(0.0)),
+                TagKind::Text => (SLABFS_TAG_TEXT, 0, 0.0),
+                TagKind::Bytes => (SLABFS_TAG_BYTES, 0, 0.0),
+                TagKind::List => (SLABFS_TAG_LIST, 0, 0.0),
+                TagKind::Auto => (SLABFS_TAG_AUTO, 0, 0.0),
+            };
+            Ok(slabfs_tag {
+                path: std::ptr::null(),
+                key: key.as_ptr().cast(),
+                kind,
+                reserved: 0,
+                integer,
+                real,
+                data: bytes.as_ptr().cast(),
+                len: bytes.len(),
+            })
+        })
+    }
 }
 
 /// Frees a list, and the data that its tags point to.

@@ -3,13 +3,13 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use slabfs_fs::session::{Control, Memory, Select, start_all};
+use slabfs_fs::session::{Control, Memory, Object, Select, start_all};
 
-use crate::argument::{MAX_TEXT, Out, axes, bytes, list, text, unused};
+use crate::argument::{MAX_TEXT, axes, list, result, text, unused};
 use crate::bytes::{slab, slabfs_slab};
 use crate::error::{Failure, call};
 use crate::handles::{OBJECTS, TRANSFERS, slabfs_object, slabfs_transfer};
-use crate::pending::{Borrowed, Pending};
+use crate::pending::{Borrowed, Made, Pending};
 
 /// The maximum number of transfers in a call.
 const MAX_TRANSFERS: usize = 1 << 20;
@@ -34,29 +34,19 @@ pub struct slabfs_memory {
     pub reserved: [u64; 4],
 }
 
-/// A buffer and its memory layout.
-struct Buffer {
-    start: *mut u8,
-    len: usize,
-    memory: Memory,
-}
-
+/// A buffer, without what precedes its first element, and its layout.
+///
 /// # Safety
-/// `memory` is NULL or points to valid data.
+/// `memory` is NULL or points to valid data; the buffer as for [`Borrowed::new`].
 unsafe fn described(
-    start: *mut u8,
+    start: *const c_void,
     len: usize,
     memory: *const slabfs_memory,
-) -> Result<Buffer, Failure> {
-    // SAFETY: nothing is read; NULL and excessive lengths are errors.
-    unsafe { bytes(start.cast_const().cast(), len)? };
+) -> Result<(Borrowed, Memory), Failure> {
     // SAFETY: the caller's.
-    let Some(how) = (unsafe { memory.as_ref() }) else {
-        return Ok(Buffer {
-            start,
-            len,
-            memory: Memory::packed(),
-        });
+    let (buffer, how) = unsafe { (Borrowed::new(start, len)?, memory.as_ref()) };
+    let Some(how) = how else {
+        return Ok((buffer, Memory::packed()));
     };
     unused(&how.reserved, "memory")?;
     let offset = usize::try_from(how.offset).unwrap_or(usize::MAX);
@@ -86,12 +76,7 @@ unsafe fn described(
             Failure::invalid(format!("the dtype in memory: {error}"))
         })?);
     }
-    Ok(Buffer {
-        // Within the buffer, or at its end; the offset of NULL is 0.
-        start: start.wrapping_add(offset),
-        len: len - offset,
-        memory,
-    })
+    Ok((buffer.from(offset), memory))
 }
 
 /// # Safety
@@ -121,18 +106,13 @@ pub unsafe extern "C" fn slabfs_transfer_read(
     memory: *const slabfs_memory,
     transfer: *mut slabfs_transfer,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        unsafe {
-            let out = Out::new(transfer, "transfer")?;
-            let object = OBJECTS.get(object.id)?;
-            let to = described(buffer.cast(), len, memory)?;
-            let borrowed = Borrowed::new(to.start, to.len);
-            let made = object.read_transfer(select(hyperslab)?, &to.memory, borrowed);
-            put(Pending::of(&object, made)?, &out);
-        }
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        create(object, transfer, |object| {
+            let (buffer, memory) = described(buffer, len, memory)?;
+            Ok(object.read_transfer(select(hyperslab)?, &memory, buffer))
+        })
+    }
 }
 
 /// Creates a transfer that writes `len` bytes at `buffer`, with the layout `memory` (NULL: packed), to a
@@ -150,24 +130,33 @@ pub unsafe extern "C" fn slabfs_transfer_write(
     memory: *const slabfs_memory,
     transfer: *mut slabfs_transfer,
 ) -> i32 {
-    call(|| {
-        // SAFETY: the caller's; a write transfer does not change its buffer.
-        unsafe {
-            let out = Out::new(transfer, "transfer")?;
-            let object = OBJECTS.get(object.id)?;
-            let from = described(buffer.cast_mut().cast(), len, memory)?;
-            let borrowed = Borrowed::new(from.start, from.len);
-            let made = object.write_transfer(select(hyperslab)?, &from.memory, borrowed);
-            put(Pending::of(&object, made)?, &out);
-        }
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        create(object, transfer, |object| {
+            let (buffer, memory) = described(buffer, len, memory)?;
+            Ok(object.write_transfer(select(hyperslab)?, &memory, buffer))
+        })
+    }
 }
 
-/// Assigns a handle to a transfer.
-pub(crate) fn put(pending: Pending, out: &Out<slabfs_transfer>) {
-    let id = TRANSFERS.put(pending);
-    out.set(slabfs_transfer { id });
+/// Runs the body of a call that creates a transfer of an object, and assigns a handle to it.
+///
+/// # Safety
+/// `transfer` is NULL or points to memory for a handle.
+pub(crate) unsafe fn create(
+    object: slabfs_object,
+    transfer: *mut slabfs_transfer,
+    make: impl FnOnce(&Object) -> Result<Made, Failure>,
+) -> i32 {
+    // SAFETY: the caller's.
+    unsafe {
+        result(transfer, "transfer", || {
+            let object = OBJECTS.get(object.id)?;
+            let made = make(&object)?;
+            let id = TRANSFERS.put(Pending::of(&object, made)?);
+            Ok(slabfs_transfer { id })
+        })
+    }
 }
 
 /// Starts a transfer; a repeated start has no effect. Returns at once, unless the limit of data in flight is
@@ -200,12 +189,12 @@ pub unsafe extern "C" fn slabfs_transfer_start_all(
 /// `ended` points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slabfs_transfer_test(transfer: slabfs_transfer, ended: *mut i32) -> i32 {
-    call(|| {
-        // SAFETY: the caller's.
-        let out = unsafe { Out::new(ended, "ended")? };
-        out.set(i32::from(TRANSFERS.get(transfer.id)?.control().test()));
-        Ok(())
-    })
+    // SAFETY: the caller's.
+    unsafe {
+        result(ended, "ended", || {
+            Ok(i32::from(TRANSFERS.get(transfer.id)?.control().test()))
+        })
+    }
 }
 
 /// Waits for the end of a transfer, starting it if necessary, and returns its result. Then the caller owns the

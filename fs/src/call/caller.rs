@@ -43,20 +43,37 @@ impl Caller {
         self.uid == 0
     }
 
+    /// Whether this is the superuser or the user who mounted.
+    pub(super) fn administers(&self) -> bool {
+        self.is_root() || self.uid == nix::unistd::geteuid().as_raw()
+    }
+
     /// Whether the user is in a group.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 }
 
+/// The umask of this process, read without setting it: another thread may be creating a file.
+pub fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    u32::from_str_radix(line(&status, "Umask:"), 8).unwrap_or(0o022)
+}
+
 /// The numbers of a line of `/proc/PID/status`.
 fn fields<'a>(status: &'a str, name: &str) -> impl Iterator<Item = u32> + use<'a> {
+    line(status, name)
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+}
+
+/// A line of `/proc/PID/status` without its name; empty if there is no such line.
+pub(crate) fn line<'a>(status: &'a str, name: &str) -> &'a str {
     status
         .lines()
         .find_map(|line| line.strip_prefix(name))
         .unwrap_or_default()
-        .split_ascii_whitespace()
-        .filter_map(|word| word.parse().ok())
+        .trim()
 }
 
 #[cfg(test)]

@@ -122,11 +122,7 @@ pub(crate) fn make(
     let mut objects = Vec::new();
     for (index, described) in described.enumerate() {
         let object = described.and_then(|(described, mode)| start.object(described, mode & 0o7777));
-        objects.push(object.map_err(|error| CallError::At {
-            index,
-            path: String::new(),
-            error: Box::new(error),
-        })?);
+        objects.push(object.map_err(|error| error.at(index))?);
     }
     let mut created = Vec::new();
     let mut rest = objects;

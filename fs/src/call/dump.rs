@@ -1,9 +1,8 @@
 //! `dump`: a consistent dump of all metadata, page by page (`slabfs meta dump`).
 
-use std::fmt::Write;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
+use slabfs_model::hex;
 
 use super::{CallError, Context};
 
@@ -22,18 +21,12 @@ pub(super) struct Request {
 /// `{"op": "dump", "ticket": T, "offset": N}` → `{"ticket": T, "total": BYTES, "hex": TEXT}`; `total` is
 /// null while the dump is being made.
 pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallError> {
-    let caller = &context.caller;
-    if !caller.is_root() && caller.uid != nix::unistd::getuid().as_raw() {
+    if !context.caller.administers() {
         return Err(CallError::Denied(
             "a dump contains the names and tags of all users: only root and the user who mounted may have it"
                 .to_owned(),
         ));
     }
     let page = context.client.md().dump(request.ticket, request.offset)?;
-    let mut hex = String::with_capacity(2 * page.bytes.len());
-    for byte in &page.bytes {
-        // Writing to a string does not fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(json!({"ticket": page.ticket, "total": page.total, "hex": hex}))
+    Ok(json!({"ticket": page.ticket, "total": page.total, "hex": hex(&page.bytes)}))
 }

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Caller, Entry, Hit, Ino, Kind, MAX_HITS};
+use slabfs_mdserver::tags::query::kind_name;
+use slabfs_model::{hex, unhex};
 
 use super::access::Want;
 use super::path::{PathText, check, find as find_path};
@@ -62,8 +64,7 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
     if request.count {
         return Ok(json!({ "count": context.client.count(&search)? }));
     }
-    let after = request.after.as_deref().map(unhex).transpose()?;
-    let after = after.as_deref().map(cursor::open).transpose()?;
+    let after = request.after.as_deref().map(opened).transpose()?;
     let limit = request.limit.unwrap_or(PAGE).clamp(1, MAX_HITS);
     let (hits, next) = context.client.search_page(&search, limit, after)?;
     let hits: Vec<Value> = hits.iter().map(|hit| shown(hit, request.tags)).collect();
@@ -93,7 +94,7 @@ pub(crate) fn who(caller: &super::Caller) -> Caller {
 
 fn shown(hit: &Hit, tags: bool) -> Value {
     let mut value = json!({
-        "path": shown_path(&hit.path),
+        "path": PathText::of_bytes(path_of_hit(&hit.path)),
         "ino": hit.ino.0,
         "kind": kind(hit.kind),
         "size": hit.size,
@@ -125,43 +126,23 @@ fn shown(hit: &Hit, tags: bool) -> Value {
 }
 
 /// The path of a hit from the root, as the mount shows it.
-pub(crate) fn path_of_hit(path: &[u8]) -> Vec<u8> {
-    path.strip_prefix(b"/").unwrap_or(path).to_vec()
-}
-
-/// The same as text, or as bytes if it is not UTF-8.
-fn shown_path(path: &[u8]) -> Value {
-    match String::from_utf8(path_of_hit(path)) {
-        Ok(text) => text.into(),
-        Err(error) => error.into_bytes().into(),
-    }
+pub(crate) fn path_of_hit(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
 }
 
 fn kind(kind: Kind) -> &'static str {
     match kind {
-        Kind::Directory => "container",
-        Kind::Object => "object",
-        Kind::Symlink => "symlink",
-        Kind::Fifo => "fifo",
-        Kind::Socket => "socket",
         Kind::CharDevice | Kind::BlockDevice => "device",
+        other => kind_name(other),
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Result<Vec<u8>, CallError> {
-    let wrong = || CallError::Invalid("\"after\" is the \"next\" of the page before".to_owned());
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    text.as_bytes()
-        .chunks(2)
-        .map(|pair| match pair {
-            &[high, low] => Ok(digit(high).ok_or_else(wrong)? << 4 | digit(low).ok_or_else(wrong)?),
-            _ => Err(wrong()),
-        })
-        .collect()
+/// The position that a cursor holds.
+fn opened(after: &str) -> Result<Vec<u8>, CallError> {
+    let sealed = unhex(after).ok_or_else(|| {
+        CallError::Invalid("\"after\" is the \"next\" of the page before".to_owned())
+    })?;
+    cursor::open(&sealed)
 }
 
 #[cfg(test)]
@@ -170,15 +151,17 @@ mod tests {
 
     #[test]
     fn cursors_are_hexadecimal() {
-        assert_eq!(unhex(&hex(&[0, 7, 255])).unwrap(), [0, 7, 255]);
+        let sealed = cursor::seal(&[0, 7, 255]).unwrap();
+        assert_eq!(opened(&hex(&sealed)).unwrap(), [0, 7, 255]);
         for wrong in ["0", "0g", "é"] {
-            assert!(unhex(wrong).is_err(), "{wrong}");
+            assert!(opened(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn paths_open_again() {
-        assert_eq!(shown_path(b"/a/b@[x"), json!("a/b@[x"));
-        assert_eq!(shown_path(b"/\xff"), json!([255]));
+        let shown = |path| json!(PathText::of_bytes(path_of_hit(path)));
+        assert_eq!(shown(b"/a/b@[x"), json!("a/b@[x"));
+        assert_eq!(shown(b"/\xff"), json!([255]));
     }
 }

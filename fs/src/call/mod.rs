@@ -1,4 +1,4 @@
-//! The commands of `.slabfs/call`: JSON in, JSON out, one op a file.
+//! The commands of `.slabfs/call`: JSON in, JSON out, one op a file; the shortest are in [`run`].
 //!
 //! A request is an object with the key `op` and the arguments of that op. [`run`] returns the value of `ok` in the
 //! reply, or a [`CallError`] that the mount converts to `error` and `errno` (`mount/ops/call.rs` moves the bytes,
@@ -11,7 +11,7 @@
 //! its inodes by `path` alone, which makes the checks that the kernel would make.
 
 pub(crate) mod access;
-mod caller;
+pub(crate) mod caller;
 pub(crate) mod create;
 mod cursor;
 mod defaults;
@@ -20,8 +20,6 @@ mod dump;
 pub(crate) mod find;
 pub(crate) mod meaning;
 pub(crate) mod path;
-mod servers;
-mod sync;
 pub(crate) mod tags;
 
 use std::sync::Arc;
@@ -29,14 +27,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Ino, MdError};
 use thiserror::Error;
 
 use crate::client::{Client, FsError};
+use crate::view::hidden;
 use crate::view::name::NameError;
 
-pub use caller::Caller;
+pub use caller::{Caller, umask};
 pub use create::Described;
 pub use path::PathText;
 
@@ -90,6 +89,15 @@ impl CallError {
         match self {
             Self::At { index, .. } => Some(*index),
             _ => None,
+        }
+    }
+
+    /// The error of the item `index` of several.
+    fn at(self, index: usize) -> CallError {
+        Self::At {
+            index,
+            path: String::new(),
+            error: Box::new(self),
         }
     }
 }
@@ -159,8 +167,17 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         "defaults" => defaults::run(context, arguments.read()?),
         "drain" => drain::mark(context, &arguments.read()?),
         "drain_slice" => drain::slice(context, &arguments.read()?),
-        "servers" => servers::run(context, &arguments.read()?),
-        "sync" => sync::run(context, &arguments.read()?),
+        // The data servers, as `.slabfs/status` lists them.
+        "servers" => {
+            let Nothing {} = arguments.read()?;
+            Ok(hidden::servers(&context.client.md().servers()?))
+        }
+        // As `fsync` of every file, with the first error.
+        "sync" => {
+            let Nothing {} = arguments.read()?;
+            context.client.sync_all()?;
+            Ok(json!({}))
+        }
         "tag" => tags::tag(context, arguments.read()?),
         "tags" => tags::tags(context, &arguments.read()?),
         _ => Err(CallError::Unknown(op)),

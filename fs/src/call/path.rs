@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, ROOT};
 
 use super::access::{Want, allows};
@@ -18,7 +18,7 @@ use crate::client::FsError;
 const PATH_LIMIT: usize = 4096;
 
 /// A path of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PathText {
     /// As text.

@@ -34,13 +34,7 @@ pub(super) fn tag(context: &Context, request: Tag) -> Result<Value, CallError> {
         .changes
         .into_iter()
         .enumerate()
-        .map(|(index, change)| {
-            resolved(context, change).map_err(|error| CallError::At {
-                index,
-                path: String::new(),
-                error: Box::new(error),
-            })
-        })
+        .map(|(index, change)| resolved(context, change).map_err(|error| error.at(index)))
         .collect();
     let changes = changes?;
     let inodes: Vec<Ino> = changes.iter().map(|change| change.ino).collect();

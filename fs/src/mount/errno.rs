@@ -3,7 +3,7 @@
 //! The program gets a number; the log has the reason. The level is `warn` for errors that an administrator should see
 //! (`EIO`, `ENOSPC`), and `debug` for mistakes of programs: any user can cause those, even in a loop.
 
-use fuser::Errno;
+use fuser::{Errno, ReplyEmpty};
 use slabfs_mdserver::api::MdError;
 use slabfs_objstore::StoreError;
 use thiserror::Error;
@@ -69,11 +69,26 @@ pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
 /// Logs a failure of `operation` on `inode` and returns the errno for the program.
 pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
     let errno = number(failure);
-    match errno.code() {
-        libc::EIO | libc::ENOSPC => tracing::warn!(operation, inode, "{failure}"),
+    match (errno.code(), failure) {
+        (libc::EIO | libc::ENOSPC, _) => tracing::warn!(operation, inode, "{failure}"),
+        // Programs ask for attributes that most files do not have.
+        (_, Failure::Client(FsError::Md(MdError::NoData))) => {}
         _ => tracing::debug!(operation, inode, "{failure}"),
     }
     errno
+}
+
+/// Replies to an operation that returns nothing.
+pub(super) fn end<E: Into<Failure>>(
+    operation: &'static str,
+    inode: u64,
+    done: Result<(), E>,
+    reply: ReplyEmpty,
+) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(report(operation, inode, &error.into())),
+    }
 }
 
 /// [`report`] for an operation on the inode itself, not on a name in it. A missing inode is then `ESTALE`: the name
@@ -83,6 +98,14 @@ pub(super) fn report_inode(operation: &'static str, inode: u64, failure: &Failur
     match report(operation, inode, failure) {
         errno if errno.code() == libc::ENOENT => Errno::ESTALE,
         errno => errno,
+    }
+}
+
+/// [`end`] for an operation on the inode itself.
+pub(super) fn end_inode(operation: &'static str, inode: u64, done: Outcome<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(failure) => reply.error(report_inode(operation, inode, &failure)),
     }
 }
 

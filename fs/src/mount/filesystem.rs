@@ -19,8 +19,10 @@ use fuser::{
     ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
 
+use super::errno::{end, end_inode};
 use super::guard::{guarded, tried};
 use super::ops;
+use super::ops::make::Made;
 use super::pool::Pool;
 use super::shared::{Caller, Shared};
 
@@ -70,6 +72,22 @@ impl SlabFs {
         }
     }
 
+    /// Creates an entry and replies with it.
+    fn make(
+        &self,
+        what: &'static str,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        made: Made,
+        reply: ReplyEntry,
+    ) {
+        let (caller, name) = (Caller::of(request), bytes(name));
+        self.run_on_names(what, move |shared| {
+            let made = ops::make::make(shared, caller, parent.0, &name, made);
+            ops::lookup::give(shared, (what, parent.0), made, reply);
+        });
+    }
+
     fn hand_over(
         &self,
         what: &'static str,
@@ -111,7 +129,8 @@ impl Filesystem for SlabFs {
 
     fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
         guarded("forget", || {
-            ops::forget::forget(&self.shared, inode.0, lookups)
+            // Inodes of the metadata service need no lookup count here.
+            self.shared.nodes.forget(inode.0, lookups)
         });
     }
 
@@ -192,10 +211,8 @@ impl Filesystem for SlabFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (Caller::of(request), bytes(name));
-        self.run_on_names("mknod", move |shared| {
-            ops::mknod::answer(shared, caller, parent.0, name, mode, rdev, reply);
-        });
+        let made = Made::Node { mode, rdev };
+        self.make("mknod", request, (parent, name), made, reply);
     }
 
     fn mkdir(
@@ -207,23 +224,23 @@ impl Filesystem for SlabFs {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (Caller::of(request), bytes(name));
-        self.run_on_names("mkdir", move |shared| {
-            ops::mkdir::answer(shared, caller, parent.0, name, mode, reply);
-        });
+        let made = Made::Directory { mode };
+        self.make("mkdir", request, (parent, name), made, reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
         self.run_on_names("unlink", move |shared| {
-            ops::unlink::answer(shared, parent.0, &name, reply);
+            let done = ops::remove::unlink(shared, parent.0, &name);
+            end("unlink", parent.0, done, reply);
         });
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
         self.run_on_names("rmdir", move |shared| {
-            ops::rmdir::answer(shared, parent.0, &name, reply);
+            let done = ops::remove::rmdir(shared, parent.0, &name);
+            end("rmdir", parent.0, done, reply);
         });
     }
 
@@ -235,10 +252,9 @@ impl Filesystem for SlabFs {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (caller, name, target) = (Caller::of(request), bytes(name), bytes(target.as_os_str()));
-        self.run_on_names("symlink", move |shared| {
-            ops::symlink::answer(shared, caller, parent.0, name, target, reply);
-        });
+        let target = bytes(target.as_os_str());
+        let made = Made::Symlink { target };
+        self.make("symlink", request, (parent, name), made, reply);
     }
 
     fn rename(
@@ -251,9 +267,11 @@ impl Filesystem for SlabFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = ((parent.0, bytes(name)), (new_parent.0, bytes(new_name)));
+        let (name, new_name) = (bytes(name), bytes(new_name));
         self.run_on_names("rename", move |shared| {
-            ops::rename::answer(shared, from, to, flags, reply);
+            let (from, to) = ((parent.0, &name[..]), (new_parent.0, &new_name[..]));
+            let done = ops::rename::rename(shared, from, to, flags);
+            end("rename", parent.0, done, reply);
         });
     }
 
@@ -267,7 +285,8 @@ impl Filesystem for SlabFs {
     ) {
         let name = bytes(new_name);
         self.run_on_names("link", move |shared| {
-            ops::link::answer(shared, inode.0, new_parent.0, &name, reply);
+            let linked = ops::link::link(shared, inode.0, new_parent.0, &name);
+            ops::lookup::give(shared, ("link", inode.0), linked, reply);
         });
     }
 
@@ -441,7 +460,7 @@ impl Filesystem for SlabFs {
             return reply.error(Errno::EINTR);
         }
         self.run("getlk", move |shared| {
-            ops::getlk::answer(shared, number, inode.0, handle.0, wanted, reply);
+            ops::getlk::answer(shared, number, (inode.0, handle.0), wanted, reply);
         });
     }
 
@@ -472,7 +491,7 @@ impl Filesystem for SlabFs {
             return reply.error(Errno::EINTR);
         }
         self.run("setlk", move |shared| {
-            ops::setlk::answer(shared, number, inode.0, handle.0, wanted, sleep, reply);
+            ops::setlk::answer(shared, number, (inode.0, handle.0), wanted, sleep, reply);
         });
     }
 
@@ -533,7 +552,8 @@ impl Filesystem for SlabFs {
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
         self.run_on_names("removexattr", move |shared| {
-            ops::removexattr::answer(shared, inode.0, &name, reply);
+            let done = ops::removexattr::remove(shared, inode.0, &name);
+            end_inode("removexattr", inode.0, done, reply);
         });
     }
 
@@ -549,15 +569,8 @@ impl Filesystem for SlabFs {
     ) {
         guarded("fallocate", || {
             let caller = Caller::of(request);
-            ops::fallocate::answer(
-                &self.shared,
-                caller,
-                inode.0,
-                handle.0,
-                (offset, length),
-                mode,
-                reply,
-            );
+            let range = (offset, length);
+            ops::fallocate::answer(&self.shared, caller, inode.0, handle.0, range, mode, reply);
         });
     }
 

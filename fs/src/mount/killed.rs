@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 use fuser::{Errno, WaitingRequests};
 use parking_lot::{Condvar, Mutex};
 
+use crate::call::caller::line;
+
 use super::shared::Shared;
 
 /// The least age at which a request is ended while its sender is being killed.
@@ -178,10 +180,7 @@ const HARMLESS: u64 = {
 /// each thread, but not one that arrives when another signal is pending already.
 fn awaits_its_end(status: &[u8]) -> Option<bool> {
     let status = String::from_utf8_lossy(status);
-    let set = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    };
+    let set = |name: &str| u64::from_str_radix(line(&status, name), 16).ok();
     let pending = set("SigPnd:")? | set("ShdPnd:")?;
     let spared = set("SigBlk:")? | set("SigIgn:")? | set("SigCgt:")?;
     Some(pending & !spared & !HARMLESS != 0)

@@ -117,19 +117,13 @@ impl Mount {
             acl(options),
             config(options),
         );
-        let session = match session {
-            Ok(session) => session,
-            Err(error) => return Err(undo(point, error)),
-        };
+        let session = session.map_err(|error| undo(&point, error))?;
         shared.inval.connect(session.notifier());
         let watch = session
             .waiting()
             .map(|waiting| Watch::start(waiting, &shared))
-            .transpose();
-        let watch = match watch {
-            Ok(watch) => watch,
-            Err(error) => return Err(undo(point, error)),
-        };
+            .transpose()
+            .map_err(|error| undo(&point, error))?;
         let caches: Arc<dyn Caches> = shared.clone();
         shared.client.set_caches(Arc::downgrade(&caches));
         let device = point::mounted_at(&point).map(|mounted| mounted.device);
@@ -150,19 +144,15 @@ impl Mount {
                 end(&shared);
                 reporter.reach(Stage::Over(result));
             });
-        match spawned {
-            Ok(thread) => {
-                tracing::info!(point = %point.display(), "mounted");
-                Ok(Running {
-                    point,
-                    device,
-                    page_writes,
-                    progress,
-                    thread: Mutex::new(Some(thread)),
-                })
-            }
-            Err(error) => Err(undo(point, error)),
-        }
+        let thread = spawned.map_err(|error| undo(&point, error))?;
+        tracing::info!(point = %point.display(), "mounted");
+        Ok(Running {
+            point,
+            device,
+            page_writes,
+            progress,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 }
 
@@ -179,12 +169,12 @@ fn ended_in_order(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// Detaches a mount whose start failed.
-fn undo(point: PathBuf, error: io::Error) -> MountError {
-    if let Err(error) = device::detach(&point, How::Lazily) {
+fn undo(point: &Path, error: io::Error) -> MountError {
+    if let Err(error) = device::detach(point, How::Lazily) {
         tracing::warn!(%error, point = %point.display(), "a mount that failed is left behind");
     }
     MountError::Session {
-        point,
+        point: point.to_owned(),
         reason: Arc::new(error),
     }
 }

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use slabfs_mdserver::api::{Attr, Ino, Kind};
 
+use crate::call::caller::line;
+
 const SETID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// The inodes seen with such a bit.
@@ -60,11 +62,7 @@ pub(super) fn may_set_ids(pid: u32) -> bool {
     const CAP_FSETID: u64 = 4;
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
+    let effective = u64::from_str_radix(line(&status, "CapEff:"), 16).unwrap_or(0);
     effective & 1 << CAP_FSETID != 0 && namespace(&pid.to_string()) == namespace("self")
 }
 

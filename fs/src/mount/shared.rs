@@ -84,6 +84,11 @@ impl Caller {
             pid: request.pid(),
         }
     }
+
+    /// The same with its supplementary groups.
+    pub(super) fn with_groups(self) -> call::Caller {
+        call::Caller::of_process(self.uid, self.gid, self.pid)
+    }
 }
 
 /// The attributes of an inode that the kernel is given, and how long it may cache them.
@@ -95,6 +100,15 @@ pub(super) struct Shown {
 }
 
 impl Shown {
+    /// These attributes under the inode number `number`; the kernel caches nothing.
+    fn uncached(number: u64, attr: &Attr) -> Shown {
+        Shown {
+            attr: file_attr(number, attr),
+            attr_ttl: Duration::ZERO,
+            name_ttl: Duration::ZERO,
+        }
+    }
+
     /// The result of a lookup under this name. A name with `@[` changes its meaning when the file named by the part
     /// before it is created or removed, so the kernel does not cache it.
     pub(super) fn named(mut self, name: &[u8]) -> Shown {
@@ -198,11 +212,8 @@ impl Shared {
     ) -> Outcome<Shown> {
         self.setids.note(&entry.attr);
         let shape = selection_shape(node, entry)?;
-        Ok(Shown {
-            attr: file_attr(number, &selection::attributes(&entry.attr, shape.bytes)),
-            attr_ttl: Duration::ZERO,
-            name_ttl: Duration::ZERO,
-        })
+        let attr = selection::attributes(&entry.attr, shape.bytes);
+        Ok(Shown::uncached(number, &attr))
     }
 
     /// The kernel's view of a hidden inode; `repeats` are the attributes of the inode that it mirrors, if any.
@@ -216,15 +227,28 @@ impl Shared {
             true => Kind::Directory,
             false => Kind::Object,
         };
+        let mode = hidden.mode(repeats.map(|attr| attr.mode));
+        self.shown_virtual(number, (kind, mode), 0, repeats)
+    }
+
+    /// The kernel's view of an inode that only the mount has, with the owner and the times of the mount or of the inode
+    /// that it mirrors.
+    pub(super) fn shown_virtual(
+        &self,
+        number: u64,
+        (kind, mode): (Kind, u32),
+        size: u64,
+        repeats: Option<&Attr>,
+    ) -> Shown {
         let attr = Attr {
             ino: slabfs_model::ObjectId(number),
             kind,
-            mode: hidden.mode(repeats.map(|attr| attr.mode)),
-            nlink: if hidden.is_directory() { 2 } else { 1 },
+            mode,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
             uid: repeats.map_or(self.owner.0, |attr| attr.uid),
             gid: repeats.map_or(self.owner.1, |attr| attr.gid),
             rdev: 0,
-            size: 0,
+            size,
             stored: 0,
             atime: self.mounted,
             mtime: repeats.map_or(self.mounted, |attr| attr.mtime),
@@ -232,11 +256,7 @@ impl Shared {
             crtime: self.mounted,
             change: 0,
         };
-        Shown {
-            attr: file_attr(number, &attr),
-            attr_ttl: Duration::ZERO,
-            name_ttl: Duration::ZERO,
-        }
+        Shown::uncached(number, &attr)
     }
 
     /// The kernel's view of any inode.
@@ -279,8 +299,7 @@ impl Shared {
     /// Clears the bits that a write by `caller`, which has no `CAP_FSETID`, clears; returns whether there were any.
     pub(super) fn drop_setid(&self, object: Ino, caller: Caller) -> Result<bool, FsError> {
         let Attr { mode, gid, .. } = self.client.getattr(object)?.attr;
-        let Caller { uid, gid: own, pid } = caller;
-        let left = without(mode, call::Caller::of_process(uid, own, pid).in_group(gid));
+        let left = without(mode, caller.with_groups().in_group(gid));
         if left == mode {
             return Ok(false);
         }
@@ -298,6 +317,27 @@ impl Shared {
         Ok(self.setids.has(object)
             && !may_set_ids(caller.pid)
             && self.drop_setid(object, caller)?)
+    }
+
+    /// [`Shared::change_bytes`] on a thread that may wait. `change` also returns whether it has cleared set-user-id; then
+    /// the kernel drops the cached mode before the answer.
+    pub(super) fn change_on_pool<T: Send + 'static>(
+        self: &Arc<Self>,
+        object: Ino,
+        inode: Option<u64>,
+        change: impl FnOnce(&Arc<Shared>) -> Outcome<(T, bool)> + Send + 'static,
+        answer: impl FnOnce(Outcome<T>) + Send + 'static,
+    ) {
+        let worker = self.clone();
+        self.for_bytes().submit(Box::new(move || {
+            let answer = move |shared: &Arc<Shared>, changed| match changed {
+                Ok((done, true)) => {
+                    shared.forget_attributes(object.0, move || answer(Ok(done)));
+                }
+                other => answer(other.map(|(done, _)| done)),
+            };
+            worker.change_bytes(object, inode, change, answer);
+        }));
     }
 
     /// Changes bytes of `object` through `inode` (`None`: through none, so that all inodes drop their pages), and then

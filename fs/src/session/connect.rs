@@ -157,23 +157,17 @@ impl ConnectOptions {
         };
         Client::start(metadata.clone(), Arc::new(servers), options).map_err(|error| {
             let away = matches!(&error, FsError::Md(MdError::Unavailable { .. }));
-            if let Some(why) = away.then(|| refused(&metadata)).flatten() {
-                return Error::new(
-                    ErrorKind::Denied,
-                    format!("cannot attach to the metadata service: {why}"),
-                );
-            }
-            let advice = match &error {
-                FsError::Md(MdError::Unavailable { .. }) => {
-                    "; is the filesystem running there, with the same key file? A longer I/O timeout waits longer"
-                }
-                _ => "",
+            let error = match away.then(|| refused(&metadata)).flatten() {
+                Some(why) => Error::new(ErrorKind::Denied, why.to_string()),
+                None if away => Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "{error}; is the filesystem running there, with the same key file? A longer I/O timeout waits longer"
+                    ),
+                ),
+                None => Error::from(error),
             };
-            let kind = Error::from(error.clone()).kind();
-            Error::new(
-                kind,
-                format!("cannot attach to the metadata service: {error}{advice}"),
-            )
+            error.about("cannot attach to the metadata service")
         })
     }
 

@@ -18,7 +18,7 @@ use crate::call::access::Want;
 use crate::call::create::{Within, make};
 use crate::call::path::{PathText, check, find_below, find_parent_below};
 use crate::call::tags::tagged;
-use crate::call::{Context, Described};
+use crate::call::{Context, Described, umask};
 use crate::view::name::HIDDEN;
 
 /// Entries a `readdir` request asks for.
@@ -424,14 +424,4 @@ impl Container {
             remove: edit.remove,
         })
     }
-}
-
-/// The umask of this process, read without setting it: another thread may be creating a file.
-fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Umask:"))
-        .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
-        .unwrap_or(0o022)
 }

@@ -162,29 +162,21 @@ impl From<MdError> for Error {
 
 impl From<CallError> for Error {
     fn from(error: CallError) -> Error {
-        match error {
-            CallError::Client(error) => error.into(),
+        let kind = match error {
+            CallError::Client(error) => return error.into(),
             CallError::At { index, path, error } => {
                 let inner = Error::from(*error);
-                Error::new(inner.kind, format!("{path}{}", inner.message)).at(index)
+                return Error::new(inner.kind, format!("{path}{}", inner.message)).at(index);
             }
-            other => Error::new(of_call(&other), other.to_string()),
-        }
-    }
-}
-
-fn of_call(error: &CallError) -> ErrorKind {
-    match error {
-        CallError::Client(FsError::Md(error)) => of_metadata(error),
-        CallError::At { error, .. } => of_call(error),
-        CallError::Missing(_) => ErrorKind::NotFound,
-        CallError::NotDirectory(_) => ErrorKind::NotContainer,
-        CallError::Denied(_) => ErrorKind::Denied,
-        CallError::TooLarge => ErrorKind::TooLarge,
-        CallError::Client(_)
-        | CallError::Name(_)
-        | CallError::Invalid(_)
-        | CallError::Unknown(_) => ErrorKind::Invalid,
+            CallError::Missing(_) => ErrorKind::NotFound,
+            CallError::NotDirectory(_) => ErrorKind::NotContainer,
+            CallError::Denied(_) => ErrorKind::Denied,
+            CallError::TooLarge => ErrorKind::TooLarge,
+            CallError::Name(_) | CallError::Invalid(_) | CallError::Unknown(_) => {
+                ErrorKind::Invalid
+            }
+        };
+        Error::new(kind, error.to_string())
     }
 }
 

@@ -1,11 +1,11 @@
 //! Searches in the query language of `docs/search.md`: all hits or one rank's share, sorted or unsorted.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use slabfs_mdserver::api::{Hit, Kind};
+use slabfs_mdserver::api::{Hit, Kind, ROOT};
 use slabfs_model::{Coords, DType, Tag};
 
 use super::Session;
@@ -13,7 +13,6 @@ use super::error::Error;
 use crate::call::find::{path_of_hit, under, who};
 use crate::call::path::{PathText, find_below};
 use crate::client::{Search, Sort};
-use slabfs_mdserver::api::ROOT;
 
 /// A search.
 ///
@@ -148,8 +147,6 @@ impl Session {
     }
 
     fn search(&self, query: &Query) -> Result<Search, Error> {
-        use std::os::unix::ffi::OsStrExt;
-
         let context = self.context()?;
         let mut search = query.search.clone();
         search.who = Some(who(&context.caller));
@@ -168,7 +165,7 @@ impl Session {
 
 fn found(hit: Hit) -> Found {
     Found {
-        path: PathBuf::from(OsString::from_vec(path_of_hit(&hit.path))),
+        path: PathBuf::from(OsStr::from_bytes(path_of_hit(&hit.path))),
         kind: hit.kind,
         size: hit.size,
         mtime: hit.mtime.into(),

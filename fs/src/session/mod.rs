@@ -67,7 +67,7 @@ pub use error::{Error, ErrorKind};
 pub use find::{Found, Query};
 pub use object::{Access, Object};
 pub use select::Select;
-pub use slabfs_mdserver::api::{Kind, RenameFlags, ServerInfo};
+pub use slabfs_mdserver::api::{Kind, RenameFlags, ServerInfo, Time};
 pub use slabfs_model::{
     Axis, Codec, DType, Hyperslab, Layout, MaxDim, Placement, Region, Selection, Tag, TagKind,
 };

@@ -1,12 +1,11 @@
 //! The description of an object to create.
 
-use serde_json::Value;
 use slabfs_mdserver::api::SpecChange;
 use slabfs_model::{Codec, DType, Layout, MaxDim, Placement, Tag};
 
 use super::error::Error;
 use super::stat::Stat;
-use crate::view::attributes::{put_text, spec_of_json};
+use crate::view::attributes::put_text;
 use crate::view::describe;
 use crate::view::like::like;
 
@@ -124,11 +123,7 @@ impl ObjectSpec {
                 "the object to copy the form from is no array; give one, or dims and dtype",
             ));
         };
-        let Value::Object(map) = describe::spec(info) else {
-            return Err(Error::invalid("a spec is a JSON object"));
-        };
-        let other = spec_of_json(&map).map_err(Error::invalid)?;
-        self.change = like(self.change, other);
+        self.change = like(self.change, describe::spec(info));
         Ok(self)
     }
 }

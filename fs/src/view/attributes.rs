@@ -187,7 +187,7 @@ impl Attribute {
             Attribute::Layout => info.layout.to_string(),
             Attribute::Codec => info.codec.to_string(),
             Attribute::Placement => info.placement.to_string(),
-            Attribute::Spec => describe::spec(info).to_string(),
+            Attribute::Spec => spec_text(info),
             Attribute::Info => describe::object(attr, info, chunks).to_string(),
             Attribute::Chunks => chunks.to_string(),
             Attribute::Version => attr.change.to_string(),
@@ -208,7 +208,7 @@ impl Attribute {
                     layout: Layout::Aligned,
                     ..info.clone()
                 };
-                Some(describe::spec(&part).to_string().into_bytes())
+                Some(spec_text(&part).into_bytes())
             }
             _ => None,
         }
@@ -238,7 +238,10 @@ impl Attribute {
     }
 
     /// Parses the text of one of the seven fields into a change.
-    fn put(self, text: &str, change: &mut SpecChange) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// As text: it is no such field, or the text cannot be its value.
+    pub fn put(self, text: &str, change: &mut SpecChange) -> Result<(), String> {
         match self {
             Attribute::Dtype => change.dtype = Some(parse::<DType>(text)?),
             Attribute::Dims => change.dims = Some(parse_dims(text).map_err(|e| e.to_string())?),
@@ -312,6 +315,11 @@ fn named(key: &str) -> Result<Attribute, String> {
                 "\"{key}\" is no part of a spec, which has dtype, dims, max_dims, fill, layout, codec, placement"
             )
         })
+}
+
+/// The value of the attribute `spec`.
+fn spec_text(info: &ArrayInfo) -> String {
+    Value::Object(json_of_spec(&describe::spec(info))).to_string()
 }
 
 /// A change as a map from names of attributes to texts; the inverse of [`spec_of_json`].

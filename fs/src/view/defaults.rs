@@ -10,7 +10,7 @@
 //! of the directory gets all of them in one step.
 
 use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{DefaultKey, Defaults, DefaultsChange, SpecChange};
+use slabfs_mdserver::api::{DefaultKey, Defaults, DefaultsChange};
 use slabfs_model::Tag;
 
 use super::attributes::{AttributeError, json_of_spec, spec_of_json};
@@ -146,19 +146,13 @@ impl DefaultAttribute {
     /// The change that removing it requests.
     pub fn remove(&self) -> DefaultsChange {
         let key = match self {
-            Self::All => DefaultKey::All,
-            Self::One("dtype") => DefaultKey::Dtype,
-            Self::One("fill") => DefaultKey::Fill,
-            Self::One("layout") => DefaultKey::Layout,
-            Self::One("codec") => DefaultKey::Codec,
-            Self::One(_) => DefaultKey::Placement,
+            Self::All => Ok(DefaultKey::All),
+            Self::One(one) => key(one),
         };
         DefaultsChange {
-            clear: vec![key],
-            set: Defaults {
-                spec: SpecChange::default(),
-                tags: Vec::new(),
-            },
+            // Every attribute has a key.
+            clear: key.into_iter().collect(),
+            set: Defaults::default(),
         }
     }
 }

@@ -17,9 +17,9 @@
 //! | `generation` | counts how often it was truncated |
 //! | `version` | grows with every change of data or metadata |
 
-use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{ArrayInfo, Attr};
-use slabfs_model::{MaxDim, format_dims, format_max_dims};
+use serde_json::{Value, json};
+use slabfs_mdserver::api::{ArrayInfo, Attr, SpecChange};
+use slabfs_model::MaxDim;
 
 /// The complete description of an object that is stored in `chunks` chunks.
 pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
@@ -66,22 +66,17 @@ fn given(info: &ArrayInfo) -> Vec<&'static str> {
     .collect()
 }
 
-/// The settable attributes of an object, as texts: setting them on another object makes that the same kind of array.
-pub fn spec(info: &ArrayInfo) -> Value {
-    let texts = [
-        ("dtype", info.dtype.to_string()),
-        ("dims", format_dims(&info.dims)),
-        ("max_dims", format_max_dims(&info.max_dims)),
-        ("fill", fill(info)),
-        ("layout", info.layout.to_string()),
-        ("codec", info.codec.to_string()),
-        ("placement", info.placement.to_string()),
-    ];
-    let map: Map<String, Value> = texts
-        .into_iter()
-        .map(|(name, text)| (name.to_string(), Value::String(text)))
-        .collect();
-    Value::Object(map)
+/// The settable attributes of an object: setting them on another object makes that the same kind of array.
+pub fn spec(info: &ArrayInfo) -> SpecChange {
+    SpecChange {
+        dtype: Some(info.dtype),
+        dims: Some(info.dims.clone()),
+        max_dims: Some(info.max_dims.clone()),
+        fill: Some(fill(info)),
+        layout: Some(info.layout.clone()),
+        codec: Some(info.codec),
+        placement: Some(info.placement),
+    }
 }
 
 /// The fill value as text.

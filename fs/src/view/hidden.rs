@@ -39,14 +39,11 @@ impl Hidden {
     /// The fixed entry of this directory with the name `name`. `None` where there is none, or where the name has to be
     /// looked up in the directory of [`Hidden::repeats`].
     pub fn child(self, name: &[u8]) -> Option<Hidden> {
-        match (self, name) {
-            (Hidden::Top, b"call") => Some(Hidden::Call),
-            (Hidden::Top, b"find") => Some(Hidden::Find),
-            (Hidden::Top, b"stats") => Some(Hidden::Stats),
-            (Hidden::Top, b"status") => Some(Hidden::Status),
-            (Hidden::Top, b"layout") => Some(Hidden::LayoutDirectory(ROOT)),
-            _ => None,
-        }
+        let entries = self.entries().iter();
+        entries
+            .copied()
+            .find(|(entry, _)| entry.as_bytes() == name)
+            .map(|(_, child)| child)
     }
 
     /// The directory or object that it mirrors.

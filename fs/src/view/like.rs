@@ -34,15 +34,7 @@ pub fn like(given: SpecChange, other: SpecChange) -> SpecChange {
     {
         taken.layout = None;
     }
-    SpecChange {
-        dtype: given.dtype.or(taken.dtype),
-        dims: given.dims.or(taken.dims),
-        max_dims: given.max_dims.or(taken.max_dims),
-        fill: given.fill.or(taken.fill),
-        layout: given.layout.or(taken.layout),
-        codec: given.codec.or(taken.codec),
-        placement: given.placement.or(taken.placement),
-    }
+    given.or(&taken)
 }
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl Tag {
         let tag = match kind {
             TagKind::Auto => Self::auto(text),
             TagKind::Text => Self::text(text),
-            TagKind::Bytes => Self::bytes(unhex(text)?),
+            TagKind::Bytes => Self::bytes(bytes_of_hex(text)?),
             TagKind::Int | TagKind::Float | TagKind::List => {
                 check_size(text.len())?;
                 Self::from_attribute(kind, text.as_bytes())?
@@ -297,16 +297,21 @@ fn check_size(found: usize) -> Result<(), TagError> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as two hexadecimal digits each.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, TagError> {
+/// The bytes of such a text; `None` if it is another text.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
         [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
         _ => None,
     });
-    let bytes: Option<Vec<u8>> = pairs.collect();
-    bytes.ok_or_else(|| TagError::Bytes(text.chars().take(80).collect()))
+    pairs.collect()
+}
+
+fn bytes_of_hex(text: &str) -> Result<Vec<u8>, TagError> {
+    unhex(text).ok_or_else(|| TagError::Bytes(text.chars().take(80).collect()))
 }

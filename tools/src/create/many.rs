@@ -5,14 +5,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use slabfs_fs::call::{Described, PathText};
+use slabfs_fs::call::{Described, PathText, umask};
+use slabfs_fs::view::attributes::json_of_spec;
+use slabfs_mdserver::api::SpecChange;
 
 use super::exists;
 use crate::failure::usage;
@@ -159,9 +160,15 @@ fn inherits_dtype(directory: &Path) -> bool {
 }
 
 /// Creates one object with tags.
-pub(super) fn one(mount: &Mount, path: &Path, spec: Map<String, Value>) -> anyhow::Result<()> {
-    let mut object = spec;
-    object.insert("path".to_owned(), mount.inside(path)?);
+pub(super) fn one(
+    mount: &Mount,
+    path: &Path,
+    spec: &SpecChange,
+    tags: Map<String, Value>,
+) -> anyhow::Result<()> {
+    let mut object = json_of_spec(spec);
+    object.insert("path".to_owned(), json!(mount.inside(path)?));
+    object.insert("tags".to_owned(), Value::Object(tags));
     let request = json!({"op": "create", "mode": mode(), "objects": [object]});
     match mount.call(&request) {
         Ok(_) => Ok(()),
@@ -174,21 +181,12 @@ pub(super) fn one(mount: &Mount, path: &Path, spec: Map<String, Value>) -> anyho
 
 /// The mode of a new file under the umask.
 fn mode() -> u32 {
-    use nix::sys::stat::{Mode, umask};
-
-    // The umask can only be read by setting it.
-    let mask = umask(Mode::empty());
-    umask(mask);
-    0o666 & !mask.bits()
+    0o666 & !umask()
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("cannot read stdin")?;
-        return Ok(text);
+        return std::io::read_to_string(std::io::stdin()).context("cannot read stdin");
     }
     std::fs::read_to_string(file)
         .map_err(|error| usage(format!("cannot read {}: {error}", file.display())))

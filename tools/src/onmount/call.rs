@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use serde_json::Value;
+use slabfs_fs::call::PathText;
 
 use super::{Mount, explain, ioctl};
 
@@ -79,7 +81,7 @@ impl Mount {
 
     /// A path as the calls of this mount name it: from its root, and with symbolic links in its directories
     /// resolved. The last component need not exist and is not followed.
-    pub(crate) fn inside(&self, path: &Path) -> anyhow::Result<Value> {
+    pub(crate) fn inside(&self, path: &Path) -> anyhow::Result<PathText> {
         let full = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if !path.is_dir() => {
                 let parent = if parent.as_os_str().is_empty() {
@@ -97,17 +99,7 @@ impl Mount {
         let inside = full
             .strip_prefix(&self.root)
             .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
-        Ok(as_json(inside))
-    }
-}
-
-/// Text, or a list of bytes where it is not UTF-8.
-fn as_json(path: &Path) -> Value {
-    use std::os::unix::ffi::OsStrExt;
-
-    match path.to_str() {
-        Some(text) => text.into(),
-        None => path.as_os_str().as_bytes().into(),
+        Ok(PathText::of_bytes(inside.as_os_str().as_bytes()))
     }
 }
 

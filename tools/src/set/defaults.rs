@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
-use slabfs_fs::view::{attributes, defaults};
+use serde_json::{Value, json};
+use slabfs_fs::view::attributes::{json_of_spec, put_text};
+use slabfs_fs::view::defaults;
 use slabfs_mdserver::api::{Defaults, DefaultsChange, MdError};
 
 use crate::create::assigned;
@@ -61,20 +62,16 @@ impl DefaultArgs {
 
 /// Changes the defaults of a directory; the mount checks each of them.
 pub(super) fn run(path: &Path, args: &DefaultArgs) -> anyhow::Result<()> {
-    let mut set: Map<String, Value> = args
-        .given()
-        .map(|(key, text)| (key.to_owned(), json!(text)))
-        .collect();
+    let mut given = Defaults::default();
     for (key, text) in args.given() {
-        let one = Map::from_iter([(key.to_owned(), json!(text))]);
-        let wrong = |why| usage(format!("--default-{key}: {why}"));
-        attributes::spec_of_json(&one).map_err(wrong)?;
+        put_text(key, text, &mut given.spec)
+            .map_err(|why| usage(format!("--default-{key}: {why}")))?;
     }
+    let mut set = json_of_spec(&given.spec);
     for which in &args.clear_default {
         defaults::key(which).map_err(|why| usage(format!("--clear-default: {why}")))?;
     }
     // Conflicts among the given defaults are wrong usage, whatever the directory has.
-    let given = defaults::from_json(set.clone()).map_err(usage)?;
     let change = DefaultsChange {
         clear: Vec::new(),
         set: given,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyWrite};
 
-use crate::mount::errno::{Outcome, refused, report};
+use super::write;
+use crate::mount::errno::{Outcome, refused};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
 use crate::mount::viewed::Viewed;
@@ -38,24 +39,15 @@ pub(in crate::mount) fn answer(
     // With a view the bytes are not where the kernel assumes.
     let through = file.views().get().is_none().then_some(file.inode);
     let object = file.object;
-    let worker = shared.clone();
-    shared.for_bytes().submit(Box::new(move || {
-        worker.change_bytes(
-            object,
-            through,
-            move |shared| -> Outcome<(u64, bool)> {
-                let copied = copy(shared, &source, from.1, &target, to.1, len.min(MOST))?;
-                Ok((copied, shared.drop_setid_unmarked(object, caller)?))
-            },
-            move |shared, copied| match copied {
-                Ok((len, true)) => {
-                    shared.forget_attributes(object.0, move || reply.written(len as u32));
-                }
-                Ok((len, false)) => reply.written(len as u32),
-                Err(failure) => reply.error(report("copy_file_range", inode, &failure)),
-            },
-        );
-    }));
+    shared.change_on_pool(
+        object,
+        through,
+        move |shared| {
+            let copied = copy(shared, &source, from.1, &target, to.1, len.min(MOST))?;
+            Ok((copied as u32, shared.drop_setid_unmarked(object, caller)?))
+        },
+        move |copied| write::give("copy_file_range", inode, copied, reply),
+    );
 }
 
 /// One side of a copy, with the view that it had when the copy began.

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use fuser::{Errno, FileHandle, Generation, OpenFlags, ReplyCreate};
+use fuser::{Errno, Generation, OpenFlags, ReplyCreate};
 use slabfs_mdserver::api::{Create, Kind, SetAttr};
 
-use super::{lookup, open, place, release};
+use super::{lookup, open, place};
 use crate::call::meaning::{Meaning, meaning};
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::open_file::Open;
@@ -48,21 +48,16 @@ fn give(shared: &Arc<Shared>, parent: u64, made: Outcome<(Shown, Open)>, reply: 
         Ok(made) => made,
         Err(failure) => return reply.error(report("create", parent, &failure)),
     };
-    let (kernel, stale) = (open::kernel_flags(&open), open::stale_attributes(&open));
-    let number = FileHandle(shared.handles.insert(Arc::new(open)));
     let opener = shared.clone();
-    let give = move || {
+    open::give(shared, open, move |number, kernel| {
         // The reply has one timeout for name and attributes; the shorter one is safe for both.
         let ttl = shown.attr_ttl.min(shown.name_ttl);
-        if !reply.created(&ttl, &shown.attr, Generation(0), number, kernel) {
-            release::take_back(&opener, number.0);
+        let given = reply.created(&ttl, &shown.attr, Generation(0), number, kernel);
+        if !given {
             opener.nodes.forget(shown.attr.ino.0, 1);
         }
-    };
-    match stale {
-        None => give(),
-        Some(plain) => shared.forget_attributes(plain, give),
-    }
+        given
+    });
 }
 
 fn create(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyEmpty};
 
-use crate::mount::errno::{Outcome, report};
+use crate::mount::errno::end;
 use crate::mount::open_file::Open;
 use crate::mount::shared::{Caller, Shared};
 
@@ -29,20 +29,13 @@ pub(in crate::mount) fn answer(
         return reply.error(Errno::EOPNOTSUPP);
     }
     let (object, client_handle) = (file.object, file.handle().clone());
-    let worker = shared.clone();
-    shared.for_bytes().submit(Box::new(move || {
-        worker.change_bytes(
-            object,
-            Some(inode),
-            move |shared| -> Outcome<bool> {
-                client_handle.allocate(mode, offset, len)?;
-                Ok(shared.drop_setid_unmarked(object, caller)?)
-            },
-            move |shared, done| match done {
-                Ok(true) => shared.forget_attributes(object.0, move || reply.ok()),
-                Ok(false) => reply.ok(),
-                Err(failure) => reply.error(report("fallocate", inode, &failure)),
-            },
-        );
-    }));
+    shared.change_on_pool(
+        object,
+        Some(inode),
+        move |shared| {
+            client_handle.allocate(mode, offset, len)?;
+            Ok(((), shared.drop_setid_unmarked(object, caller)?))
+        },
+        move |done| end("fallocate", inode, done, reply),
+    );
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use fuser::{Errno, LockOwner, ReplyEmpty};
 use slabfs_mdserver::api::{self, LockKind};
 
-use crate::mount::errno::report;
-use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::errno::end;
+use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
 
 /// Flushes and replies.
@@ -32,7 +32,7 @@ pub(in crate::mount) fn answer(
     let locks = shared.client.closing_records(&file.lock_file(), owner);
     let ending = shared.client.file_locks(&file.lock_file(), file.id);
     if !file.has_dirty() && !locks && ending.is_empty() {
-        return flush(file, inode, reply);
+        return end("flush", inode, file.flush(), reply);
     }
     let (open, shared_there) = (open.clone(), shared.clone());
     shared.pool.submit(Box::new(move || {
@@ -48,16 +48,6 @@ pub(in crate::mount) fn answer(
         for owner in ending {
             client.ends_soon(file.lock_file(), owner);
         }
-        match flushed {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(report("flush", inode, &error.into())),
-        }
+        end("flush", inode, flushed, reply);
     }));
-}
-
-fn flush(file: &OpenFile, inode: u64, reply: ReplyEmpty) {
-    match file.flush() {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(report("flush", inode, &error.into())),
-    }
 }

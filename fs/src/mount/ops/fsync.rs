@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyEmpty};
 
-use crate::mount::errno::report;
+use crate::mount::errno::end;
 use crate::mount::open_file::Open;
 use crate::mount::shared::Shared;
 
@@ -19,9 +19,6 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     }
     shared.pool.submit(Box::new(move || {
         let Open::File(file) = &*open else { return };
-        match file.fsync() {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(report("fsync", inode, &error.into())),
-        }
+        end("fsync", inode, file.fsync(), reply);
     }));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuser::ReplyEmpty;
 
-use crate::mount::errno::report;
+use crate::mount::errno::end;
 use crate::mount::shared::Shared;
 use crate::view::nodes::{FIRST_VIRTUAL, Node};
 
@@ -15,10 +15,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, reply: ReplyEmp
         return reply.ok();
     }
     let worker = shared.clone();
-    shared
-        .pool
-        .submit(Box::new(move || match worker.client.md().sync() {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(report("fsyncdir", inode, &error.into())),
-        }));
+    shared.pool.submit(Box::new(move || {
+        end("fsyncdir", inode, worker.client.md().sync(), reply);
+    }));
 }

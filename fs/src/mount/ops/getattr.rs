@@ -3,9 +3,9 @@
 use fuser::ReplyAttr;
 use slabfs_mdserver::api::ROOT;
 
-use crate::mount::errno::report_inode;
+use crate::mount::errno::{Outcome, report_inode};
 use crate::mount::root::Asked;
-use crate::mount::shared::Shared;
+use crate::mount::shared::{Shared, Shown};
 use crate::view::nodes::Node;
 
 /// Replies if that needs no request and no wait; otherwise returns the reply.
@@ -40,19 +40,20 @@ pub(in crate::mount) fn answer_root(shared: &Shared, asked: Asked) {
     if let Ok(shown) = &found {
         shared.root.note(&shown.attr);
     }
-    let Some(reply) = asked.take() else {
-        return;
-    };
-    match found {
-        Ok(shown) => reply.attr(&shown.attr_ttl, &shown.attr),
-        Err(failure) => reply.error(report_inode("getattr", ROOT.0, &failure)),
+    if let Some(reply) = asked.take() {
+        give("getattr", ROOT.0, found, reply);
     }
 }
 
 /// Replies with the attributes of `inode`.
 pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyAttr) {
-    match shared.attributes(inode) {
+    give("getattr", inode, shared.attributes(inode), reply);
+}
+
+/// Replies with attributes.
+pub(super) fn give(operation: &'static str, inode: u64, found: Outcome<Shown>, reply: ReplyAttr) {
+    match found {
         Ok(shown) => reply.attr(&shown.attr_ttl, &shown.attr),
-        Err(failure) => reply.error(report_inode("getattr", inode, &failure)),
+        Err(failure) => reply.error(report_inode(operation, inode, &failure)),
     }
 }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyLock};
 use slabfs_mdserver::api::{LockConflict, LockMode, LockTicket, LockWant};
 
-use super::setlk::Wanted;
+use super::setlk::{Wanted, ask};
 use crate::client::Locked;
-use crate::mount::errno::report;
 use crate::mount::shared::Shared;
 
 /// The last byte that the kernel accepts in a reply.
@@ -19,45 +18,28 @@ const LAST: u64 = i64::MAX as u64;
 /// Asks the lock server, and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
-    (request, ticket): (u64, LockTicket),
-    inode: u64,
-    handle: u64,
+    number: (u64, LockTicket),
+    file: (u64, u64),
     wanted: Wanted,
     reply: ReplyLock,
 ) {
-    let asked = shared
-        .handles
-        .get(handle)
-        .ok_or(Errno::EBADF)
-        .and_then(|open| {
-            let mode = wanted.mode()?.ok_or(Errno::EINVAL)?;
-            wanted.ask(&open, LockWant::Test(mode), ticket)
-        });
-    let (ask, open) = match asked {
-        Ok(asked) => asked,
-        Err(errno) => {
-            shared.interrupts.leave(request);
-            return reply.error(errno);
-        }
-    };
-    let then = {
-        let shared = shared.clone();
-        move |result| {
-            shared.interrupts.leave(request);
-            match result {
-                Ok(Locked::Done | Locked::Free | Locked::Deadlock | Locked::TooMany) => {
-                    reply.locked(0, 0, libc::F_UNLCK, 0);
-                }
-                Ok(Locked::Held(conflict)) => show(&shared, &conflict, reply),
-                Ok(Locked::Interrupted) => reply.error(Errno::EINTR),
-                Err(error) => {
-                    let error: slabfs_mdserver::api::MdError = error;
-                    reply.error(report("getlk", inode, &error.into()));
-                }
+    let want = |mode: Option<LockMode>| mode.map(LockWant::Test).ok_or(Errno::EINVAL);
+    let mount = shared.clone();
+    ask(
+        shared,
+        ("getlk", number),
+        file,
+        wanted,
+        want,
+        move |decided| match decided {
+            Ok(Locked::Done | Locked::Free | Locked::Deadlock | Locked::TooMany) => {
+                reply.locked(0, 0, libc::F_UNLCK, 0);
             }
-        }
-    };
-    shared.client.lock(ask, open, Box::new(then));
+            Ok(Locked::Held(conflict)) => show(&mount, &conflict, reply),
+            Ok(Locked::Interrupted) => reply.error(Errno::EINTR),
+            Err(errno) => reply.error(errno),
+        },
+    );
 }
 
 fn show(shared: &Shared, conflict: &LockConflict, reply: ReplyLock) {

@@ -6,9 +6,9 @@ use fuser::{Errno, ReplyXattr};
 use slabfs_mdserver::api::{ArrayInfo, Ino, MdError};
 use slabfs_model::Layout;
 
+use super::setxattr::foreign;
 use super::sized;
-use crate::client::FsError;
-use crate::mount::errno::{Failure, Outcome, refused, report_inode};
+use crate::mount::errno::{Outcome, report_inode};
 use crate::mount::shared::{Shared, selection_shape};
 use crate::view::attributes::{Attribute, Owner, owner};
 use crate::view::nodes::{Node, SelectionNode};
@@ -34,7 +34,6 @@ pub(in crate::mount) fn answer(
 ) {
     match value(shared, inode, name) {
         Ok(value) => sized::give(&value, room, reply),
-        Err(Failure::Client(FsError::Md(MdError::NoData))) => reply.error(Errno::ENODATA),
         Err(failure) => reply.error(report_inode("getxattr", inode, &failure)),
     }
 }
@@ -50,10 +49,7 @@ fn value(shared: &Arc<Shared>, inode: u64, name: &[u8]) -> Outcome<Vec<u8>> {
         },
         (Node::Plain(ino), Owner::Stored) => Ok(shared.client.md().getxattr(ino, name)?),
         (Node::Selection(node), Owner::Slabfs(attribute)) => of_selection(shared, &node, attribute),
-        (_, Owner::Foreign) => refused(
-            Errno::EOPNOTSUPP,
-            "attributes are user.* and trusted.* here",
-        ),
+        (_, Owner::Foreign) => foreign(),
         _ => none(),
     }
 }
@@ -63,19 +59,16 @@ fn of_object(shared: &Arc<Shared>, ino: Ino, attribute: Attribute) -> Outcome<Ve
     let Some(info) = entry.info else {
         return Err(MdError::NoData.into());
     };
-    let chunks = match attribute.needs_chunks() {
-        true => chunks(shared, ino, &info)?,
-        false => 0,
+    let (attr, chunks) = match attribute.needs_chunks() {
+        true => {
+            // Counting the chunks flushes, so the stored size and the change counter are read after that.
+            let chunks = chunks(shared, ino, &info)?;
+            (shared.client.getattr(ino)?.attr, chunks)
+        }
+        false => (entry.attr, 0),
     };
-    // Counting the chunks flushes, so the stored size and the change counter are read after that.
-    let attr = match attribute.needs_chunks() {
-        true => shared.client.getattr(ino)?.attr,
-        false => entry.attr,
-    };
-    match attribute.read(&attr, &info, chunks) {
-        Some(value) => Ok(value),
-        None => Err(MdError::NoData.into()),
-    }
+    let value = attribute.read(&attr, &info, chunks);
+    value.ok_or_else(|| MdError::NoData.into())
 }
 
 /// The number of an object's chunks; computed for a grid that is too large to list.

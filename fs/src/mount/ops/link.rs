@@ -1,27 +1,19 @@
 //! Link: adds a name for an inode. A selection cannot have further names (`EPERM`, as for directories).
 
-use fuser::{Errno, ReplyEntry};
+use fuser::Errno;
 
-use super::{lookup, place};
-use crate::mount::errno::{Outcome, refused, report};
+use super::place;
+use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::{Shared, Shown};
 use crate::view::nodes::Node;
 
-/// Adds the name and replies.
-pub(in crate::mount) fn answer(
+/// Adds the name.
+pub(in crate::mount) fn link(
     shared: &Shared,
     inode: u64,
     parent: u64,
     name: &[u8],
-    reply: ReplyEntry,
-) {
-    match link(shared, inode, parent, name) {
-        Ok(shown) => lookup::give(shared, &shown, reply),
-        Err(failure) => reply.error(report("link", inode, &failure)),
-    }
-}
-
-fn link(shared: &Shared, inode: u64, parent: u64, name: &[u8]) -> Outcome<Shown> {
+) -> Outcome<Shown> {
     let Node::Plain(ino) = shared.node(inode)? else {
         return refused(Errno::EPERM, "only objects can have a second name");
     };

@@ -25,14 +25,14 @@ pub(in crate::mount) fn answer_from_memory(
 ) -> Option<ReplyEntry> {
     let directory = match shared.nodes.get(parent) {
         Some(Node::Plain(ROOT)) if name == HIDDEN => {
-            give(shared, &hidden(shared, Hidden::Top, None), reply);
+            give_entry(shared, &hidden(shared, Hidden::Top, None), reply);
             return None;
         }
         Some(Node::Hidden(directory)) => {
             let Some(child) = directory.child(name).filter(|it| it.repeats().is_none()) else {
                 return Some(reply);
             };
-            give(shared, &hidden(shared, child, None), reply);
+            give_entry(shared, &hidden(shared, child, None), reply);
             return None;
         }
         Some(Node::Plain(directory)) => directory,
@@ -44,7 +44,7 @@ pub(in crate::mount) fn answer_from_memory(
     }
     match shared.client.cached_name(directory, name) {
         None => return Some(reply),
-        Some(Ok(entry)) => give(shared, &shared.shown(&entry), reply),
+        Some(Ok(entry)) => give_entry(shared, &shared.shown(&entry), reply),
         Some(Err(FsError::Md(MdError::NotFound))) => reply.error(Errno::ENOENT),
         Some(Err(error)) => reply.error(report("lookup", parent, &error.into())),
     }
@@ -60,7 +60,6 @@ pub(in crate::mount) fn answer(
     reply: ReplyEntry,
 ) {
     match look_up(shared, caller, parent, name) {
-        Ok(shown) => give(shared, &shown, reply),
         Err(Failure::Client(FsError::Md(MdError::NotFound))) if caches_absence(parent, name) => {
             let ttl = shared.name_ttl();
             if ttl.is_zero() {
@@ -69,12 +68,25 @@ pub(in crate::mount) fn answer(
                 reply.entry(&ttl, &NOTHING, Generation(0));
             }
         }
-        Err(failure) => reply.error(report("lookup", parent, &failure)),
+        found => give(shared, ("lookup", parent), found, reply),
+    }
+}
+
+/// Replies with the inode that an operation has found or made.
+pub(in crate::mount) fn give(
+    shared: &Shared,
+    (operation, inode): (&'static str, u64),
+    found: Outcome<Shown>,
+    reply: ReplyEntry,
+) {
+    match found {
+        Ok(shown) => give_entry(shared, &shown, reply),
+        Err(failure) => reply.error(report(operation, inode, &failure)),
     }
 }
 
 /// Replies with an inode; takes the counted lookup of a virtual node back if the reply came too late.
-pub(super) fn give(shared: &Shared, shown: &Shown, reply: ReplyEntry) {
+fn give_entry(shared: &Shared, shown: &Shown, reply: ReplyEntry) {
     let Shown {
         attr,
         attr_ttl,

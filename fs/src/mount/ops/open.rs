@@ -42,15 +42,26 @@ pub(in crate::mount) fn answer(
     flags: OpenFlags,
     reply: ReplyOpen,
 ) {
-    let open = match open(shared, caller, inode, flags) {
-        Ok(open) => open,
-        Err(failure) => return reply.error(report_inode("open", inode, &failure)),
-    };
+    match open(shared, caller, inode, flags) {
+        Ok(open) => give(shared, open, move |number, kernel| {
+            reply.opened(number, kernel)
+        }),
+        Err(failure) => reply.error(report_inode("open", inode, &failure)),
+    }
+}
+
+/// Adds an open file to the handles, and gives its number to the kernel with `reply`; takes it back if the reply came
+/// too late, for which that returns false.
+pub(super) fn give(
+    shared: &Arc<Shared>,
+    open: Open,
+    reply: impl FnOnce(FileHandle, FopenFlags) -> bool + Send + 'static,
+) {
     let (kernel, stale) = (kernel_flags(&open), stale_attributes(&open));
     let number = FileHandle(shared.handles.insert(Arc::new(open)));
     let opener = shared.clone();
     let give = move || {
-        if !reply.opened(number, kernel) {
+        if !reply(number, kernel) {
             release::take_back(&opener, number.0);
         }
     };
@@ -118,7 +129,7 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 
 /// How the kernel treats the handle. It sends a flush at each `close`, even of a read-only handle: `close` ends the
 /// process's record locks on the file, whichever handle they were taken through.
-pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
+fn kernel_flags(open: &Open) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
         Open::Text(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
@@ -127,7 +138,7 @@ pub(super) fn kernel_flags(open: &Open) -> FopenFlags {
 }
 
 /// The inode whose attributes the kernel must no longer cache.
-pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
+fn stale_attributes(open: &Open) -> Option<u64> {
     match open {
         Open::File(file) if file.write && file.is_selection() => Some(file.object.0),
         Open::File(_) | Open::Text(_) | Open::Call(_) => None,
@@ -136,13 +147,9 @@ pub(super) fn stale_attributes(open: &Open) -> Option<u64> {
 
 /// Each open gets its own call.
 fn call(shared: &Arc<Shared>, caller: Caller) -> Outcome<Open> {
-    let Caller { uid, gid, pid } = caller;
     let number = shared.next_open.fetch_add(1, Ordering::Relaxed);
-    let place = shared.calls.open(number, uid)?;
-    let context = call::Context::new(
-        shared.client.clone(),
-        call::Caller::of_process(uid, gid, pid),
-    );
+    let place = shared.calls.open(number, caller.uid)?;
+    let context = call::Context::new(shared.client.clone(), caller.with_groups());
     Ok(Open::Call(Arc::new(Call::new(context, place))))
 }
 

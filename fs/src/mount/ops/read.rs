@@ -13,13 +13,12 @@ use std::sync::Arc;
 
 use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
 
-use super::viewed;
-
 use crate::client::{FsError, ReadSink};
 use crate::mount::call::part;
 use crate::mount::errno::{Failure, report};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
+use crate::mount::viewed::Viewed;
 
 /// The kernel's flags of a read.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +66,7 @@ pub(in crate::mount) fn answer(
         }
         file.note_mapped();
     } else if let Some(view) = file.views().get() {
-        return viewed::read(shared, &open, view, offset, len, reply);
+        return read_viewed(shared, &open, view, offset, len, reply);
     }
     let mut sink = Replying(Some(reply));
     let done = file
@@ -94,6 +93,34 @@ fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, by_kernel: bool, rep
         false => file.handle().read(offset, len as usize, &mut sink),
     };
     finish(inode, done, sink.0);
+}
+
+/// Reads packed bytes of a view and replies; fewer than asked for at its end. On the pool, since it may wait for rights
+/// and servers.
+fn read_viewed(
+    shared: &Arc<Shared>,
+    open: &Arc<Open>,
+    view: Arc<Viewed>,
+    offset: u64,
+    len: u32,
+    reply: ReplyData,
+) {
+    let range = view.range(offset, len.into());
+    if range.is_empty() {
+        return reply.data(&[]);
+    }
+    let (worker, open) = (shared.clone(), open.clone());
+    shared.for_bytes().submit(Box::new(move || {
+        let Open::File(file) = &*open else {
+            return reply.error(Errno::EBADF);
+        };
+        let mut bytes = worker.buffers.take(0);
+        let out = bytes.sized((range.end - range.start) as usize);
+        match file.handle().read_batch(view.plan(), range, out) {
+            Ok(()) => reply.data(&bytes),
+            Err(error) => reply.error(report("read", file.inode, &error.into())),
+        }
+    }));
 }
 
 /// The refusal of pages; see the module documentation.

@@ -5,6 +5,8 @@
 //! while it is read. Entries that do not fit into a reply are requested again by the next call: stored here, they could
 //! become stale meanwhile.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fuser::{INodeNo, ReplyDirectory};
@@ -30,10 +32,18 @@ pub(in crate::mount) fn answer(
     caller: Caller,
     inode: u64,
     offset: u64,
-    reply: ReplyDirectory,
+    mut reply: ReplyDirectory,
 ) {
     run_listing(shared, caller, inode, move |shared| {
-        answer_here(shared, caller, inode, offset, reply)
+        let listed = list(shared, caller, inode, offset, &mut |listed| {
+            let kind = file_type(listed.kind);
+            let name = OsStr::from_bytes(listed.name);
+            reply.add(INodeNo(listed.inode), listed.next, kind, name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(failure) => reply.error(report("readdir", inode, &failure)),
+        }
     });
 }
 
@@ -52,30 +62,6 @@ pub(super) fn run_listing(
                 .submit(caller.uid, Box::new(move || work(&worker)));
         }
         _ => work(shared),
-    }
-}
-
-fn answer_here(
-    shared: &Shared,
-    caller: Caller,
-    inode: u64,
-    offset: u64,
-    mut reply: ReplyDirectory,
-) {
-    use std::os::unix::ffi::OsStrExt;
-
-    let listed = list(shared, caller, inode, offset, &mut |listed| {
-        let name = std::ffi::OsStr::from_bytes(listed.name);
-        reply.add(
-            INodeNo(listed.inode),
-            listed.next,
-            file_type(listed.kind),
-            name,
-        )
-    });
-    match listed {
-        Ok(()) => reply.ok(),
-        Err(failure) => reply.error(report("readdir", inode, &failure)),
     }
 }
 

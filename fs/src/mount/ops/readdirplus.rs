@@ -17,36 +17,26 @@ pub(in crate::mount) fn answer(
     caller: Caller,
     inode: u64,
     offset: u64,
-    reply: ReplyDirectoryPlus,
-) {
-    run_listing(shared, caller, inode, move |shared| {
-        answer_here(shared, caller, inode, offset, reply)
-    });
-}
-
-fn answer_here(
-    shared: &Shared,
-    caller: Caller,
-    inode: u64,
-    offset: u64,
     mut reply: ReplyDirectoryPlus,
 ) {
-    let mut counted = Vec::new();
-    let listed = list(shared, caller, inode, offset, &mut |listed| {
-        add(shared, &listed, &mut reply, &mut counted)
+    run_listing(shared, caller, inode, move |shared| {
+        let mut counted = Vec::new();
+        let listed = list(shared, caller, inode, offset, &mut |listed| {
+            add(shared, &listed, &mut reply, &mut counted)
+        });
+        let given = match listed {
+            Ok(()) => reply.ok(),
+            Err(failure) => {
+                reply.error(report("readdirplus", inode, &failure));
+                false
+            }
+        };
+        if !given {
+            for number in counted {
+                shared.nodes.forget(number, 1);
+            }
+        }
     });
-    let given = match listed {
-        Ok(()) => reply.ok(),
-        Err(failure) => {
-            reply.error(report("readdirplus", inode, &failure));
-            false
-        }
-    };
-    if !given {
-        for number in counted {
-            shared.nodes.forget(number, 1);
-        }
-    }
 }
 
 /// Adds an entry to the reply, and the number of a virtual node, of which a lookup is counted, to `counted`; returns

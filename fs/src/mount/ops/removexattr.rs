@@ -1,26 +1,16 @@
 //! Removexattr. slabfs's own attributes of an object cannot be removed: the object always has a dtype, dims, layout
 //! and codec.
 
-use std::sync::Arc;
-
-use fuser::{Errno, ReplyEmpty};
+use fuser::Errno;
 use slabfs_mdserver::api::MdError;
 
-use crate::client::FsError;
-use crate::mount::errno::{Failure, Outcome, refused, report_inode};
+use super::setxattr::{foreign, has_default};
+use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::Shared;
 use crate::view::attributes::{Owner, owner};
 
-/// Removes `name` and replies.
-pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, name: &[u8], reply: ReplyEmpty) {
-    match remove(shared, inode, name) {
-        Ok(()) => reply.ok(),
-        Err(Failure::Client(FsError::Md(MdError::NoData))) => reply.error(Errno::ENODATA),
-        Err(failure) => reply.error(report_inode("removexattr", inode, &failure)),
-    }
-}
-
-fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
+/// Removes `name`.
+pub(in crate::mount) fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
     match owner(name) {
         Owner::Slabfs(_) => refused(
             Errno::EINVAL,
@@ -28,16 +18,10 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
         ),
         Owner::Default(attribute) => {
             let ino = shared.plain(inode)?;
-            let md = shared.client.md();
-            let there = match md.defaults(ino) {
-                Ok(defaults) => attribute.read(&defaults).is_some(),
-                Err(MdError::NotDirectory) => false,
-                Err(error) => return Err(error.into()),
-            };
-            if !there {
+            if has_default(shared, ino, &attribute)? != Some(true) {
                 return Err(MdError::NoData.into());
             }
-            md.set_defaults(ino, attribute.remove())?;
+            shared.client.md().set_defaults(ino, attribute.remove())?;
             Ok(())
         }
         Owner::Stored => {
@@ -45,9 +29,6 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
             Ok(shared.client.md().removexattr(ino, name)?)
         }
         Owner::Unknown | Owner::Security => Err(MdError::NoData.into()),
-        Owner::Foreign => refused(
-            Errno::EOPNOTSUPP,
-            "attributes are user.* and trusted.* here",
-        ),
+        Owner::Foreign => foreign(),
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fuser::Errno;
-use slabfs_mdserver::api::{self, Attr, Find, Kind, MdError, ROOT};
+use slabfs_mdserver::api::{self, Find, Kind, MdError, ROOT};
 use slabfs_mdserver::tags::query::Query;
 
 use super::readdir::{Listed, UNNUMBERED, What};
@@ -103,45 +103,18 @@ pub(super) fn list(
 }
 
 fn who(caller: Caller) -> api::Caller {
-    let crate::call::Caller { uid, gid, groups } =
-        crate::call::Caller::of_process(caller.uid, caller.gid, caller.pid);
-    let mut gids = groups;
-    gids.push(gid);
-    api::Caller { uid, gids }
+    crate::call::find::who(&caller.with_groups())
 }
 
 impl Shared {
     /// The attributes that the kernel gets of a query's directory.
     pub(in crate::mount) fn shown_search(&self, number: u64) -> Shown {
-        self.shown_virtual(number, Kind::Directory, 0o555, 0)
+        self.shown_virtual(number, (Kind::Directory, 0o555), 0, None)
     }
 
     /// The attributes that the kernel gets of a link in such a directory.
     pub(in crate::mount) fn shown_found(&self, number: u64, target: &[u8]) -> Shown {
-        self.shown_virtual(number, Kind::Symlink, 0o777, target.len() as u64)
-    }
-
-    fn shown_virtual(&self, number: u64, kind: Kind, mode: u32, size: u64) -> Shown {
-        let attr = Attr {
-            ino: slabfs_model::ObjectId(number),
-            kind,
-            mode,
-            nlink: if kind == Kind::Directory { 2 } else { 1 },
-            uid: self.owner.0,
-            gid: self.owner.1,
-            rdev: 0,
-            size,
-            stored: 0,
-            atime: self.mounted,
-            mtime: self.mounted,
-            ctime: self.mounted,
-            crtime: self.mounted,
-            change: 0,
-        };
-        Shown {
-            attr: crate::mount::attr::file_attr(number, &attr),
-            attr_ttl: std::time::Duration::ZERO,
-            name_ttl: std::time::Duration::ZERO,
-        }
+        let size = target.len() as u64;
+        self.shown_virtual(number, (Kind::Symlink, 0o777), size, None)
     }
 }

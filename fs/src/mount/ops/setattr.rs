@@ -8,8 +8,9 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyAttr, TimeOrNow};
 use slabfs_mdserver::api::{Entry, Ino, SetAttr};
 
+use super::getattr;
 use crate::mount::attr::set_time;
-use crate::mount::errno::{Outcome, refused, report_inode};
+use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::nodes::{Node, SelectionNode};
 
@@ -60,10 +61,7 @@ pub(in crate::mount) fn answer(
 }
 
 fn give(inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
-    match set {
-        Ok(shown) => reply.attr(&shown.attr_ttl, &shown.attr),
-        Err(failure) => reply.error(report_inode("setattr", inode, &failure)),
-    }
+    getattr::give("setattr", inode, set, reply);
 }
 
 fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, reply: ReplyAttr) {

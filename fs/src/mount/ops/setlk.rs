@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use fuser::{Errno, LkFlags, LockOwner, ReplyEmpty};
-use slabfs_mdserver::api::{self, LockAsk, LockKind, LockMode, LockSpan, LockTicket, LockWant};
+use slabfs_mdserver::api::{
+    self, LockAsk, LockKind, LockMode, LockSpan, LockTicket, LockWant, MdError,
+};
 
 use crate::client::Locked;
 use crate::mount::errno::report;
@@ -28,7 +30,7 @@ pub(in crate::mount) struct Wanted {
 
 impl Wanted {
     /// The requested mode; `None` for a release.
-    pub(super) fn mode(&self) -> Result<Option<LockMode>, Errno> {
+    fn mode(&self) -> Result<Option<LockMode>, Errno> {
         match self.typ {
             libc::F_RDLCK => Ok(Some(LockMode::Shared)),
             libc::F_WRLCK => Ok(Some(LockMode::Exclusive)),
@@ -38,7 +40,7 @@ impl Wanted {
     }
 
     /// The request to the lock server for the open file, and the id of that file.
-    pub(super) fn ask(
+    fn ask(
         &self,
         open: &Open,
         want: LockWant,
@@ -78,55 +80,71 @@ pub(in crate::mount) fn may_wait(wanted: &Wanted) -> bool {
     wanted.typ != libc::F_UNLCK
 }
 
-/// Asks the lock server, and replies when it has decided. If the request may wait, `request`, its number, is registered
-/// among the waiting ones.
+/// Asks the lock server, and replies when it has decided.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
-    (request, ticket): (u64, LockTicket),
-    inode: u64,
-    handle: u64,
+    number: (u64, LockTicket),
+    file: (u64, u64),
     wanted: Wanted,
     sleep: bool,
     reply: ReplyEmpty,
+) {
+    let want = |mode| {
+        Ok(match mode {
+            None => LockWant::Unlock,
+            Some(mode) if sleep => LockWant::Wait(mode),
+            Some(mode) => LockWant::Try(mode),
+        })
+    };
+    ask(
+        shared,
+        ("setlk", number),
+        file,
+        wanted,
+        want,
+        |decided| match decided {
+            Ok(Locked::Done | Locked::Free) => reply.ok(),
+            Ok(Locked::Held(_)) => reply.error(Errno::EAGAIN),
+            Ok(Locked::Deadlock) => reply.error(Errno::EDEADLK),
+            Ok(Locked::TooMany) => reply.error(Errno::ENOLCK),
+            Ok(Locked::Interrupted) => reply.error(Errno::EINTR),
+            Err(errno) => reply.error(errno),
+        },
+    );
+}
+
+/// Asks the lock server, and gives its decision to `then`. If the request may wait, its number is registered among the
+/// waiting ones until then.
+pub(super) fn ask(
+    shared: &Arc<Shared>,
+    (operation, (request, ticket)): (&'static str, (u64, LockTicket)),
+    (inode, handle): (u64, u64),
+    wanted: Wanted,
+    want: impl FnOnce(Option<LockMode>) -> Result<LockWant, Errno>,
+    then: impl FnOnce(Result<Locked, Errno>) + Send + 'static,
 ) {
     let asked = shared
         .handles
         .get(handle)
         .ok_or(Errno::EBADF)
         .and_then(|open| {
-            let want = match wanted.mode()? {
-                None => LockWant::Unlock,
-                Some(mode) if sleep => LockWant::Wait(mode),
-                Some(mode) => LockWant::Try(mode),
-            };
-            if let (Open::File(file), false) = (&*open, want == LockWant::Unlock) {
+            let want = want(wanted.mode()?)?;
+            if let (Open::File(file), LockWant::Wait(_) | LockWant::Try(_)) = (&*open, &want) {
                 file.note_locker(&shared.client);
             }
             wanted.ask(&open, want, ticket)
         });
+    let mount = shared.clone();
+    let then = move |decided| {
+        mount.interrupts.leave(request);
+        then(decided);
+    };
     let (ask, open) = match asked {
         Ok(asked) => asked,
-        Err(errno) => {
-            shared.interrupts.leave(request);
-            return reply.error(errno);
-        }
+        Err(errno) => return then(Err(errno)),
     };
-    let then = {
-        let shared = shared.clone();
-        move |result| {
-            shared.interrupts.leave(request);
-            match result {
-                Ok(Locked::Done | Locked::Free) => reply.ok(),
-                Ok(Locked::Held(_)) => reply.error(Errno::EAGAIN),
-                Ok(Locked::Deadlock) => reply.error(Errno::EDEADLK),
-                Ok(Locked::TooMany) => reply.error(Errno::ENOLCK),
-                Ok(Locked::Interrupted) => reply.error(Errno::EINTR),
-                Err(error) => {
-                    let error: slabfs_mdserver::api::MdError = error;
-                    reply.error(report("setlk", inode, &error.into()));
-                }
-            }
-        }
+    let then = move |decided: Result<Locked, MdError>| {
+        then(decided.map_err(|error| report(operation, inode, &error.into())));
     };
     shared.client.lock(ask, open, Box::new(then));
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fuser::{Errno, ReplyEmpty};
 use slabfs_mdserver::api::{Ino, MdError, XattrFlags};
 
-use crate::mount::errno::{Failure, Outcome, refused, report_inode};
+use crate::mount::errno::{Failure, Outcome, end_inode, refused};
 use crate::mount::shared::Shared;
 use crate::view::attributes::{Attribute, AttributeError, Change, Owner, owner};
 use crate::view::defaults::DefaultAttribute;
@@ -24,9 +24,8 @@ pub(in crate::mount) fn answer(
     reply: ReplyEmpty,
 ) {
     match set(shared, inode, name, value, flags) {
-        Ok(None) => reply.ok(),
         Ok(Some((ino, change))) => apply(shared, ino, change, reply),
-        Err(failure) => reply.error(report_inode("setxattr", inode, &failure)),
+        other => end_inode("setxattr", inode, other.map(drop), reply),
     }
 }
 
@@ -43,7 +42,11 @@ fn set(
     match owner(name) {
         Owner::Slabfs(attribute) => {
             let change = attribute.set(value)?;
-            check_flags(shared, ino, attribute, flags)?;
+            // An attribute of slabfs's own counts as existing once the object is declared.
+            if flags != XattrFlags::Either && attribute != Attribute::Resize {
+                let info = shared.client.getattr(ino)?.info;
+                check_flags(flags, info.is_some_and(|info| info.declared))?;
+            }
             Ok(Some((ino, change)))
         }
         Owner::Default(attribute) => {
@@ -58,11 +61,16 @@ fn set(
             shared.client.md().setxattr(ino, name, value, flags)?;
             Ok(None)
         }
-        Owner::Security | Owner::Foreign => refused(
-            Errno::EOPNOTSUPP,
-            "attributes are user.* and trusted.* here",
-        ),
+        Owner::Security | Owner::Foreign => foreign(),
     }
+}
+
+/// Refuses attributes of other namespaces.
+pub(super) fn foreign<T>() -> Outcome<T> {
+    refused(
+        Errno::EOPNOTSUPP,
+        "attributes are user.* and trusted.* here",
+    )
 }
 
 /// Sets a default of a container.
@@ -73,22 +81,26 @@ fn set_default(
     value: &[u8],
     flags: XattrFlags,
 ) -> Outcome<()> {
-    let md = shared.client.md();
     let change = attribute.set(value)?;
-    let there = match md.defaults(ino) {
-        Ok(defaults) => attribute.read(&defaults).is_some(),
-        Err(MdError::NotDirectory) => {
-            return refused(Errno::EINVAL, "defaults are those of directories");
-        }
-        Err(error) => return Err(error.into()),
-    };
-    match flags {
-        XattrFlags::Create if there => return Err(MdError::Exists.into()),
-        XattrFlags::Replace if !there => return Err(MdError::NoData.into()),
-        _ => {}
+    match has_default(shared, ino, attribute)? {
+        Some(there) => check_flags(flags, there)?,
+        None => return refused(Errno::EINVAL, "defaults are those of directories"),
     }
-    md.set_defaults(ino, change)?;
+    shared.client.md().set_defaults(ino, change)?;
     Ok(())
+}
+
+/// Whether a container has a default; `None` for anything but a container.
+pub(super) fn has_default(
+    shared: &Shared,
+    ino: Ino,
+    attribute: &DefaultAttribute,
+) -> Outcome<Option<bool>> {
+    match shared.client.md().defaults(ino) {
+        Ok(defaults) => Ok(Some(attribute.read(&defaults).is_some())),
+        Err(MdError::NotDirectory) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn given(flags: i32) -> Outcome<XattrFlags> {
@@ -100,13 +112,7 @@ fn given(flags: i32) -> Outcome<XattrFlags> {
     }
 }
 
-/// An attribute of slabfs's own counts as existing once the object is declared.
-fn check_flags(shared: &Shared, ino: Ino, attribute: Attribute, flags: XattrFlags) -> Outcome<()> {
-    if flags == XattrFlags::Either || attribute == Attribute::Resize {
-        return Ok(());
-    }
-    let info = shared.client.getattr(ino)?.info;
-    let there = info.is_some_and(|info| info.declared);
+fn check_flags(flags: XattrFlags, there: bool) -> Outcome<()> {
     match flags {
         XattrFlags::Create if there => Err(MdError::Exists.into()),
         XattrFlags::Replace if !there => Err(MdError::NoData.into()),
@@ -127,7 +133,7 @@ fn apply(shared: &Arc<Shared>, ino: Ino, change: Change, reply: ReplyEmpty) {
         },
         move |shared, changed| match changed {
             Ok(()) => shared.forget_attributes(ino.0, move || reply.ok()),
-            Err(failure) => reply.error(report_inode("setxattr", ino.0, &on_kind(failure))),
+            Err(failure) => end_inode("setxattr", ino.0, Err(on_kind(failure)), reply),
         },
     );
 }

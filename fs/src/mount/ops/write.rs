@@ -18,14 +18,13 @@ use std::sync::Arc;
 
 use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
 
-use super::viewed;
-
 use crate::client::FsError;
-use crate::mount::errno::{Failure, Outcome, report};
+use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::page_writes::PageWrite;
 use crate::mount::shared::{Caller, Shared};
+use crate::mount::viewed::Viewed;
 
 /// The kernel's flags of a write.
 #[derive(Debug, Clone, Copy)]
@@ -35,9 +34,9 @@ pub(in crate::mount) struct How {
     /// The write goes to the end of the file.
     append: bool,
     /// Answered when the data is on disk: the file is open with `O_SYNC` or `O_DSYNC`.
-    pub(super) sync: bool,
+    sync: bool,
     /// The caller, if its writes clear set-user-id and set-group-id.
-    pub(super) drop_setid: Option<Caller>,
+    drop_setid: Option<Caller>,
 }
 
 impl How {
@@ -60,7 +59,7 @@ pub(in crate::mount) fn answer(
     handle: u64,
     offset: u64,
     data: &[u8],
-    how: How,
+    mut how: How,
     reply: ReplyWrite,
 ) {
     let Some(open) = shared.handles.get(handle) else {
@@ -76,6 +75,7 @@ pub(in crate::mount) fn answer(
             };
         }
     };
+    how.drop_setid = how.drop_setid.filter(|_| shared.setids.has(file.object));
     // Before anything else: the write then detects a loss of the session after this point.
     let epoch = how.by_kernel.then(|| shared.client.epoch());
     if how.by_kernel && file.family.discards() {
@@ -86,11 +86,10 @@ pub(in crate::mount) fn answer(
     {
         return match how.append {
             true => reply.error(Errno::EINVAL),
-            false => viewed::write(shared, &open, view, offset, data, how, reply),
+            false => write_on_pool(shared, &open, Some(view), offset, data, how, reply),
         };
     }
     let page = how.by_kernel.then(|| shared.page_writes.begin());
-    let drop_setid = how.drop_setid.filter(|_| shared.setids.has(file.object));
     let others = !file.family.mapped(Some(file.inode)).is_empty();
     let waits = how.sync
         || file
@@ -98,8 +97,8 @@ pub(in crate::mount) fn answer(
             .is_none_or(|writer| writer.may_block_write(offset, data.len()));
     if how.by_kernel && (waits || others) {
         write_back(shared, &open, epoch, offset, data, (page, reply));
-    } else if drop_setid.is_some() || waits || others {
-        write_on_pool(shared, &open, offset, data, how, drop_setid, reply);
+    } else if how.drop_setid.is_some() || waits || others {
+        write_on_pool(shared, &open, None, offset, data, how, reply);
     } else {
         let writer = file.ready_writer(how.append);
         let tried = writer.map_or(Ok(None), |writer| writer.try_write(epoch, offset, data));
@@ -107,7 +106,7 @@ pub(in crate::mount) fn answer(
             Ok(None) if how.by_kernel => {
                 write_back(shared, &open, epoch, offset, data, (page, reply));
             }
-            Ok(None) => write_on_pool(shared, &open, offset, data, how, None, reply),
+            Ok(None) => write_on_pool(shared, &open, None, offset, data, how, reply),
             Ok(Some(_)) => {
                 answer_after_drop(shared, file, how, Ok(data.len() as u32), reply);
             }
@@ -128,20 +127,21 @@ fn answer_after_drop(
     let inode = file.inode;
     let after = file.family.mapped(Some(inode));
     if after.is_empty() {
-        give(inode, written, reply);
+        give("write", inode, written, reply);
     } else if how.by_kernel {
         shared.inval.forget(after, Forget::Pages, None);
-        give(inode, written, reply);
+        give("write", inode, written, reply);
     } else {
-        let then = Box::new(move || give(inode, written, reply));
+        let then = Box::new(move || give("write", inode, written, reply));
         shared.inval.forget(after, Forget::Pages, Some(then));
     }
 }
 
-fn give(inode: u64, written: Outcome<u32>, reply: ReplyWrite) {
+/// Replies with the number of bytes written.
+pub(super) fn give(operation: &'static str, inode: u64, written: Outcome<u32>, reply: ReplyWrite) {
     match written {
         Ok(len) => reply.written(len),
-        Err(failure) => reply.error(report("write", inode, &failure)),
+        Err(failure) => reply.error(report(operation, inode, &failure)),
     }
 }
 
@@ -186,45 +186,59 @@ fn write_back(
     }));
 }
 
-/// Executes a write that may wait: on the pool, with a copy of its bytes.
+/// Executes a write that may wait: on the pool, with a copy of its bytes. Through a view, packed bytes go to the
+/// elements of its batch, and all inodes drop their pages: the kernel assumes other offsets than the view's.
 fn write_on_pool(
     shared: &Arc<Shared>,
     open: &Arc<Open>,
+    view: Option<Arc<Viewed>>,
     offset: u64,
     data: &[u8],
     how: How,
-    drop_setid: Option<Caller>,
     reply: ReplyWrite,
 ) {
     let Open::File(file) = &**open else { return };
     let (object, inode) = (file.object, file.inode);
+    let through = view.is_none().then_some(inode);
     let copied = shared.buffers.copy(data);
-    let (worker, open) = (shared.clone(), open.clone());
-    shared.for_bytes().submit(Box::new(move || {
-        worker.change_bytes(
-            object,
-            Some(inode),
-            move |shared| -> Outcome<(u32, bool)> {
-                let Open::File(file) = &*open else {
-                    return Err(Failure::Refused {
-                        errno: Errno::EBADF,
-                        why: "not a file",
-                    });
-                };
-                let len = write(shared, file, None, offset, &copied, how.append)?;
-                if how.sync {
-                    file.fsync()?;
-                }
-                let dropped = match drop_setid {
-                    Some(caller) => shared.drop_setid(object, caller)?,
-                    None => false,
-                };
-                Ok((len, dropped))
-            },
-            move |shared, written| match written {
-                Ok((len, true)) => shared.forget_attributes(object.0, move || reply.written(len)),
-                other => give(inode, other.map(|(len, _)| len), reply),
-            },
-        );
-    }));
+    let open = open.clone();
+    shared.change_on_pool(
+        object,
+        through,
+        move |shared| {
+            let Open::File(file) = &*open else {
+                return refused(Errno::EBADF, "not a file");
+            };
+            let len = match view {
+                Some(view) => write_viewed(shared, file, &view, offset, &copied)?,
+                None => write(shared, file, None, offset, &copied, how.append)?,
+            };
+            if how.sync {
+                file.fsync()?;
+            }
+            let dropped = match how.drop_setid {
+                Some(caller) => shared.drop_setid(object, caller)?,
+                None => false,
+            };
+            Ok((len, dropped))
+        },
+        move |written| give("write", inode, written, reply),
+    );
+}
+
+fn write_viewed(
+    shared: &Shared,
+    file: &OpenFile,
+    view: &Viewed,
+    offset: u64,
+    data: &[u8],
+) -> Outcome<u32> {
+    let range = view.range(offset, data.len() as u64);
+    if range.end - range.start < data.len() as u64 {
+        return refused(Errno::EFBIG, "a write beyond the end of the file's view");
+    }
+    // Writes through a view have explicit offsets, whether or not the file was opened to append.
+    let writer = file.writer(&shared.client, false)?;
+    writer.write_batch(view.plan(), range, data)?;
+    Ok(data.len() as u32)
 }

@@ -3,7 +3,7 @@
 //! A list is a JSON array of numbers, strings and `{"bytes": "00ff"}`. Its canonical text has no spaces; floats have
 //! a point or an exponent, which preserves their type.
 
-use super::{MAX_TAG_LIST, Num, Tag, TagError, TagKind, Value, hex, unhex};
+use super::{MAX_TAG_LIST, Num, Tag, TagError, TagKind, Value, bytes_of_hex, hex};
 use serde_json::{Map, Number, Value as Json};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -116,7 +116,7 @@ fn member<'a>(json: &Json) -> Result<Value<'a>, TagError> {
         Json::Number(number) => number_value(number).map(Value::Number),
         Json::String(text) => Ok(Value::Text(Cow::Owned(text.clone()))),
         Json::Object(object) => match single(object) {
-            Some(("bytes", digits)) => Ok(Value::Bytes(Cow::Owned(unhex(digits)?))),
+            Some(("bytes", digits)) => Ok(Value::Bytes(Cow::Owned(bytes_of_hex(digits)?))),
             _ => Err(not_a_value(json)),
         },
         _ => Err(not_a_value(json)),

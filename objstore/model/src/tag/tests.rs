@@ -1,6 +1,8 @@
 //! Tests of tags: kinds, texts, limits, and the order of numbers.
 
-use super::{MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, check_tag_key};
+use super::{
+    MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, check_tag_key, hex, unhex,
+};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 
@@ -13,6 +15,16 @@ fn parsed(text: &str) -> (String, TagKind, String) {
 fn refused(text: &str, part: &str) {
     let error = Tag::parse_assignment(text).unwrap_err().to_string();
     assert!(error.contains(part), "{text}: {error}");
+}
+
+#[test]
+fn hexadecimal() {
+    assert_eq!(hex(&[0, 255, 26]), "00ff1a");
+    assert_eq!(unhex("00ff1A"), Some(vec![0, 255, 26]));
+    assert_eq!(unhex(""), Some(vec![]));
+    for wrong in ["0", "0g", "é"] {
+        assert_eq!(unhex(wrong), None, "{wrong}");
+    }
 }
 
 #[test]

@@ -1,21 +1,12 @@
-//! Properties and tags that a new array copies from another, and the parser of `--tag`.
+//! Tags of a new array: those of `--tag`, and those that it copies from another.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use slabfs_fs::view::attributes::{json_of_spec, spec_of_json};
-use slabfs_fs::view::like::like;
 use slabfs_model::Tag;
 
 use crate::failure::usage;
-use crate::onmount::{self, Mount};
-
-/// The given properties, and those of the array `other` where none is given ([`like`]).
-pub(super) fn with(given: Map<String, Value>, other: &Path) -> anyhow::Result<Map<String, Value>> {
-    let other = onmount::spec(other)?;
-    let read = |map: &Map<String, Value>| spec_of_json(map).map_err(anyhow::Error::msg);
-    Ok(json_of_spec(&like(read(&given)?, read(&other)?)))
-}
+use crate::onmount::Mount;
 
 /// Parses `key=value` texts into tags in JSON.
 pub(crate) fn assigned(texts: &[String]) -> anyhow::Result<Map<String, Value>> {
@@ -32,7 +23,7 @@ pub(crate) fn assigned(texts: &[String]) -> anyhow::Result<Map<String, Value>> {
 }
 
 /// The given tags, and those of `other` with other keys.
-pub(super) fn tags_with(
+pub(super) fn with(
     mut tags: Map<String, Value>,
     other: &Path,
 ) -> anyhow::Result<Map<String, Value>> {
