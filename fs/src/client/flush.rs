@@ -11,10 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{CommitReply, Entry, Stored};
+use slabfs_mdserver::api::{CommitReply, Entry};
 use slabfs_model::layout::coalesce;
-use slabfs_model::{Coords, Hyperslab, Region, ServerId};
-use slabfs_objstore::ChunkName;
+use slabfs_model::{Coords, Hyperslab, Region};
 
 use super::commit::{Change, is_cut};
 use super::error::FsError;

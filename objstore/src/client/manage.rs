@@ -1,7 +1,7 @@
 //! Operations that are neither read nor write: seal, clip, punch, delete, sync, wipe, verify, space, list, allocated.
 
 use serde::{Serialize, de::DeserializeOwned};
-use slabfs_model::{Hyperslab, ObjectId, ServerId};
+use slabfs_model::{ObjectId, ServerId};
 
 use super::{
     ClipPiece, PunchPiece, SealPiece, Servers,
@@ -9,100 +9,61 @@ use super::{
 };
 use crate::{
     error::{Result, StoreError},
-    name::{ChunkForm, ChunkName},
+    name::ChunkName,
     store::{Allocated, ChunkStore, Space},
     wire::{
         Incoming, WireResult,
-        messages::{
-            AllocatedItem, Answer, ClipItem, ListQuery, Listing, PunchItem, SealItem, Wipe, kind,
-        },
+        messages::{AllocatedItem, Answer, ListQuery, Listing, Wipe, kind},
     },
 };
 
 impl Servers {
     /// Seals chunks.
     pub fn seal(&self, pieces: &[SealPiece<'_>]) -> Result<()> {
-        type Item<'a> = SealItem<&'a ChunkName, &'a ChunkForm>;
-        let local = |store: &dyn ChunkStore, items: &Vec<Item<'_>>| {
-            each(items, |i| store.seal(i.name, i.form))
-        };
-        self.act(kind::SEAL, local, pieces, |p| {
-            (
-                p.server,
-                weight(p.name, Some(p.form), None),
-                Item {
-                    name: p.name,
-                    form: p.form,
-                },
-            )
+        let seal = each(|store, p: &SealPiece<'_>| store.seal(p.name, p.form));
+        self.act(kind::SEAL, seal, pieces, |p| {
+            (p.server, weight(p.name, Some(p.form), None), *p)
         })
     }
 
     /// Sets cells of grid chunks at or beyond a bound to fill.
     pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<()> {
-        type Item<'a> = ClipItem<&'a ChunkName, &'a ChunkForm, &'a [u64]>;
-        let local = |store: &dyn ChunkStore, items: &Vec<Item<'_>>| {
-            each(items, |i| store.clip(i.name, i.form, i.keep))
-        };
-        self.act(kind::CLIP, local, pieces, |p| {
+        let clip = each(|store, p: &ClipPiece<'_>| store.clip(p.name, p.form, p.keep));
+        self.act(kind::CLIP, clip, pieces, |p| {
             let weight = weight(p.name, Some(p.form), None) + 10 * p.keep.len() as u64;
-            (
-                p.server,
-                weight,
-                Item {
-                    name: p.name,
-                    form: p.form,
-                    keep: p.keep,
-                },
-            )
+            (p.server, weight, *p)
         })
     }
 
     /// Sets cells of grid chunks to fill.
     pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<()> {
-        type Item<'a> = PunchItem<&'a ChunkName, &'a ChunkForm, &'a Hyperslab>;
-        let local = |store: &dyn ChunkStore, items: &Vec<Item<'_>>| {
-            each(items, |i| store.punch(i.name, i.form, i.slab))
-        };
-        self.act(kind::PUNCH, local, pieces, |p| {
-            let weight = weight(p.name, Some(p.form), Some(p.slab));
-            (
-                p.server,
-                weight,
-                Item {
-                    name: p.name,
-                    form: p.form,
-                    slab: p.slab,
-                },
-            )
+        let punch = each(|store, p: &PunchPiece<'_>| store.punch(p.name, p.form, p.slab));
+        self.act(kind::PUNCH, punch, pieces, |p| {
+            (p.server, weight(p.name, Some(p.form), Some(p.slab)), *p)
         })
     }
 
     /// Deletes chunks; a chunk that does not exist is not an error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         self.same_host.forget_all(names);
-        let local = |store: &dyn ChunkStore, names: &Vec<ChunkName>| {
-            store.delete(names).map_err(|e| (0, e))
-        };
-        self.act(kind::DELETE, local, names, |(server, name)| {
+        let delete = at_once(|store, names: &Vec<ChunkName>| store.delete(names));
+        self.act(kind::DELETE, delete, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
     }
 
     /// Returns when these chunks, as they are now, are durable.
     pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
-        let local =
-            |store: &dyn ChunkStore, names: &Vec<ChunkName>| store.sync(names).map_err(|e| (0, e));
-        self.act(kind::SYNC, local, names, |(server, name)| {
+        let sync = at_once(|store, names: &Vec<ChunkName>| store.sync(names));
+        self.act(kind::SYNC, sync, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
     }
 
     /// Returns when everything on these servers, deletions included, is durable.
     pub fn sync_all(&self, servers: &[ServerId]) -> Result<()> {
+        let sync = at_once(|store, none: &Vec<ChunkName>| store.sync(none));
         let jobs = servers.iter().enumerate().map(|(number, &server)| {
-            let sync =
-                |store: &dyn ChunkStore, _: &Vec<ChunkName>| store.sync(&[]).map_err(|e| (0, e));
             let mut ask = Ask::new(kind::SYNC, Vec::new(), done, sync);
             ask.numbers.push(number);
             Job::of(server, ask)
@@ -118,58 +79,44 @@ impl Servers {
         object: ObjectId,
         below: u32,
     ) -> Result<()> {
-        self.wipe(
-            servers,
-            Wipe {
-                object,
-                below: Some(below),
-            },
-        )
+        let below = Some(below);
+        self.wipe(servers, Wipe { object, below })
     }
 
     /// Deletes, on these servers, all grid chunks of an object.
     pub fn delete_grid(&self, servers: &[ServerId], object: ObjectId) -> Result<()> {
-        self.wipe(
-            servers,
-            Wipe {
-                object,
-                below: None,
-            },
-        )
+        let below = None;
+        self.wipe(servers, Wipe { object, below })
     }
 
     fn wipe(&self, servers: &[ServerId], wipe: Wipe) -> Result<()> {
-        let local = |store: &dyn ChunkStore, items: &Vec<Wipe>| {
-            each(items, |i| match i.below {
-                Some(below) => store.delete_generation(i.object, below),
-                None => store.delete_grid(i.object),
-            })
-        };
+        let local = each(|store, i: &Wipe| match i.below {
+            Some(below) => store.delete_generation(i.object, below),
+            None => store.delete_grid(i.object),
+        });
         self.act(kind::WIPE, local, servers, |&server| (server, 32, wipe))
     }
 
     /// Reads and checks an entire chunk on its server.
     pub fn verify(&self, server: ServerId, name: &ChunkName) -> Result<()> {
-        let local =
-            |store: &dyn ChunkStore, names: &Vec<ChunkName>| each(names, |n| store.verify(n));
-        self.act(kind::VERIFY, local, std::slice::from_ref(name), |name| {
+        let verify = each(|store, name: &ChunkName| store.verify(name));
+        self.act(kind::VERIFY, verify, std::slice::from_ref(name), |name| {
             (server, weight(name, None, None), name.clone())
         })
     }
 
     /// The disk space of a server.
     pub fn space(&self, server: ServerId) -> Result<Space> {
-        let space = |store: &dyn ChunkStore, (): &()| store.space().map_err(|e| (0, e));
+        let space = at_once(|store, (): &()| store.space());
         self.ask(server, Ask::new(kind::SPACE, (), value, space))
     }
 
     /// Up to `limit` chunks of a server after `after`, in the order of names, with the bytes each occupies. A result
     /// shorter than `limit` may have successors; an empty one is the end.
     pub fn list(&self, server: ServerId, after: Option<ChunkName>, limit: u32) -> Result<Listing> {
-        let list = |store: &dyn ChunkStore, query: &ListQuery| {
-            let listed = store.list(query.after.clone(), query.limit as usize);
-            listed.map_err(|e| (0, e))
-        };
+        let list = at_once(|store, query: &ListQuery| {
+            store.list(query.after.clone(), query.limit as usize)
+        });
         let query = ListQuery { after, limit };
         self.ask(server, Ask::new(kind::LIST, query, value, list))
     }
@@ -178,10 +125,10 @@ impl Servers {
     /// One message a server.
     pub fn allocated(&self, chunks: &[(ServerId, ChunkName, u64)]) -> Result<Vec<Allocated>> {
         type Items<'a> = Vec<AllocatedItem<&'a ChunkName>>;
-        let look = |store: &dyn ChunkStore, items: &Items<'_>| {
+        let look = at_once(|store, items: &Items<'_>| {
             let each = items.iter().map(|i| store.allocated(i.name, i.from));
-            each.collect::<Result<Vec<_>>>().map_err(|e| (0, e))
-        };
+            each.collect::<Result<Vec<_>>>()
+        });
         let fresh = || Ask::new(kind::ALLOCATED, Items::new(), values, look);
         let mut jobs = jobs_of(chunks, fresh, |(server, name, from)| {
             let item = AllocatedItem { name, from: *from };
@@ -203,7 +150,7 @@ impl Servers {
     fn act<'a, P, T: Serialize + Send + Sync>(
         &self,
         kind: u16,
-        local: Local<Vec<T>, ()>,
+        local: impl Local<Vec<T>, ()>,
         pieces: &'a [P],
         item: impl Fn(&'a P) -> (ServerId, u64, T),
     ) -> Result<()> {
@@ -214,7 +161,11 @@ impl Servers {
     }
 
     /// Queries one server for a value.
-    fn ask<Q: Serialize + Send, A: Send>(&self, server: ServerId, ask: Ask<Q, A>) -> Result<A> {
+    fn ask<Q: Serialize + Send, A: Send>(
+        &self,
+        server: ServerId,
+        ask: Ask<Q, A, impl Local<Q, A>>,
+    ) -> Result<A> {
         let mut jobs = [Job::of(server, ask)];
         self.fan_out(&self.table(), &mut jobs, false)
             .map_err(|(_, e)| e)?;
@@ -225,11 +176,11 @@ impl Servers {
 }
 
 /// One message a server for all pieces, as long as the limits allow.
-fn jobs_of<'a, P, T, A>(
+fn jobs_of<'a, P, T, A, L>(
     pieces: &'a [P],
-    fresh: impl Fn() -> Ask<Vec<T>, A>,
+    fresh: impl Fn() -> Ask<Vec<T>, A, L>,
     item: impl Fn(&'a P) -> (ServerId, u64, T),
-) -> Vec<Job<Ask<Vec<T>, A>>> {
+) -> Vec<Job<Ask<Vec<T>, A, L>>> {
     let mut sorter = Sorter::new();
     for (number, piece) in pieces.iter().enumerate() {
         let (server, weight, item) = item(piece);
@@ -242,12 +193,30 @@ fn jobs_of<'a, P, T, A>(
 }
 
 /// Performs a query on a store in this process.
-type Local<Q, A> = fn(&dyn ChunkStore, &Q) -> Result<A, Failure>;
+trait Local<Q, A>: Fn(&dyn ChunkStore, &Q) -> Result<A, Failure> + Copy + Send {}
+
+impl<Q, A, F: Fn(&dyn ChunkStore, &Q) -> Result<A, Failure> + Copy + Send> Local<Q, A> for F {}
+
+/// Acts on each item, until one fails.
+fn each<T>(
+    act: impl Fn(&dyn ChunkStore, &T) -> Result<()> + Copy + Send,
+) -> impl Local<Vec<T>, ()> {
+    move |store: &dyn ChunkStore, items: &Vec<T>| {
+        let mut items = items.iter().enumerate();
+        items.try_for_each(|(i, item)| act(store, item).map_err(|e| (i, e)))
+    }
+}
+
+/// Acts on the query at once.
+fn at_once<Q, A>(act: impl Fn(&dyn ChunkStore, &Q) -> Result<A> + Copy + Send) -> impl Local<Q, A> {
+    move |store: &dyn ChunkStore, query: &Q| act(store, query).map_err(|e| (0, e))
+}
+
 /// Decodes the reply to a query of this many items.
 type Decode<A> = fn(&[u8], &Incoming<'_>, usize) -> WireResult<Result<A, Failure>>;
 
 /// A request without bytes of chunks, and its answer.
-struct Ask<Q, A> {
+struct Ask<Q, A, L> {
     kind: u16,
     query: Q,
     /// The items of the query.
@@ -255,7 +224,7 @@ struct Ask<Q, A> {
     /// The caller's number of each.
     numbers: Vec<usize>,
     decode: Decode<A>,
-    local: Local<Q, A>,
+    local: L,
     answer: Option<A>,
 }
 
@@ -288,8 +257,8 @@ fn values<A: DeserializeOwned>(
     }
 }
 
-impl<Q, A> Ask<Q, A> {
-    fn new(kind: u16, query: Q, decode: Decode<A>, local: Local<Q, A>) -> Self {
+impl<Q, A, L: Local<Q, A>> Ask<Q, A, L> {
+    fn new(kind: u16, query: Q, decode: Decode<A>, local: L) -> Self {
         Ask {
             kind,
             query,
@@ -308,7 +277,7 @@ impl<Q, A> Ask<Q, A> {
     }
 }
 
-impl<'a, Q: Serialize + Send, A: Send> Message<'a> for Ask<Q, A> {
+impl<'a, Q: Serialize + Send, A: Send, L: Local<Q, A>> Message<'a> for Ask<Q, A, L> {
     fn first(&self) -> usize {
         self.numbers.first().copied().unwrap_or(0)
     }
@@ -338,11 +307,4 @@ impl<'a, Q: Serialize + Send, A: Send> Message<'a> for Ask<Q, A> {
         let answer = (self.local)(store, &self.query);
         self.answered(answer)
     }
-}
-
-fn each<T>(items: &[T], mut act: impl FnMut(&T) -> Result<()>) -> Result<(), Failure> {
-    items
-        .iter()
-        .enumerate()
-        .try_for_each(|(i, item)| act(item).map_err(|e| (i, e)))
 }

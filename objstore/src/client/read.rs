@@ -47,28 +47,24 @@ impl Servers {
         }
         let table = self.table();
         let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if in_order && self.read_here(&table, pieces)? {
-            count(&self.counters, pieces);
-            return Ok(());
-        }
-        let missing = {
+        if !(in_order && self.read_here(&table, pieces)?) {
             let mut jobs = sort(pieces)?;
             self.fan_out(&table, &mut jobs, false)?;
-            let messages = remote_messages(&jobs);
-            self.counters.read.answered(messages);
-            let parts = jobs
-                .iter()
-                .flat_map(|job| &job.messages)
-                .flat_map(|m| &m.parts);
-            parts
-                .filter(|p| !p.found)
-                .map(|p| p.piece)
-                .collect::<SmallVec<[usize; 8]>>()
-        };
-        for piece in missing {
-            pieces[piece].found = false;
+            self.counters.read.answered(remote_messages(&jobs));
+            let messages = jobs.iter().flat_map(|job| &job.messages);
+            let missing: SmallVec<[usize; 8]> = messages
+                .flat_map(|message| &message.parts)
+                .filter(|part| !part.found)
+                .map(|part| part.piece)
+                .collect();
+            drop(jobs);
+            for piece in missing {
+                pieces[piece].found = false;
+            }
         }
-        count(&self.counters, pieces);
+        for piece in pieces.iter().filter(|piece| piece.found) {
+            count(&self.counters, piece.form, piece.out.len() as u64);
+        }
         Ok(())
     }
 
@@ -117,8 +113,7 @@ impl Servers {
             }
         };
         if shown {
-            let sent = slab.volume();
-            self.counters.read.piece(sent, touched(form, sent));
+            count(&self.counters, form, slab.volume());
         }
         Ok(shown)
     }
@@ -140,18 +135,14 @@ impl Servers {
         let show = |chunk: &SameHostChunk| chunk.show_at_once(form, slab, keeps, f);
         let shown = self.same_host.with(server, name, show).unwrap_or(false);
         if shown {
-            let sent = slab.volume();
-            self.counters.read.piece(sent, touched(form, sent));
+            count(&self.counters, form, slab.volume());
         }
         shown
     }
 }
 
-fn count(counters: &Counters, pieces: &[ReadPiece<'_>]) {
-    for piece in pieces.iter().filter(|p| p.found) {
-        let sent = piece.out.len() as u64;
-        counters.read.piece(sent, touched(piece.form, sent));
-    }
+fn count(counters: &Counters, form: &ChunkForm, sent: u64) {
+    counters.read.piece(sent, touched(form, sent));
 }
 
 /// Reads a piece; returns whether its chunk exists.

@@ -136,13 +136,12 @@ impl Handler for Answerer {
         match call.kind {
             kind::READ => read::read(store, call),
             kind::READ_BATCH => batch::read(store, call),
-            kind::WRITE => match call.taken.take().map(|taken| taken.downcast::<Outcome>()) {
-                Some(Ok(outcome)) => call.reply(&encode(&*outcome)?, &[]),
-                _ => outcome(call, |control, payload| self.write(kind::WRITE, control, payload)),
-            },
-            kind::WRITE_BATCH => outcome(call, |control, payload| {
-                self.write(kind::WRITE_BATCH, control, payload)
-            }),
+            kind @ (kind::WRITE | kind::WRITE_BATCH) => {
+                match call.taken.take().map(|taken| taken.downcast::<Outcome>()) {
+                    Some(Ok(outcome)) => call.reply(&encode(&*outcome)?, &[]),
+                    _ => outcome(call, |control, payload| self.write(kind, control, payload)),
+                }
+            }
             kind::BLANKS => blank::answer(store, call),
             kind::FILLED => blank::adopt(store, call),
             kind::SAME_HOST_FILES => same_host::answer(store, call),

@@ -7,7 +7,6 @@
 //! batches are.
 
 use std::io::IoSlice;
-use std::ops::Range;
 
 use super::check;
 use super::handler::{decode, encode};
@@ -86,56 +85,44 @@ fn read_and_send(
     spare: &mut Vec<u8>,
     reply: Replier<'_>,
 ) -> WireResult<()> {
-    let mut at = 0;
-    let mut all = Vec::with_capacity(pieces.len());
-    let mut parts: Vec<Part<'_>> = Vec::new();
     if spare.len() < room {
         spare.resize(room, 0);
     }
-    for piece in pieces {
-        if let Some(in_file) = &piece.in_file {
-            parts.push(Part::File(in_file));
-            all.push(Found::Yes);
-            continue;
+    let mut full = 0;
+    let mut read = |piece: &Piece<'_>| {
+        if piece.in_file.is_some() {
+            return Found::Yes;
         }
-        let (item, bytes) = (piece.item, piece.bytes as usize);
-        let out = &mut spare[at..at + bytes];
-        let found = found(store.read(&item.name, &item.form, &item.slab, out));
+        let ReadItem { name, form, slab } = piece.item;
+        let end = full + piece.bytes as usize;
+        let found = found(store.read(name, form, slab, &mut spare[full..end]));
         if found == Found::Yes {
-            match parts.last_mut() {
-                Some(Part::Copied(range)) => range.end += bytes,
-                _ => parts.push(Part::Copied(at..at + bytes)),
-            }
-            at += bytes;
+            full = end;
         }
-        all.push(found);
+        found
+    };
+    let answer = ReadReply::before(pieces.iter().map(&mut read).collect());
+    let control = encode(&answer)?;
+    let files = pieces.iter().filter_map(|piece| piece.in_file.as_ref());
+    let in_files: u64 = files.map(|in_file| in_file.len).sum();
+    if in_files == 0 {
+        return reply.send(&control, &[IoSlice::new(&spare[..full])]);
     }
-    let control = encode(&ReadReply::before(all))?;
-    if !parts.iter().any(|part| matches!(part, Part::File(..))) {
-        return reply.send(&control, &[IoSlice::new(&spare[..at])]);
+    let mut outgoing = reply.begin(&control, full as u64 + in_files)?;
+    let (mut from, mut to) = (0, 0);
+    for (piece, found) in pieces.iter().zip(&answer.pieces) {
+        let Some(in_file) = &piece.in_file else {
+            to += match found {
+                Found::Yes => piece.bytes as usize,
+                Found::No | Found::Failed(_) => 0,
+            };
+            continue;
+        };
+        outgoing.give(&spare[from..to])?;
+        from = to;
+        in_file.send(&mut outgoing)?;
     }
-    let total = parts.iter().map(Part::len).sum();
-    let mut outgoing = reply.begin(&control, total)?;
-    parts.iter().try_for_each(|part| match part {
-        Part::Copied(range) => outgoing.give(&spare[range.clone()]),
-        Part::File(in_file) => in_file.send(&mut outgoing),
-    })
-}
-
-/// A part of a reply.
-enum Part<'a> {
-    /// A range of the connection's buffer.
-    Copied(Range<usize>),
-    File(&'a InFile),
-}
-
-impl Part<'_> {
-    fn len(&self) -> u64 {
-        match self {
-            Part::Copied(range) => range.len() as u64,
-            Part::File(in_file) => in_file.len,
-        }
-    }
+    outgoing.give(&spare[from..to])
 }
 
 /// Reads and sends the copied pieces part by part.

@@ -2,8 +2,8 @@
 //!
 //! One kind a message. The control part is the postcard form of the struct named with the kind; payloads are packed
 //! cells, one piece after the other. All requests are idempotent: the pool sends one again when its reply is lost.
-//! Senders serialize variants that borrow (`ReadItem<&..>`), which have the same encoding as the owned types that
-//! receivers decode.
+//! Senders serialize variants that borrow (`ReadItem<&..>`, `client::SealPiece`), which have the same encoding as the
+//! owned types that receivers decode.
 //!
 //! Requests that may change grid chunks carry their session before their items, see [`BySession`].
 
@@ -235,21 +235,21 @@ pub struct WriteItem<N = ChunkName, F = ChunkForm, S = Hyperslab> {
 }
 
 /// A chunk to seal, and its final form. The same bytes as a [`BlankItem`].
-pub type SealItem<N = ChunkName, F = ChunkForm> = BlankItem<N, F>;
+pub type SealItem = BlankItem;
 
 /// A grid chunk of which all cells from `keep` on, on any axis, become fill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClipItem<N = ChunkName, F = ChunkForm, K = Coords> {
+pub struct ClipItem {
     /// The chunk.
-    pub name: N,
+    pub name: ChunkName,
     /// Its form.
-    pub form: F,
+    pub form: ChunkForm,
     /// The first cell that becomes fill, for each axis.
-    pub keep: K,
+    pub keep: Coords,
 }
 
 /// Cells of a grid chunk that become fill. The same bytes as a [`ReadItem`].
-pub type PunchItem<N = ChunkName, F = ChunkForm, S = Hyperslab> = ReadItem<N, F, S>;
+pub type PunchItem = ReadItem;
 
 /// Grid chunks to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,6 +36,7 @@ use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 const FROM: u64 = 64 << 10;
 /// Smaller chunks share files.
 const SMALLEST: u64 = 64 << 10;
+
 /// The descriptors that are open at present, and the thread that closes them.
 #[derive(Debug)]
 pub(super) struct SameHost {
@@ -63,10 +64,7 @@ impl SameHost {
 
     /// Whether this chunk's file is open here.
     pub(super) fn has(&self, server: ServerId, name: &ChunkName) -> bool {
-        let ChunkName::Free(id) = name else {
-            return false;
-        };
-        self.files.has(&(server, *id))
+        key(server, name).is_some_and(|key| self.files.has(&key))
     }
 
     /// Calls `f` with a chunk whose file is open here; `None` if it is not, or if the file is damaged.
@@ -76,10 +74,7 @@ impl SameHost {
         name: &ChunkName,
         f: impl FnOnce(&SameHostChunk) -> Result<T>,
     ) -> Option<T> {
-        let ChunkName::Free(id) = name else {
-            return None;
-        };
-        let held = self.files.get(&(server, *id))?;
+        let held = self.files.get(&key(server, name)?)?;
         let done = f(&held.chunk);
         done.map_err(|error| self.discard_damaged(server, name, &error))
             .ok()
@@ -96,13 +91,11 @@ impl SameHost {
         }
         let mut same_host: SmallVec<[(ChunkId, Arc<Held>); 8]> = SmallVec::new();
         for name in names {
-            let ChunkName::Free(id) = name else {
-                return None;
-            };
-            if same_host.last().is_some_and(|(last, _)| last == id) {
+            let key = key(server, name)?;
+            if same_host.last().is_some_and(|(last, _)| *last == key.1) {
                 continue;
             }
-            same_host.push((*id, self.files.get(&(server, *id))?));
+            same_host.push((key.1, self.files.get(&key)?));
         }
         same_host.sort_unstable_by_key(|(id, _)| *id);
         same_host.dedup_by_key(|(id, _)| *id);
@@ -167,8 +160,9 @@ impl SameHost {
         };
         let mut files = files.into_iter().map(File::from);
         for (name, mark) in names.iter().zip(marks) {
-            let ChunkName::Free(id) = name else { continue };
-            let key = (server, *id);
+            let Some(key) = key(server, name) else {
+                continue;
+            };
             let Some(mark) = mark else {
                 self.refused.lock().note(key);
                 continue;
@@ -219,31 +213,30 @@ impl SameHost {
         self.files.tidy();
     }
 
-    /// Closes the same-host file descriptors of these chunks.
-    pub(super) fn forget<'a>(&self, server: ServerId, names: impl Iterator<Item = &'a ChunkName>) {
-        let ids = names.filter_map(|name| match name {
-            ChunkName::Free(id) => Some((server, *id)),
-            ChunkName::Grid { .. } => None,
-        });
-        self.files.forget(ids);
-    }
-
     /// Closes the descriptors of chunks that are deleted or replaced, so that their disk space is freed at once.
     pub(super) fn forget_all(&self, names: &[(ServerId, ChunkName)]) {
         if self.are_any() {
-            for (server, name) in names {
-                self.forget(*server, std::iter::once(name));
-            }
+            let keys = names.iter().filter_map(|(server, name)| key(*server, name));
+            self.files.forget(keys);
         }
     }
 
     /// Closes a damaged file; for a while its chunk is read through the socket.
     pub(super) fn discard_damaged(&self, server: ServerId, name: &ChunkName, error: &StoreError) {
         tracing::debug!("reading a chunk through the socket instead of from its file: {error}");
-        self.forget(server, std::iter::once(name));
-        if let ChunkName::Free(id) = name {
-            self.refused.lock().note((server, *id));
-        }
+        let Some(key) = key(server, name) else {
+            return;
+        };
+        self.files.forget(std::iter::once(key));
+        self.refused.lock().note(key);
+    }
+}
+
+/// What a chunk's file is cached under; only immutable chunks have one.
+fn key(server: ServerId, name: &ChunkName) -> Option<Key> {
+    match name {
+        ChunkName::Free(id) => Some((server, *id)),
+        ChunkName::Grid { .. } => None,
     }
 }
 
