@@ -124,6 +124,11 @@ pub(crate) struct Object {
 }
 
 impl Inode {
+    /// Where its extended attributes are.
+    pub(crate) fn place(&self) -> (Ino, Xattrs) {
+        (self.attr.ino, self.xattrs)
+    }
+
     /// Adds a place.
     pub(crate) fn add_name(&mut self, parent: Ino, slot: u64, name: &[u8]) {
         let name = name.to_vec();

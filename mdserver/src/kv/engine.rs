@@ -28,31 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// count, but stays in memory as long as the rest of it: the tables take at most twice this.
 const PENDING_LIMIT: usize = 64 << 20;
 
-/// See [`super::MetaKv::before_checkpoint`].
-#[derive(Clone)]
-pub(super) struct Hook(Arc<dyn Fn(Lsn) + Send + Sync>);
-
-impl From<BeforeCheckpoint> for Hook {
-    fn from(work: BeforeCheckpoint) -> Self {
-        Self(work.into())
-    }
-}
-
-impl Hook {
-    /// Runs the callback, before the checkpoint of `lsn`.
-    pub(super) fn run(&self, lsn: Lsn) {
-        (self.0)(lsn);
-    }
-}
-
-impl std::fmt::Debug for Hook {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hook")
-    }
-}
-
 /// The store.
-#[derive(Debug)]
 pub(super) struct Engine {
     pub(super) dir: PathBuf,
     pub(super) options: KvOptions,
@@ -79,7 +55,8 @@ pub(super) struct Engine {
     pub(super) recovery: Mutex<Recovery>,
     /// The changes read from the journal when the store was opened, until `forget_changes`.
     pub(super) changes: Mutex<Option<Changes>>,
-    pub(super) before_checkpoint: Mutex<Option<Hook>>,
+    /// See [`super::MetaKv::before_checkpoint`].
+    pub(super) before_checkpoint: Mutex<Option<Arc<BeforeCheckpoint>>>,
     lock: Mutex<Option<Flock<File>>>,
     closed: AtomicBool,
 }

@@ -256,7 +256,7 @@ impl Engine {
         } else {
             let hook = self.before_checkpoint.lock().clone();
             if let Some(hook) = hook {
-                hook.run(lsn);
+                hook(lsn);
             }
             Some(self.dump(head)?)
         };

@@ -140,39 +140,9 @@ impl fmt::Debug for Key {
     }
 }
 
-impl From<&[u8]> for Key {
-    fn from(bytes: &[u8]) -> Self {
-        Self::new(bytes)
-    }
-}
-
-impl<const N: usize> From<&[u8; N]> for Key {
-    fn from(bytes: &[u8; N]) -> Self {
-        Self::new(bytes)
-    }
-}
-
-impl<const N: usize> From<[u8; N]> for Key {
-    fn from(bytes: [u8; N]) -> Self {
-        Self::new(&bytes)
-    }
-}
-
-impl From<&str> for Key {
-    fn from(text: &str) -> Self {
-        Self::new(text.as_bytes())
-    }
-}
-
-impl From<String> for Key {
-    fn from(text: String) -> Self {
-        Self::new(text.as_bytes())
-    }
-}
-
-impl From<Vec<u8>> for Key {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::new(&bytes)
+impl<T: AsRef<[u8]>> From<T> for Key {
+    fn from(bytes: T) -> Self {
+        Self::new(bytes.as_ref())
     }
 }
 

@@ -7,6 +7,7 @@ use super::frame::HEADER;
 use super::start::{Started, retire, start};
 use super::{Batch, BeforeCheckpoint, KvError, Lsn, MetaKv, Pair, Recovery, Snapshot, upkeep};
 use parking_lot::Mutex;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -59,10 +60,15 @@ impl KvOptions {
 }
 
 /// The store in a directory of one machine. Dropping it closes it.
-#[derive(Debug)]
 pub struct LocalKv {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for LocalKv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LocalKv").field(&self.engine.dir).finish()
+    }
 }
 
 impl LocalKv {
@@ -186,7 +192,7 @@ impl MetaKv for LocalKv {
     }
 
     fn before_checkpoint(&self, work: BeforeCheckpoint) {
-        *self.engine.before_checkpoint.lock() = Some(work.into());
+        *self.engine.before_checkpoint.lock() = Some(Arc::new(work));
     }
 
     fn ask_snapshot(&self) -> Result<u64, KvError> {

@@ -1,7 +1,7 @@
 //! The durable key-value core of the metadata service.
 //!
 //! All metadata is in one ordered map from bytes to bytes, which atomic [`Batch`]es change. [`MetaKv`] is the trait;
-//! [`LocalKv`] stores the map in a directory, [`MemoryKv`] in memory for tests. Both run the suite in `conformance`.
+//! [`LocalKv`] stores the map in a directory, `MemoryKv` in memory for tests. Both run the suite in `conformance`.
 //!
 //! Invariant of [`LocalKv`]: **the checkpoint and the journal are authoritative; the sled index is derived from them.**
 //! The code calls these two together *the truth*. A commit writes one frame to the journal (`journal`) and is then
@@ -24,7 +24,7 @@ mod before;
 mod blocks;
 mod cache;
 mod checkpoint;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod conformance;
 mod direct;
 mod disk;
@@ -35,14 +35,13 @@ mod filter;
 mod frame;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod fuzz;
 mod housekeeping;
 mod index;
 mod journal;
 mod key;
 mod load;
 mod local;
-mod memory;
 mod memtable;
 mod pages;
 mod reconcile;
@@ -62,11 +61,12 @@ mod verify;
 mod walk;
 
 pub use batch::Batch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use conformance::MemoryKv;
 pub use error::{Damage, KvError};
 pub use key::Key;
 pub use load::Source;
 pub use local::{KvOptions, LocalKv};
-pub use memory::MemoryKv;
 pub use recovery::Recovery;
 
 use std::fmt;
@@ -106,13 +106,16 @@ impl fmt::Display for Lsn {
     }
 }
 
+/// Accepts a pair; returns false to end.
+type Each<'a, E> = dyn FnMut(&[u8], &[u8]) -> Result<bool, E> + 'a;
+
 /// Calls `work` for each pair with `from <= key < to`, ascending, until it returns false. Reads a `page` of pairs at a
 /// time, so the pairs of different pages may be of different moments.
 pub(crate) fn each_pair<E: From<KvError>>(
     kv: &dyn MetaKv,
     (mut from, to): (Vec<u8>, Vec<u8>),
     page: usize,
-    work: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, E>,
+    work: &mut Each<'_, E>,
 ) -> Result<(), E> {
     loop {
         let pairs = kv.scan(&from, &to, page)?;

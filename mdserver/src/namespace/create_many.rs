@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::check_name;
 use super::create::make;
-use crate::api::{Create, Ino, Kind, MAX_CREATE, MAX_TAG_BYTES, MdError, NewObject, Reply};
+use crate::api::{Create, Ino, Kind, MAX_CREATE, MdError, NewObject, Reply};
 use crate::core::{Core, Ctx};
 use crate::records::Inode;
+use crate::tags::rows;
 use crate::txn::Txn;
 
 /// Creates all the objects, or none.
@@ -48,17 +49,10 @@ fn check_tags(objects: &[NewObject]) -> Result<(), MdError> {
     let mut bytes = 0;
     for (index, object) in objects.iter().enumerate() {
         for (key, tag) in &object.tags {
-            tag.check()
-                .map_err(|error| at(index, MdError::Invalid(format!("tag {key}: {error}"))))?;
-            bytes += key.len() + tag.bytes.len();
+            rows::count_tag(key, tag, &mut bytes).map_err(|error| at(index, error))?;
         }
     }
-    if bytes > MAX_TAG_BYTES {
-        return Err(MdError::Invalid(format!(
-            "at most {MAX_TAG_BYTES} bytes of tags in one request; this one has {bytes}: send several"
-        )));
-    }
-    Ok(())
+    rows::check_bytes(bytes)
 }
 
 fn enter(

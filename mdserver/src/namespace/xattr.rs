@@ -26,7 +26,7 @@ pub(crate) fn set_xattr(
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
     if flags != XattrFlags::Either {
-        let exists = rows::get(&*core.kv, &inode, &name)?.is_some();
+        let exists = rows::get(&*core.kv, inode.place(), &name)?.is_some();
         match (exists, flags) {
             (true, XattrFlags::Create) => return Err(MdError::Exists),
             (false, XattrFlags::Replace) => return Err(MdError::NoData),
@@ -41,7 +41,7 @@ pub(crate) fn set_xattr(
 /// Value of an attribute.
 pub(crate) fn get_xattr(core: &Core, ino: Ino, name: &[u8]) -> Result<Reply, MdError> {
     check(name)?;
-    let found = rows::reread(core, ino, |inode| rows::get(&*core.kv, inode, name))?;
+    let found = rows::reread(core, ino, |inode| rows::get(&*core.kv, inode.place(), name))?;
     let tag = found.ok_or(MdError::NoData)?;
     Ok(Reply::Bytes(tag.bytes))
 }
@@ -50,7 +50,7 @@ pub(crate) fn get_xattr(core: &Core, ino: Ino, name: &[u8]) -> Result<Reply, MdE
 pub(crate) fn list_xattr(core: &Core, ino: Ino) -> Result<Reply, MdError> {
     let names = rows::reread(core, ino, |inode| {
         let mut names = Vec::with_capacity(inode.xattrs.count as usize);
-        rows::each(&*core.kv, inode, |xattr| {
+        rows::each(&*core.kv, inode.place(), b"", |xattr| {
             names.push(xattr.name.to_vec());
             true
         })?;

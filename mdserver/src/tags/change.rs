@@ -1,9 +1,7 @@
 //! Setting, removing and reading tags, many at a time.
 
 use super::rows::{self, Change, tag_name, xattr_name};
-use crate::api::{
-    Ino, MAX_TAG_BYTES, MAX_TAG_NAMES, MdError, Reply, TAGS_PAGE, TagChange, TagsPage,
-};
+use crate::api::{Ino, MAX_TAG_NAMES, MdError, Reply, TAGS_PAGE, TagChange, TagsPage};
 use crate::core::{Core, Ctx};
 
 /// Makes all changes in one step, or none.
@@ -40,17 +38,11 @@ fn flat(changes: Vec<TagChange>) -> Result<Vec<(Ino, Change)>, MdError> {
             all.push((ino, (xattr_name(&name)?, None)));
         }
         for (name, tag) in set {
-            tag.check()
-                .map_err(|error| MdError::Invalid(format!("tag {name}: {error}")))?;
-            bytes += name.len() + tag.bytes.len();
+            rows::count_tag(&name, &tag, &mut bytes)?;
             all.push((ino, (xattr_name(&name)?, Some(tag))));
         }
     }
-    if bytes > MAX_TAG_BYTES {
-        return Err(MdError::Invalid(format!(
-            "at most {MAX_TAG_BYTES} bytes of tags in one request; this one has {bytes}: send several"
-        )));
-    }
+    rows::check_bytes(bytes)?;
     // Stable, so that the last of equal ones is the latest.
     all.sort_by(|(a, (x, _)), (b, (y, _))| (a, x).cmp(&(b, y)));
     all.dedup_by(|later, earlier| {
@@ -70,7 +62,7 @@ pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, 
         let mut bytes = 0;
         let behind = after.map(|after| format!("user.{after}"));
         let behind = behind.as_deref().unwrap_or_default().as_bytes();
-        rows::each_behind(&*core.kv, inode, behind, |xattr| {
+        rows::each(&*core.kv, inode.place(), behind, |xattr| {
             let Some(name) = tag_name(xattr.name) else {
                 return true;
             };

@@ -26,6 +26,7 @@ use super::subject::{Candidate, is_object};
 use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Reply, Time};
 use crate::core::Core;
 use crate::keys as stored;
+use crate::kv::each_pair;
 use crate::records::{InodeHead, decode_head};
 
 /// How long one page may take.
@@ -268,25 +269,20 @@ impl Search<'_> {
 
     /// Reads all inodes from one on; returns the position to continue at if the page ended.
     fn scan(&mut self, from: Ino) -> Result<Option<At>, MdError> {
-        let (_, to) = stored::inodes();
-        let mut from = stored::inode(from);
-        loop {
-            let page = self.core.kv.scan(&from, &to, SCANNED)?;
-            for (key, bytes) in &page {
-                let inode = decode_head(key, bytes)?;
-                let ino = inode.attr.ino;
-                if self.mine(ino) {
-                    self.consider((inode, bytes.clone()), false, |_| false)?;
-                }
-                if self.full() {
-                    return Ok(Some(At::Inode(ObjectId(ino.0.saturating_add(1)))));
-                }
+        let range = (stored::inode(from).to_vec(), stored::inodes().1);
+        let mut next = None;
+        each_pair(&*self.core.kv, range, SCANNED, &mut |key, bytes| {
+            let inode = decode_head(key, bytes)?;
+            let ino = inode.attr.ino;
+            if self.mine(ino) {
+                self.consider((inode, bytes.to_vec()), false, |_| false)?;
             }
-            match page.last() {
-                Some((key, _)) if page.len() == SCANNED => from = stored::after(key).into(),
-                _ => return Ok(None),
+            if self.full() {
+                next = Some(At::Inode(ObjectId(ino.0.saturating_add(1))));
             }
-        }
+            Ok::<_, MdError>(next.is_none())
+        })?;
+        Ok(next)
     }
 
     /// Whether an inode is in the caller's share.

@@ -137,6 +137,16 @@ pub(super) fn plan(
     }
 }
 
+/// Takes the next of the earlier decisions; `None` if this is the first page.
+fn decided<T: Copy>(before: &mut Option<&[T]>) -> Result<Option<T>, MdError> {
+    let Some(left) = before else {
+        return Ok(None);
+    };
+    let (&next, rest) = left.split_first().ok_or_else(restart_search)?;
+    *left = rest;
+    Ok(Some(next))
+}
+
 /// The error of a search that cannot continue.
 pub(super) fn restart_search() -> MdError {
     MdError::Invalid("the search cannot continue here: start it again".to_owned())
@@ -154,6 +164,16 @@ struct Way {
 }
 
 impl Way {
+    /// Ranges that contain no others.
+    fn of(ranges: Vec<Range>, about: u64) -> Self {
+        Self {
+            ranges,
+            joins: Vec::new(),
+            about,
+            exact: true,
+        }
+    }
+
     /// Its postings, if it consists of nothing else.
     fn postings(&self) -> Option<&[Range]> {
         match (&self.ranges[..], &self.joins[..]) {
@@ -230,25 +250,16 @@ impl Planner<'_> {
         Ok(match access {
             // Handled at the top level only.
             Access::Scan => Way {
-                ranges: Vec::new(),
-                joins: Vec::new(),
-                about: u64::MAX,
                 exact: false,
+                ..Way::of(Vec::new(), u64::MAX)
             },
             Access::Range(range) if range.windows => self.infix(range)?,
-            Access::Range(range) => Way {
-                about: if counted { self.estimate(&range) } else { 0 },
-                ranges: vec![range],
-                joins: Vec::new(),
-                exact: true,
-            },
+            Access::Range(range) => {
+                let about = if counted { self.estimate(&range) } else { 0 };
+                Way::of(vec![range], about)
+            }
             Access::Or(any) => {
-                let mut all = Way {
-                    ranges: Vec::with_capacity(any.len()),
-                    joins: Vec::new(),
-                    about: 0,
-                    exact: true,
-                };
+                let mut all = Way::of(Vec::with_capacity(any.len()), 0);
                 for access in any {
                     let more = self.way(access, counted)?;
                     all.ranges.extend(more.ranges);
@@ -282,12 +293,8 @@ impl Planner<'_> {
             unsure: true,
             ..entry::has_key(key)
         };
-        let (how, about) = match self.infixes_before {
-            Some(before) => {
-                let (&how, rest) = before.split_first().ok_or_else(restart_search)?;
-                self.infixes_before = Some(rest);
-                (how, 0)
-            }
+        let (how, about) = match decided(&mut self.infixes_before)? {
+            Some(how) => (how, 0),
             None => match self.estimate(&range) {
                 few @ ..=GATHERED => (Infix::Gathered, few),
                 windows => match self.estimate(&all) {
@@ -297,16 +304,13 @@ impl Planner<'_> {
             },
         };
         self.infixes.push(how);
-        let (ranges, joins) = match how {
-            Infix::Gathered => (Vec::new(), vec![vec![range]]),
-            Infix::Key => (vec![all], Vec::new()),
-            Infix::Windows => (vec![range], Vec::new()),
-        };
-        Ok(Way {
-            ranges,
-            joins,
-            about,
-            exact: true,
+        Ok(match how {
+            Infix::Gathered => Way {
+                joins: vec![vec![range]],
+                ..Way::of(Vec::new(), about)
+            },
+            Infix::Key => Way::of(vec![all], about),
+            Infix::Windows => Way::of(vec![range], about),
         })
     }
 
@@ -323,16 +327,15 @@ impl Planner<'_> {
 
     /// The members of an `and` that are read together, or a single one.
     fn and(&mut self, members: Vec<Way>) -> Result<Way, MdError> {
-        let chosen = match self.before {
-            None => choose(&members),
-            Some(before) => {
-                let (&count, rest) = before.split_first().ok_or_else(restart_search)?;
-                let count = count as usize;
-                let (chosen, rest) = rest.split_at_checked(count).ok_or_else(restart_search)?;
-                self.before = Some(rest);
-                chosen.iter().map(|&member| member as usize).collect()
+        let mut chosen = Vec::new();
+        match decided(&mut self.before)? {
+            None => chosen = choose(&members),
+            Some(count) => {
+                for _ in 0..count {
+                    chosen.extend(decided(&mut self.before)?.map(|member| member as usize));
+                }
             }
-        };
+        }
         self.ands.push(chosen.len() as u32);
         self.ands.extend(chosen.iter().map(|&member| member as u32));
         let everything = chosen.len() == members.len();
@@ -418,15 +421,7 @@ impl<'a> Keys<'a> {
 
     /// The keys that match a pattern; `None` if there are too many.
     fn of(&mut self, pattern: &KeyPattern) -> Result<Option<Vec<String>>, MdError> {
-        let decided = match self.before {
-            Some(before) => {
-                let (&first, rest) = before.split_first().ok_or_else(restart_search)?;
-                self.before = Some(rest);
-                Some(first)
-            }
-            None => None,
-        };
-        let keys = match decided {
+        let keys = match decided(&mut self.before)? {
             Some(false) => None,
             _ => self.fitting(pattern)?,
         };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{Tag, TagKind};
 use std::sync::Arc;
 
-use crate::api::{Ino, MAX_XATTR_LIST, MAX_XATTRS, MdError};
+use crate::api::{Ino, MAX_TAG_BYTES, MAX_XATTR_LIST, MAX_XATTRS, MdError};
 use crate::core::Core;
 use crate::keys;
 use crate::kv::{MetaKv, each_pair};
@@ -89,15 +89,13 @@ fn tag(kind: TagKind, bytes: &[u8]) -> Tag {
     }
 }
 
-/// An attribute of an inode.
-pub(crate) fn get(kv: &dyn MetaKv, inode: &Inode, name: &[u8]) -> Result<Option<Tag>, MdError> {
-    get_of(kv, (inode.attr.ino, inode.xattrs), name)
-}
+/// Where the attributes of an inode are, and in which form.
+pub(crate) type Place = (Ino, Xattrs);
 
-/// As [`get`], for an inode whose attributes are stored in this form.
-pub(crate) fn get_of(
+/// An attribute.
+pub(crate) fn get(
     kv: &dyn MetaKv,
-    (ino, xattrs): (Ino, Xattrs),
+    (ino, xattrs): Place,
     name: &[u8],
 ) -> Result<Option<Tag>, MdError> {
     if xattrs.count == 0 {
@@ -116,37 +114,11 @@ pub(crate) fn get_of(
     Ok(at.ok().map(|at| tag(row[at].kind, row[at].bytes)))
 }
 
-/// Calls `work` for all attributes of an inode, by name, until it says `false`.
+/// Calls `work` for all attributes, by name, until it says `false`; names up to and including `behind` may be left
+/// out.
 pub(crate) fn each(
     kv: &dyn MetaKv,
-    inode: &Inode,
-    work: impl FnMut(Xattr<'_>) -> bool,
-) -> Result<(), MdError> {
-    each_of(kv, (inode.attr.ino, inode.xattrs), work)
-}
-
-/// As [`each`], for an inode whose attributes are stored in this form.
-pub(crate) fn each_of(
-    kv: &dyn MetaKv,
-    of: (Ino, Xattrs),
-    work: impl FnMut(Xattr<'_>) -> bool,
-) -> Result<(), MdError> {
-    each_from(kv, of, b"", work)
-}
-
-/// As [`each`]; names up to and including `behind` may be left out.
-pub(crate) fn each_behind(
-    kv: &dyn MetaKv,
-    inode: &Inode,
-    behind: &[u8],
-    work: impl FnMut(Xattr<'_>) -> bool,
-) -> Result<(), MdError> {
-    each_from(kv, (inode.attr.ino, inode.xattrs), behind, work)
-}
-
-fn each_from(
-    kv: &dyn MetaKv,
-    (ino, xattrs): (Ino, Xattrs),
+    (ino, xattrs): Place,
     behind: &[u8],
     mut work: impl FnMut(Xattr<'_>) -> bool,
 ) -> Result<(), MdError> {
@@ -266,7 +238,7 @@ impl Txn<'_> {
         let ino = inode.attr.ino;
         let mut changed = Vec::with_capacity(changes.len());
         for (name, new) in changes {
-            let before = get(&*self.core.kv, inode, &name)?;
+            let before = get(&*self.core.kv, inode.place(), &name)?;
             if before == new {
                 continue;
             }
@@ -296,7 +268,7 @@ impl Txn<'_> {
         if !inode.xattrs.spread {
             batch.delete(keys::xattr(ino, b""));
         }
-        each(&*core.kv, inode, |xattr| {
+        each(&*core.kv, inode.place(), b"", |xattr| {
             if inode.xattrs.spread {
                 batch.delete(keys::xattr(ino, xattr.name));
             }
@@ -361,6 +333,24 @@ pub(crate) fn tag_name(xattr: &[u8]) -> Option<&str> {
         return None;
     }
     std::str::from_utf8(name).ok()
+}
+
+/// Checks a tag of a request, and adds its bytes to those of the request.
+pub(crate) fn count_tag(name: &str, tag: &Tag, bytes: &mut usize) -> Result<(), MdError> {
+    tag.check()
+        .map_err(|error| MdError::Invalid(format!("tag {name}: {error}")))?;
+    *bytes += name.len() + tag.bytes.len();
+    Ok(())
+}
+
+/// Checks the bytes of the tags of a request.
+pub(crate) fn check_bytes(bytes: usize) -> Result<(), MdError> {
+    if bytes > MAX_TAG_BYTES {
+        return Err(MdError::Invalid(format!(
+            "at most {MAX_TAG_BYTES} bytes of tags in one request; this one has {bytes}: send several"
+        )));
+    }
+    Ok(())
 }
 
 /// The name of the attribute that stores a tag.

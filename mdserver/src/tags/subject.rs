@@ -160,7 +160,7 @@ impl<'a, 'p> Candidate<'a, 'p> {
         const TRIES: usize = 100;
         for _ in 0..TRIES {
             let mut any = false;
-            rows::each_of(&*self.core.kv, self.stored(), |xattr| {
+            rows::each(&*self.core.kv, self.stored(), b"", |xattr| {
                 any = true;
                 work(xattr)
             })?;
@@ -189,7 +189,7 @@ impl Subject for Candidate<'_, '_> {
         // Spread tags may be long: one at a time.
         if self.readable && self.xattrs.get().spread && self.tags.get().is_none() {
             let name = xattr_name(key).ok()?;
-            let tag = rows::get_of(&*self.core.kv, self.stored(), &name);
+            let tag = rows::get(&*self.core.kv, self.stored(), &name);
             return self.noted(tag).flatten().map(Cow::Owned);
         }
         let tags = self.tags();
@@ -202,7 +202,7 @@ impl Subject for Candidate<'_, '_> {
             return self.tags().iter().any(|(name, _)| f(name));
         }
         let mut names = Vec::new();
-        let read = rows::each_of(&*self.core.kv, self.stored(), |xattr| {
+        let read = rows::each(&*self.core.kv, self.stored(), b"", |xattr| {
             names.extend(tag_name(xattr.name).map(str::to_owned));
             true
         });

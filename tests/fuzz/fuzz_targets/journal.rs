@@ -1,4 +1,4 @@
-//! The journal reader: files of good frames, bad ones and garbage, made by `slabfs_mdserver::kv::fuzzing` from
+//! The journal reader: files of good frames, bad ones and garbage, made by `slabfs_mdserver::kv::fuzz` from
 //! the fuzzer's bytes.
 
 #![no_main]
@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
 use slabfs_fuzz::scratch;
-use slabfs_mdserver::kv::fuzzing::Reader;
+use slabfs_mdserver::kv::fuzz::Reader;
 use tempfile::TempDir;
 
 fn reader() -> (Reader, TempDir) {

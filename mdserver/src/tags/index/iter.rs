@@ -7,7 +7,7 @@ use super::run::{Run, RunCursor};
 use std::sync::Arc;
 
 /// The parts of the index at a moment; newer parts override older ones.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct View {
     /// Where changes go.
     pub(super) active: Arc<Memtable>,

@@ -1,10 +1,8 @@
 //! Rebuilds the index: entries in any order are sorted a budget at a time and merged once.
 
-use super::iter::View;
 use super::manifest::remove;
-use super::merge::Cursor;
-use super::run::{Run, RunCursor};
-use super::upkeep::drop_runs;
+use super::run::Run;
+use super::upkeep::{all_of, drop_runs};
 use super::{Index, IndexError, Published, checked};
 use crate::kv::Lsn;
 use std::sync::Arc;
@@ -44,10 +42,7 @@ impl Index {
         let merged = filled.and_then(|()| Ok(loader.finish()?));
         drop_runs(&loader.parts);
         let run = merged?;
-        if let Err(error) = self.publish(&mut published, lsn, run.as_slice()) {
-            self.abandon(run.as_slice());
-            return Err(error.into());
-        }
+        self.publish(&mut published, lsn, run.as_slice(), run.as_ref())?;
         let mut sealed = self.writer.lock();
         *sealed = (*sealed).max(lsn);
         self.replace_runs(run.into_iter().collect());
@@ -61,15 +56,10 @@ impl Index {
 
     fn empty(&self, published: &mut Published) -> Result<(), IndexError> {
         published.merging = None;
-        self.publish(published, Lsn(0), &[])?;
+        self.publish(published, Lsn(0), &[], None)?;
         let mut sealed = self.writer.lock();
         let mut view = self.view.write();
-        let empty = View {
-            active: Arc::default(),
-            sealed: Vec::new(),
-            runs: Vec::new(),
-        };
-        let before = std::mem::replace(&mut *view, Arc::new(empty));
+        let before = std::mem::take(&mut *view);
         *sealed = Lsn(0);
         drop((view, sealed));
         self.cache.keep_runs(|_| false);
@@ -128,11 +118,7 @@ impl Loader<'_> {
         (self.bytes, self.entries) = (Vec::new(), Vec::new());
         while self.parts.len() > 1 {
             let count = self.parts.len().min(FAN_IN);
-            let mut sources = Vec::with_capacity(count);
-            for part in &self.parts[..count] {
-                let cursor = RunCursor::new(Arc::clone(part), b"", None, false)?;
-                sources.push(Cursor::Run(cursor));
-            }
+            let sources = all_of(&self.parts[..count])?;
             let run = self.index.write_run(self.published, sources, false)?;
             for part in self.parts.drain(..count) {
                 remove(part.path())?;

@@ -4,7 +4,6 @@
 //! four times the entries of all newer ones: five runs for 43 M entries written 100,000 at a time; and each time an
 //! entry is rewritten, its new run is at least a quarter larger than the previous one.
 
-use super::iter::View;
 use super::manifest::{Manifest, remove};
 use super::memtable::{MemCursor, Memtable};
 use super::merge::{Cursor, Merge};
@@ -61,14 +60,8 @@ impl Index {
         if view.active.is_empty() {
             return;
         }
-        let mut tables = Vec::with_capacity(view.sealed.len() + 1);
-        tables.push(Arc::clone(&view.active));
-        tables.extend(view.sealed.iter().cloned());
-        *view = Arc::new(View {
-            active: Arc::default(),
-            sealed: tables,
-            runs: view.runs.clone(),
-        });
+        let view = Arc::make_mut(&mut view);
+        view.sealed.insert(0, std::mem::take(&mut view.active));
     }
 
     /// True if there are more changes in memory than the settings allow: call [`Self::seal`] and [`Self::persist`]
@@ -92,25 +85,19 @@ impl Index {
         };
         if view.sealed.is_empty() {
             if lsn != published.lsn {
-                self.publish(&mut published, lsn, &view.runs)?;
+                self.publish(&mut published, lsn, &view.runs, None)?;
             }
             return Ok(lsn);
         }
         let sources = view.sealed.iter().map(everything).collect();
         let run = self.write_run(&mut published, sources, view.runs.is_empty())?;
         let runs: Vec<_> = run.iter().chain(&view.runs).cloned().collect();
-        if let Err(error) = self.publish(&mut published, lsn, &runs) {
-            self.abandon(run.as_slice());
-            return Err(error);
-        }
+        self.publish(&mut published, lsn, &runs, run.as_ref())?;
         let written = view.sealed.len();
         let mut view = self.view.write();
-        let newer = view.sealed.len() - written;
-        *view = Arc::new(View {
-            active: Arc::clone(&view.active),
-            sealed: view.sealed[..newer].to_vec(),
-            runs,
-        });
+        let view = Arc::make_mut(&mut view);
+        view.sealed.truncate(view.sealed.len() - written);
+        view.runs = runs;
         Ok(lsn)
     }
 
@@ -144,17 +131,12 @@ impl Index {
         let Some(count) = due(&sizes) else {
             return Ok(None);
         };
-        let mut sources = Vec::with_capacity(count);
-        for run in &all[..count] {
-            let cursor = RunCursor::new(Arc::clone(run), b"", None, false)?;
-            sources.push(Cursor::Run(cursor));
-        }
         Ok(Some(Merging {
             newest: all[0].number(),
             count,
             oldest: count == all.len(),
             writer: self.new_run(published)?,
-            sources: Merge::new(sources),
+            sources: Merge::new(all_of(&all[..count])?),
         }))
     }
 
@@ -173,10 +155,7 @@ impl Index {
             .cloned()
             .collect();
         let lsn = published.lsn;
-        if let Err(error) = self.publish(published, lsn, &runs) {
-            self.abandon(run.as_slice());
-            return Err(error);
-        }
+        self.publish(published, lsn, &runs, run.as_ref())?;
         self.replace_runs(runs);
         drop_runs(&all[from..upto]);
         Ok(())
@@ -186,11 +165,7 @@ impl Index {
     pub(super) fn replace_runs(&self, runs: Vec<Arc<Run>>) {
         let mut view = self.view.write();
         let wanted: Vec<u64> = runs.iter().map(|run| run.number()).collect();
-        *view = Arc::new(View {
-            active: Arc::clone(&view.active),
-            sealed: view.sealed.clone(),
-            runs,
-        });
+        Arc::make_mut(&mut view).runs = runs;
         drop(view);
         self.cache.keep_runs(|run| wanted.contains(&run));
     }
@@ -224,14 +199,15 @@ impl Index {
         merging.finish()
     }
 
-    /// Removes runs that could not be published, unless the manifest names them nevertheless: its rename may have
+    /// Removes a run that could not be published, unless the manifest names it nevertheless: its rename may have
     /// happened before the error.
-    pub(super) fn abandon(&self, runs: &[Arc<Run>]) {
+    fn abandon(&self, run: &Arc<Run>) {
         match Manifest::read(&self.dir, self.options.identity) {
             Ok(manifest) => {
-                let named = manifest.map_or(Vec::new(), |manifest| manifest.runs);
-                let named = |run: &&Arc<Run>| named.iter().any(|named| named.0 == run.number());
-                runs.iter().filter(|run| !named(run)).for_each(drop_run);
+                let mut named = manifest.into_iter().flat_map(|manifest| manifest.runs);
+                if !named.any(|(number, _)| number == run.number()) {
+                    drop_run(run);
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "unused runs of the index of tags were not removed")
@@ -239,12 +215,13 @@ impl Index {
         }
     }
 
-    /// Makes `runs` the index on disk.
+    /// Makes `runs` the index on disk; removes the `new` one of them if that fails.
     pub(super) fn publish(
         &self,
         published: &mut Published,
         lsn: Lsn,
         runs: &[Arc<Run>],
+        new: Option<&Arc<Run>>,
     ) -> Result<(), IndexError> {
         let manifest = Manifest {
             identity: self.options.identity,
@@ -252,10 +229,21 @@ impl Index {
             next: published.next,
             runs: runs.iter().map(|run| (run.number(), run.len())).collect(),
         };
-        manifest.write(&self.dir)?;
+        if let Err(error) = manifest.write(&self.dir) {
+            new.inspect(|run| self.abandon(run));
+            return Err(error);
+        }
         published.lsn = lsn;
         Ok(())
     }
+}
+
+/// Everything in these runs.
+pub(super) fn all_of(runs: &[Arc<Run>]) -> Result<Vec<Cursor>, IndexError> {
+    let cursor = |run: &Arc<Run>| RunCursor::new(Arc::clone(run), b"", None, false);
+    runs.iter()
+        .map(|run| cursor(run).map(Cursor::Run))
+        .collect()
 }
 
 fn everything(table: &Arc<Memtable>) -> Cursor {

@@ -33,9 +33,7 @@ impl Query {
     pub fn access_with(&self, keys: &mut Keys<'_>) -> Access {
         self.root.access(false, keys)
     }
-}
 
-impl Query {
     /// Whether all results of [`Query::access`] are hits, if the index has no obsolete entries, except in ranges that
     /// are [`unsure`](Range::unsure). True for comparisons of tags with values that the index stores completely,
     /// combined by `and` and `or`.
@@ -62,9 +60,7 @@ impl Node {
             (Self::Term(_), true) => Access::Scan,
         }
     }
-}
 
-impl Node {
     fn is_precise(&self) -> bool {
         match self {
             Self::And(nodes) | Self::Or(nodes) => nodes.iter().all(Self::is_precise),

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use super::Query;
 use super::subject::{Builtin, BuiltinValue, Subject};
-use super::term::{Comparison, Key, Literal, Node, Term, Test};
+use super::term::{Comparison, Key, Literal, Node, Pattern, Term, Test};
 
 impl Query {
     /// Whether the query matches.
@@ -63,20 +63,29 @@ impl Test {
             Self::Is(Comparison::NotEqual, literal) => {
                 !any(&|value| literal.compare(value) == Some(Ordering::Equal))
             }
-            Self::Is(comparison, literal) => any(&|value| {
-                literal
-                    .compare(value)
-                    .is_some_and(|is| comparison.allows(is))
-            }),
-            Self::In(low, high) => any(&|value| {
-                let above = |low: &Literal| low.compare(value).is_some_and(Ordering::is_ge);
-                let below = |high: &Literal| high.compare(value).is_some_and(Ordering::is_le);
-                low.as_ref().is_none_or(above) && high.as_ref().is_none_or(below)
-            }),
-            Self::Like(pattern) => pattern.takes_all() || any(&|value| text_fits(pattern, value)),
-            Self::Unlike(pattern) => {
-                !pattern.takes_all() && !any(&|value| text_fits(pattern, value))
+            Self::Is(..) | Self::In(..) => {
+                any(&|value| self.of_order(&|literal| literal.compare(value)))
             }
+            Self::Like(pattern) => {
+                *pattern == Pattern::Any || any(&|value| text_fits(pattern, value))
+            }
+            Self::Unlike(pattern) => {
+                *pattern != Pattern::Any && !any(&|value| text_fits(pattern, value))
+            }
+        }
+    }
+
+    /// Whether a value fits a test for its order; `order` is how it compares with a literal.
+    fn of_order(&self, order: &dyn Fn(&Literal) -> Option<Ordering>) -> bool {
+        match self {
+            Self::Is(Comparison::NotEqual, literal) => order(literal) != Some(Ordering::Equal),
+            Self::Is(comparison, literal) => order(literal).is_some_and(|is| comparison.allows(is)),
+            Self::In(low, high) => {
+                let above = |low: &Literal| order(low).is_some_and(Ordering::is_ge);
+                let below = |high: &Literal| order(high).is_some_and(Ordering::is_le);
+                low.as_ref().is_none_or(above) && high.as_ref().is_none_or(below)
+            }
+            _ => false,
         }
     }
 
@@ -86,15 +95,10 @@ impl Test {
         value: &BuiltinValue<'_>,
         subject: &dyn Subject,
     ) -> bool {
-        let order = |literal: &Literal| compare_builtin(value, literal, subject);
         match self {
             Self::Has => true,
-            Self::Is(Comparison::NotEqual, literal) => order(literal) != Some(Ordering::Equal),
-            Self::Is(comparison, literal) => order(literal).is_some_and(|is| comparison.allows(is)),
-            Self::In(low, high) => {
-                let above = |low: &Literal| order(low).is_some_and(Ordering::is_ge);
-                let below = |high: &Literal| order(high).is_some_and(Ordering::is_le);
-                low.as_ref().is_none_or(above) && high.as_ref().is_none_or(below)
+            Self::Is(..) | Self::In(..) => {
+                self.of_order(&|literal| compare_builtin(value, literal, subject))
             }
             Self::Like(pattern) => text_of(value).is_some_and(|text| pattern.fits(text)),
             // An owner without a name fits no pattern.
@@ -106,13 +110,7 @@ impl Test {
     }
 }
 
-impl super::term::Pattern {
-    fn takes_all(&self) -> bool {
-        *self == Self::Any
-    }
-}
-
-fn text_fits(pattern: &super::term::Pattern, value: &Value<'_>) -> bool {
+fn text_fits(pattern: &Pattern, value: &Value<'_>) -> bool {
     match value {
         Value::Text(text) => pattern.fits(text),
         _ => false,

@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::path::Path;
 
+use super::decode::Fetch;
 use super::file::FileChunk;
 use super::file::head::{Encoding, Head};
 use super::index::Entry;
@@ -62,7 +63,20 @@ impl LocalStore {
         if form.codec.is_none() {
             return self.store_complete(name, form, Encoding::Raw, data);
         }
-        let coded = encode(form, volume, data)?;
+        let mut joined = Vec::new();
+        let coded = encode(form, volume, &mut |range, push| match &pieces::part(
+            data,
+            range.start,
+            range.end - range.start,
+        )[..]
+        {
+            [one] => push(one),
+            _ => {
+                joined.resize((range.end - range.start) as usize, 0);
+                pieces::copy(data, range.start, &mut joined);
+                push(&joined)
+            }
+        })?;
         if coded.len() as u64 >= volume {
             return self.store_complete(name, form, Encoding::Raw, data);
         }
@@ -280,7 +294,9 @@ impl LocalStore {
                 return Err(StoreError::Invalid(detail));
             }
             if !form.codec.is_none() {
-                let coded = chunk.encode(&state, form, volume)?;
+                let coded = encode(form, volume, &mut |range, push| {
+                    chunk.fetch(&state, range, push)
+                })?;
                 drop(state);
                 if (coded.len() as u64) < volume {
                     return self.replace_coded(chunk, form, &coded);
@@ -308,24 +324,18 @@ impl LocalStore {
     }
 }
 
-fn encode(form: &ChunkForm, volume: u64, data: &[IoSlice<'_>]) -> Result<Vec<u8>> {
+/// Compresses a chunk, whose bytes `fetch` passes on, block by block.
+fn encode(form: &ChunkForm, volume: u64, fetch: &mut Fetch<'_>) -> Result<Vec<u8>> {
     let block = block_len(&form.shape);
     let mut encoder = Encoder::new(form.codec, form.elem as usize, block);
-    let mut joined = Vec::new();
     let mut at = 0;
     while at < volume {
-        let len = (volume - at).min(u64::from(block));
-        let parts = pieces::part(data, at, len);
-        let outcome = match &parts[..] {
-            [one] => encoder.push(one),
-            _ => {
-                joined.resize(len as usize, 0);
-                pieces::copy(data, at, &mut joined);
-                encoder.push(&joined)
-            }
-        };
-        outcome.map_err(|e| StoreError::Invalid(e.to_string()))?;
-        at += len;
+        let end = volume.min(at + u64::from(block));
+        fetch(at..end, &mut |raw| {
+            let pushed = encoder.push(raw);
+            pushed.map_err(|e| StoreError::Invalid(e.to_string()))
+        })?;
+        at = end;
     }
     Ok(encoder.finish())
 }

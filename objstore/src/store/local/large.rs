@@ -12,7 +12,6 @@ use super::file::head::Encoding;
 use super::file::{FileChunk, State};
 use super::pieces;
 use super::windows::{span, windows};
-use crate::codec::coded::Encoder;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::{FilePart, Patches};
@@ -189,7 +188,7 @@ impl FileChunk {
     }
 
     /// Calls `f` with stored bytes, mapped if they are contiguous, otherwise copied.
-    fn fetch(&self, state: &State, range: Range<u64>, f: &mut Take<'_>) -> Result<()> {
+    pub(super) fn fetch(&self, state: &State, range: Range<u64>, f: &mut Take<'_>) -> Result<()> {
         let mut outcome = Ok(());
         if self.show(state, range.start, range.end - range.start, &mut |bytes| {
             outcome = f(bytes)
@@ -269,24 +268,6 @@ impl FileChunk {
         clip_boxes(form, keep, len)
             .iter()
             .try_for_each(|slab| self.punch_slab(form, &Extent::new(form, slab)?))
-    }
-
-    /// Compresses the first `volume` bytes of the chunk.
-    pub(super) fn encode(&self, state: &State, form: &ChunkForm, volume: u64) -> Result<Vec<u8>> {
-        let block = crate::codec::coded::block_len(&form.shape);
-        let mut encoder = Encoder::new(form.codec, form.elem as usize, block);
-        let mut raw = Vec::new();
-        let mut at = 0;
-        while at < volume {
-            let len = (volume - at).min(u64::from(block));
-            raw.resize(len as usize, 0);
-            self.read(state, at, &mut raw)?;
-            encoder
-                .push(&raw)
-                .map_err(|e| StoreError::Invalid(e.to_string()))?;
-            at += len;
-        }
-        Ok(encoder.finish())
     }
 
     /// Reads all of the chunk and verifies its checksums.

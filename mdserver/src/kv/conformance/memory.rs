@@ -1,6 +1,6 @@
 //! [`MemoryKv`]: the map in memory, for tests of the layers above.
 
-use super::{Batch, Key, KvError, Lsn, MetaKv, Pair};
+use crate::kv::{Batch, Key, KvError, Lsn, MetaKv, Pair};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,13 +1,13 @@
 //! The conformance suite of [`MetaKv`]. Each implementation runs all of it.
 
-use super::{Batch, KvError, Lsn, MAX_KEY, MemoryKv, MetaKv, Pair};
+use crate::kv::{Batch, KvError, Lsn, MAX_BATCH, MAX_KEY, MemoryKv, MetaKv, Pair};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 
 /// Runs the suite; `open` makes a new, empty store.
-pub(super) fn run(open: &dyn Fn() -> Arc<dyn MetaKv>) {
+pub(in crate::kv) fn run(open: &dyn Fn() -> Arc<dyn MetaKv>) {
     values_round_trip(open());
     batches_are_atomic_and_ordered(open());
     scans_are_ascending_bounded_and_limited(open());
@@ -105,7 +105,7 @@ fn wrong_batches_are_refused(kv: Arc<dyn MetaKv>) {
         assert!(matches!(kv.commit(batch), Err(KvError::Invalid(_))));
     }
     let mut batch = Batch::new();
-    batch.put("good", vec![0; super::MAX_BATCH]);
+    batch.put("good", vec![0; MAX_BATCH]);
     assert!(matches!(kv.commit(batch), Err(KvError::Invalid(_))));
     assert_eq!(kv.get(b"good").unwrap(), None);
 }
@@ -179,7 +179,7 @@ fn readers_never_see_half_a_batch(kv: Arc<dyn MetaKv>) {
 }
 
 /// Batches over few keys, so that they overwrite and delete one another.
-pub(super) fn batches() -> impl Strategy<Value = Batch> {
+pub(in crate::kv) fn batches() -> impl Strategy<Value = Batch> {
     let key = || prop::collection::vec(b'a'..b'e', 1..4);
     let puts = prop::collection::vec((key(), prop::collection::vec(any::<u8>(), 0..40)), 0..6);
     (puts, prop::collection::vec(key(), 0..3)).prop_map(|(puts, deletes)| Batch {
@@ -193,7 +193,7 @@ pub(super) fn batches() -> impl Strategy<Value = Batch> {
 }
 
 /// Marks as new each put of a key that the model does not have.
-pub(super) fn mark_new(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Batch {
+pub(in crate::kv) fn mark_new(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Batch {
     let mut there: BTreeSet<_> = model.keys().cloned().collect();
     let new = batch.puts.iter().enumerate();
     batch.new = new
@@ -203,7 +203,7 @@ pub(super) fn mark_new(mut batch: Batch, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> 
 }
 
 /// Applies a batch to the model.
-pub(super) fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, batch: &Batch) {
+pub(in crate::kv) fn apply(model: &mut BTreeMap<Vec<u8>, Vec<u8>>, batch: &Batch) {
     let puts = batch.puts.iter();
     model.extend(puts.map(|(key, value)| (key.to_vec(), value.clone())));
     for key in &batch.deletes {
