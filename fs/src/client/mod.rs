@@ -31,6 +31,7 @@ mod ahead;
 mod batch;
 mod batch_write;
 mod block_cache;
+mod channel;
 mod commit;
 mod committed;
 mod drain;
@@ -295,7 +296,7 @@ impl Client {
 
     /// Counters and state of this client, as `.slabfs/stats` shows them.
     pub fn stats(&self) -> serde_json::Value {
-        let rights = self.rights.counts();
+        let rights = &self.rights.counts;
         let requests = self.md.requests();
         let (tilings, tiling_bytes) = self.tilings.gauges();
         let (transfers, under_way, transfer_bytes, waiting) = self.transfers.gauges();
