@@ -409,15 +409,20 @@ impl Core {
         self.begin(ctx)
     }
 
-    /// Begins a transaction, if the caller's session is alive and still waits for this request.
-    pub(crate) fn begin(&self, ctx: &Ctx) -> Result<Txn<'_>, MdError> {
+    /// The state, if the caller's session is alive and still waits for this request.
+    pub(crate) fn enter(&self, ctx: &Ctx) -> Result<MutexGuard<'_, State>, MdError> {
         let mut state = self.state();
         if let Some(session) = ctx.session
-            && state.session(session)?.is_over(ctx.seq)
+            && state.session(session)?.answers.is_over(ctx.seq)
         {
             return Err(MdError::Stale);
         }
-        Ok(Txn::new(self, *ctx, state))
+        Ok(state)
+    }
+
+    /// Begins a transaction, if the caller's session is alive and still waits for this request.
+    pub(crate) fn begin(&self, ctx: &Ctx) -> Result<Txn<'_>, MdError> {
+        Ok(Txn::new(self, *ctx, self.enter(ctx)?))
     }
 }
 

@@ -29,6 +29,7 @@
 mod adopt;
 mod ahead;
 mod block_cache;
+mod channel;
 mod commit;
 mod committed;
 mod drain;
@@ -293,7 +294,7 @@ impl Client {
 
     /// Counters and state of this client, as `.slabfs/stats` shows them.
     pub fn stats(&self) -> serde_json::Value {
-        let rights = self.rights.counts();
+        let rights = &self.rights.counts;
         let requests = self.md.requests();
         let (tilings, tiling_bytes) = self.tilings.gauges();
         let (transfers, under_way, transfer_bytes, waiting) = self.transfers.gauges();

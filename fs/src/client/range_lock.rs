@@ -10,13 +10,13 @@
 //! a server (a mapping is atomic per page, no more), and changes of the form, which have the object exclusively.
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_model::{Hyperslab, Region};
+use slabfs_model::{Hyperslab, Region, Span};
 use smallvec::{SmallVec, smallvec};
 
 use super::geometry::Geometry;
 use super::handle::Handle;
 use super::object::Object;
-use super::rights::{By, Span};
+use super::rights::By;
 
 /// The ranges that a request accesses.
 #[derive(Debug, Clone)]
@@ -101,13 +101,8 @@ pub(super) struct RangeLocks {
 pub(super) struct RangeGuard<'a>(Option<(&'a RangeLocks, u64)>);
 
 impl RangeLocks {
-    /// Begins a request if none conflicts with it.
-    pub(super) fn try_begin(&self, writes: bool, touched: Touched) -> Option<RangeGuard<'_>> {
-        self.try_begin_all(writes, smallvec![touched])
-    }
-
-    /// Begins several requests as one that accesses the ranges of all: they are listed at once, so that none of them
-    /// waits for a request that waits for another of them.
+    /// Begins one request, or several as one that accesses the ranges of all, if none conflicts with it. They are listed
+    /// at once, so that none of them waits for a request that waits for another of them.
     pub(super) fn try_begin_all(
         &self,
         writes: bool,
@@ -121,12 +116,7 @@ impl RangeLocks {
         Some(RangeGuard(Some((self, id))))
     }
 
-    /// Begins a request when the earlier ones that conflict with it have ended.
-    pub(super) fn begin(&self, writes: bool, touched: Touched) -> RangeGuard<'_> {
-        self.begin_all(writes, smallvec![touched])
-    }
-
-    /// [`RangeLocks::begin`] for several requests as one.
+    /// [`RangeLocks::try_begin_all`] when the earlier requests that conflict with it have ended.
     pub(super) fn begin_all(
         &self,
         writes: bool,
@@ -166,7 +156,10 @@ impl Handle {
         len: usize,
     ) -> RangeGuard<'_> {
         match self.touched(by, offset, len) {
-            Some(touched) => self.object.range_locks.begin(writes, touched),
+            Some(touched) => self
+                .object
+                .range_locks
+                .begin_all(writes, smallvec![touched]),
             None => RangeGuard(None),
         }
     }
@@ -180,7 +173,10 @@ impl Handle {
         len: usize,
     ) -> Option<RangeGuard<'_>> {
         match self.touched(by, offset, len) {
-            Some(touched) => self.object.range_locks.try_begin(writes, touched),
+            Some(touched) => self
+                .object
+                .range_locks
+                .try_begin_all(writes, smallvec![touched]),
             None => Some(RangeGuard(None)),
         }
     }
@@ -216,16 +212,15 @@ fn around(object: &Object, geometry: &Geometry, bounds: &Region) -> Span {
     if cells.len() != bounds.rank() {
         return Span::ALL;
     }
-    let (mut from, mut last) = (0u64, 0u64);
+    let (mut first, mut last) = (0u64, 0u64);
     for (axis, &len) in cells.iter().enumerate() {
         let end = bounds.end(axis).saturating_sub(1);
-        from = from.saturating_mul(len).saturating_add(bounds.offset[axis]);
+        first = first
+            .saturating_mul(len)
+            .saturating_add(bounds.offset[axis]);
         last = last.saturating_mul(len).saturating_add(end);
     }
-    Span {
-        from,
-        to: last.saturating_add(1),
-    }
+    Span { first, last }
 }
 
 #[cfg(test)]
@@ -233,6 +228,12 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    impl RangeLocks {
+        fn try_begin(&self, writes: bool, touched: Touched) -> Option<RangeGuard<'_>> {
+            self.try_begin_all(writes, smallvec![touched])
+        }
+    }
 
     fn plain(from: u64, len: u64) -> Touched {
         Touched {
@@ -299,7 +300,7 @@ mod tests {
         std::thread::scope(|scope| {
             let first = range_locks.try_begin(false, plain(0, 10)).unwrap();
             scope.spawn(|| {
-                let _range = range_locks.begin(true, plain(5, 10));
+                let _range = range_locks.begin_all(true, smallvec![plain(5, 10)]);
                 begun.send(()).unwrap();
             });
             while range_locks.list.lock().waiting == 0 {

@@ -118,12 +118,12 @@ impl Client {
         if !client.read_only() {
             client.spawn("slabfs-behind", |client| client.write_behind())?;
         }
-        client.spawn("slabfs-locks", |client| client.poll_locks())?;
+        client.spawn("slabfs-locks", |client| client.poll_events::<Locks>())?;
         if client.strict() {
             for _ in 0..rights::THREADS {
                 client.spawn("slabfs-recall", |client| client.handle_all_recalls())?;
             }
-            client.spawn(RIGHTS_THREAD, |client| client.poll_rights())?;
+            client.spawn(RIGHTS_THREAD, |client| client.poll_events::<Rights>())?;
         }
         Ok(client)
     }

@@ -6,7 +6,13 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{Selection, SessionId};
 use std::fmt;
 
+use super::channel::{Event, News};
 use super::types::Ino;
+
+/// An epoch of locks lasts until the lock server restarts, or the session reclaims its locks.
+pub use super::channel::Epoch as LockEpoch;
+/// Bytes of a file; the last may be beyond every size.
+pub use slabfs_model::Span as LockSpan;
 
 /// The target of a lock: an object, or a selection of one. To programs each is a file of its own, with bytes counted
 /// from its own beginning, so their locks do not conflict.
@@ -36,29 +42,6 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// A range of bytes of a file, both ends included; the last may be beyond every size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LockSpan {
-    /// The first byte.
-    pub first: u64,
-    /// The last byte, not before the first.
-    pub last: u64,
-}
-
-impl LockSpan {
-    /// All bytes.
-    pub const ALL: Self = Self {
-        first: 0,
-        last: u64::MAX,
-    };
-
-    /// Whether they have a byte in common.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-}
-
 /// The owner of a lock, as named by the kernel of a mount: a process, or an open file description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LockOwner(pub u64);
@@ -66,16 +49,6 @@ pub struct LockOwner(pub u64);
 /// A session's number of one lock request, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LockTicket(pub u64);
-
-/// An epoch of the locks of a session and its lock server: it lasts until the lock server restarts, or the session
-/// reclaims its locks. Never reused; a later one has a greater number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LockEpoch(pub u64);
-
-impl LockEpoch {
-    /// No epoch.
-    pub const UNKNOWN: Self = Self(0);
-}
 
 impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,9 +144,7 @@ pub enum LockReply {
 
 /// A queued request is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockEvent {
-    /// Counts the session's events, from 1.
-    pub number: u64,
+pub struct LockDecision {
     /// The request.
     pub ticket: LockTicket,
     /// The outcome.
@@ -182,14 +153,12 @@ pub struct LockEvent {
     pub change: Option<u64>,
 }
 
-/// Reply of [`super::Op::LockEvents`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockNews {
-    /// The events after those that the caller has; empty if the wait timed out.
-    Events(Vec<LockEvent>),
-    /// As [`LockReply::Reclaim`].
-    Reclaim,
-}
+/// An event about locks.
+pub type LockEvent = Event<LockDecision>;
+
+/// Reply of [`super::Op::LockEvents`]. In the next epoch the session has to reclaim its locks, as with
+/// [`LockReply::Reclaim`].
+pub type LockNews = News<LockDecision>;
 
 /// The parts of an owner's reclaimed locks on a file that the session has lost, because others hold conflicting
 /// locks.

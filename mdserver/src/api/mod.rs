@@ -10,6 +10,7 @@
 //! moving data (`slabfs_objstore`).
 
 mod bounded;
+mod channel;
 mod defaults;
 mod error;
 mod find;
@@ -25,13 +26,15 @@ mod tags;
 mod tiling;
 mod types;
 
+pub use channel::{Epoch, Event, News};
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
 pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, SharedInfo, Truncate};
 pub use lock::{
-    HeldLocks, LockAsk, LockConflict, LockEpoch, LockEvent, LockFile, LockKind, LockMode, LockNews,
-    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks,
+    HeldLocks, LockAsk, LockConflict, LockDecision, LockEpoch, LockEvent, LockFile, LockKind,
+    LockMode, LockNews, LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant,
+    LostLocks,
 };
 pub use md::{Md, Requests};
 pub use op::{

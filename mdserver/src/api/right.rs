@@ -8,9 +8,13 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{BoxSet, MAX_RANK, Region, Unfit};
 
 use super::bounded;
+use super::channel::{Event, News};
 use super::error::MdError;
 use super::reply::Entry;
 use super::types::{Ino, Time};
+
+/// An epoch of rights lasts until the session resets its rights.
+pub use super::channel::Epoch as RightsEpoch;
 
 /// Most boxes of one [`RightArea`].
 pub const MAX_RIGHT_BOXES: usize = 64;
@@ -83,15 +87,6 @@ impl From<&RightArea> for BoxSet {
             RightArea::Boxes(boxes) => BoxSet::of(boxes.iter().cloned()),
         }
     }
-}
-
-/// An epoch of the rights of a session and its lock server. Never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RightsEpoch(pub u64);
-
-impl RightsEpoch {
-    /// No epoch: the session has to reset its rights.
-    pub const UNKNOWN: Self = Self(0);
 }
 
 /// The beginning of an epoch of a session's rights.
@@ -191,24 +186,12 @@ pub enum RightEventKind {
     },
 }
 
-/// An event and its number.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RightEvent {
-    /// Counts the session's events, from 1.
-    pub number: u64,
-    /// The event.
-    pub kind: RightEventKind,
-}
+/// An event about rights.
+pub type RightEvent = Event<RightEventKind>;
 
-/// Reply of [`super::Op::RightEvents`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RightNews {
-    /// The events after those that the caller has; empty if the wait timed out.
-    Events(Vec<RightEvent>),
-    /// The epoch is over: the session has to give up everything except what running operations need, and then reset
-    /// its rights ([`super::Op::ResetRights`]).
-    Reset,
-}
+/// Reply of [`super::Op::RightEvents`]. Before the next epoch the session has to give up everything except what running
+/// operations need, and then to reset its rights ([`super::Op::ResetRights`]).
+pub type RightNews = News<RightEventKind>;
 
 /// What a session returns.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

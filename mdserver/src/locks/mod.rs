@@ -26,18 +26,14 @@
 //!
 //! - No two conflicting locks are held at the same time, on whatever mounts.
 //! - Waiting requests are served in order of arrival (`table` describes the one exception), and none starves.
-//! - A request that arrives twice, or long after it was answered, has no second effect: it has a sequence number
-//!   ([`crate::api::Request::seq`]), its reply stays in the reply cache until the session acknowledges it, and older
-//!   requests are refused.
 //! - The changes of a session's locks are numbered without a gap, and each reply and event carries its number. The
 //!   mount receives them on several connections and in any order, and so knows at any time what it holds, in the
 //!   order of the changes here.
 //! - A session that ends loses its locks and its waiting requests at the same moment.
-//! - **Epochs.** Each start of the service begins an epoch with a number of its own. A request names the epoch it is
-//!   made for; in another epoch it has no effect, and the answer is `Reclaim`. The mount then reclaims everything it
-//!   holds ([`crate::api::Op::ReclaimLocks`]), which begins an epoch of that session, and repeats its waiting
-//!   requests. It does the same when it cannot know the outcome of a request, for example when the lock server was
-//!   unreachable for too long.
+//! - **Epochs** ([`crate::sessions`] describes them, and resends). Each start of the service begins an epoch with a number
+//!   of its own. The answer to a request for another epoch is `Reclaim`. The mount then reclaims everything it holds
+//!   ([`crate::api::Op::ReclaimLocks`]), which begins an epoch of that session, and repeats its waiting requests. It does
+//!   the same when it cannot know the outcome of a request, for example when the lock server was unreachable for too long.
 //! - **After a reclaim, lock server and mount agree on the session's locks, byte for byte.** The mount reclaims what
 //!   its programs believe to hold. That may be too much: an unlock whose reply was lost was done, and another mount
 //!   may hold the bytes by now. So of the reclaimed locks, the session gets each byte as far as others' locks allow
@@ -47,29 +43,29 @@
 //!   If the mount did not learn which bytes it lost, it would reclaim them again the next time, after their owner had
 //!   released them, for a program that unlocked them long ago; and an unlock would find nothing at the lock server to
 //!   number, so that the mount would never drop them.
-//! - An older reclaim is not processed after a newer one, however late a copy arrives.
 //! - **Grace.** After a start no lock is granted until every session that was attached before has reclaimed its locks
 //!   or has ended, at most for one lease: requests are queued, and decided in order when the grace period ends.
 //!   Unlocking works meanwhile.
 //!
 //! # The parts
 //!
-//! - `spans`: the locks of one owner on one file. Mounts use it to record what they hold.
 //! - `table`: who holds what, which requests wait, their order, deadlocks; pure.
-//! - `server`: the table behind a mutex, with sessions, epochs, events and resends; `ending`: locks whose files are
-//!   being closed; `tries`: non-blocking requests; `ops`: the operations.
+//! - `server`: the table behind a mutex, with sessions, epochs and grace; `tries`: non-blocking requests that wait for
+//!   locks whose files are being closed; `ops`: the operations.
 //!
 //! Deliberately elsewhere: which locks `close` releases and what a signal interrupts (the mount's side, which its
 //! kernel informs of both); flushing data written under a lock.
 
-mod ending;
 mod ops;
 mod server;
-mod spans;
 mod table;
 mod tries;
 
-pub use spans::Spans;
+use crate::api::LockMode;
 
 pub(crate) use ops::{cancel, events, lock, reclaim};
 pub(crate) use server::LockServer;
+
+/// The locks of one owner on one file, by their bytes. Setting a span replaces what was there, as POSIX requires. Mounts
+/// use it too, to record what they hold.
+pub type Spans = slabfs_model::Spans<LockMode>;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use slabfs_model::SessionId;
+use parking_lot::MutexGuard;
 
-use super::server::{Inside, Number, check};
+use super::server::{State, check};
 use crate::api::{HeldLocks, LockAsk, LockEpoch, LockTicket, MdError, Reply};
 use crate::core::{Core, Ctx};
 use crate::sessions::session_of;
@@ -18,7 +18,8 @@ pub(crate) fn lock(
 ) -> Result<Reply, MdError> {
     check(&ask.span)?;
     let session = session_of(ctx)?;
-    enter(core, session)?.ask(session, number(ctx), epoch, ask)
+    let reply = enter(core, ctx)?.ask(session, epoch, ask);
+    Ok(Reply::Lock(reply))
 }
 
 /// [`crate::api::Op::CancelLock`].
@@ -40,7 +41,7 @@ pub(crate) fn events(
     let news = core.locks.news(session, epoch, seen, wait);
     // The session may have ended meanwhile.
     core.state().session(session)?;
-    Ok(Reply::LockNews(news))
+    Ok(Reply::LockNews(news?))
 }
 
 /// [`crate::api::Op::ReclaimLocks`].
@@ -55,19 +56,13 @@ pub(crate) fn reclaim(
         check(span)?;
     }
     let session = session_of(ctx)?;
-    enter(core, session)?.reclaim(session, number(ctx), held, first, last)
-}
-
-fn number(ctx: &Ctx) -> Number {
-    Number {
-        seq: ctx.seq,
-        done_below: ctx.done_below,
-    }
+    let mut lock_server = enter(core, ctx)?;
+    let (lost, epoch) = lock_server.reclaim(session, ctx.seq, held, first, last)?;
+    Ok(Reply::LocksReclaimed { lost, epoch })
 }
 
 /// Locks the lock server for a session that is alive as long as the guard exists.
-fn enter(core: &Core, session: SessionId) -> Result<Inside<'_>, MdError> {
-    let mut state = core.state();
-    state.session(session)?;
+fn enter<'a>(core: &'a Core, ctx: &Ctx) -> Result<MutexGuard<'a, State>, MdError> {
+    let _alive = core.enter(ctx)?;
     Ok(core.locks.enter())
 }

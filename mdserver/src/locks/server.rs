@@ -1,31 +1,28 @@
-//! The lock table of one metadata server behind a mutex, and the protocol state of each session: epoch, grace, event
-//! queue, reply cache.
+//! The lock table of one metadata server behind a mutex, the channel of each session, and the grace period.
 //!
 //! Everything here is in memory and behind one mutex, held for microseconds and taken after the core's state. An
 //! operation that gives a session anything enters with the core's state still locked, having checked there that the
 //! session is alive. A session ends there first and here second. So no such operation follows
 //! [`LockServer::end_session`]. A poll waits on its session's own condition variable.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
-use super::ending::{Ending, Tries};
-use super::table::{Holder, Lost, Place, Table, Taken, Wanted};
+use super::table::{Holder, Place, Table, Taken, Wanted};
+use super::tries::Tries;
 use crate::api::{
-    HeldLocks, LockAsk, LockEpoch, LockEvent, LockKind, LockMode, LockNews, LockOutcome, LockReply,
-    LockSpan, LockTicket, LockWant, LostLocks, MdError, Reply,
+    HeldLocks, LockAsk, LockDecision, LockEpoch, LockKind, LockMode, LockNews, LockOutcome,
+    LockReply, LockSpan, LockTicket, LockWant, LostLocks, MdError,
 };
+use crate::sessions::channel::{Channel, Look, poll};
 
 /// Most spans that a session may hold; more than any sensible program needs.
 const MOST_HELD: usize = 1 << 20;
 /// Most waiting requests of a session.
 const MOST_WAITING: usize = 1 << 16;
-/// Longest wait of a poll.
-const LONGEST_POLL: Duration = Duration::from_secs(10);
 
 /// Locks of all sessions; see the module documentation.
 #[derive(Debug)]
@@ -40,7 +37,6 @@ pub(super) struct State {
     latest: LockEpoch,
     pub(super) table: Table,
     sessions: HashMap<SessionId, Mine>,
-    pub(super) ending: Ending,
     pub(super) tries: Tries,
     grace: Option<Grace>,
     closing: bool,
@@ -58,8 +54,7 @@ struct Grace {
 /// The state of one session.
 #[derive(Debug)]
 pub(super) struct Mine {
-    /// The epoch that its requests are for.
-    epoch: LockEpoch,
+    pub(super) channel: Channel<LockDecision>,
     /// The locks it has reclaimed so far (as in NFSv4), until it has reclaimed all.
     claimed: Vec<HeldLocks>,
     /// Number of changes of its locks so far.
@@ -67,31 +62,16 @@ pub(super) struct Mine {
     /// Spans it holds; an upper bound, recounted when it becomes too large.
     held: usize,
     pub(super) waiting: HashSet<LockTicket>,
-    /// Number of events so far, and those that it has not acknowledged.
-    events: u64,
-    news: VecDeque<LockEvent>,
-    pub(super) wake: Arc<Condvar>,
-    /// Sequence number of its last reclaim.
-    telling: u64,
-    /// Reply cache; no request with a sequence number below `floor` is resent.
-    replies: BTreeMap<u64, Reply>,
-    floor: u64,
 }
 
 impl Mine {
-    fn new(epoch: LockEpoch) -> Mine {
+    fn new(channel: Channel<LockDecision>) -> Mine {
         Mine {
-            epoch,
+            channel,
             claimed: Vec::new(),
             changes: 0,
             held: 0,
             waiting: HashSet::new(),
-            events: 0,
-            news: VecDeque::new(),
-            wake: Arc::default(),
-            telling: 0,
-            replies: BTreeMap::new(),
-            floor: 0,
         }
     }
 
@@ -104,22 +84,12 @@ impl Mine {
         if outcome != LockOutcome::Waits {
             self.waiting.remove(&ticket);
         }
-        self.events += 1;
-        self.news.push_back(LockEvent {
-            number: self.events,
+        self.channel.notify(LockDecision {
             ticket,
             outcome,
             change,
         });
-        self.wake.notify_all();
     }
-}
-
-/// The sequence number of a request, by which a resend is recognised; 0 where there are no resends.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Number {
-    pub(super) seq: u64,
-    pub(super) done_below: u64,
 }
 
 impl LockServer {
@@ -137,7 +107,6 @@ impl LockServer {
                 latest: epoch,
                 table: Table::default(),
                 sessions: HashMap::new(),
-                ending: Ending::default(),
                 tries: Tries::default(),
                 grace,
                 closing: false,
@@ -151,10 +120,8 @@ impl LockServer {
     }
 
     /// Locks it, for a request of a session that is alive; the module documentation defines who must check that.
-    pub(super) fn enter(&self) -> Inside<'_> {
-        Inside {
-            state: self.state.lock(),
-        }
+    pub(super) fn enter(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Cancels a request; returns whether it waited.
@@ -172,7 +139,7 @@ impl LockServer {
         if cancelled {
             let mine = state.mine(session);
             mine.waiting.remove(&ticket);
-            mine.wake.notify_all();
+            mine.channel.wake();
         }
         state.notify_decided();
         cancelled
@@ -185,46 +152,38 @@ impl LockServer {
         epoch: LockEpoch,
         seen: u64,
         wait: Duration,
-    ) -> LockNews {
-        let until = Instant::now() + wait.min(LONGEST_POLL);
-        let mut state = self.state.lock();
-        loop {
+    ) -> Result<LockNews, MdError> {
+        poll(&self.state, wait, |state, over| {
             state.refuse_late(session);
-            let closing = state.closing;
-            let lock_server = state.epoch;
-            let mine = match state.sessions.get_mut(&session) {
-                Some(mine) if mine.epoch == epoch => mine,
+            let again = state.tries.first_end(session);
+            let at_once = over || state.closing;
+            let found = match state.sessions.get_mut(&session) {
+                Some(mine) => {
+                    let at_once = at_once || mine.waiting.is_empty();
+                    mine.channel.fetch(epoch, seen, at_once)
+                }
                 // It has made no request yet.
-                None if lock_server == epoch => return LockNews::Events(Vec::new()),
-                Some(_) | None => return LockNews::Reclaim,
+                None if state.epoch == epoch => Look::Found(LockNews::Events(Vec::new())),
+                None => Look::Found(LockNews::Over),
             };
-            while mine.news.front().is_some_and(|event| event.number <= seen) {
-                mine.news.pop_front();
-            }
-            let over = Instant::now() >= until;
-            if !mine.news.is_empty() || mine.waiting.is_empty() || closing || over {
-                return LockNews::Events(mine.news.iter().copied().collect());
-            }
-            let wake = Arc::clone(&mine.wake);
-            let first = state.tries.first_end(session);
-            wake.wait_until(&mut state, first.map_or(until, |first| first.min(until)));
-        }
+            Ok((found, again))
+        })
     }
 
     /// Removes everything of a session that has ended.
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.table.end_session(session);
-        state.forget_session(session);
+        state.tries.forget_session(session);
         if let Some(mine) = state.sessions.remove(&session) {
-            mine.wake.notify_all();
+            mine.channel.wake();
         }
         if let Some(grace) = &mut state.grace {
             grace.asked.retain(|(by, _)| *by != session);
         }
         state.is_here(session);
         state.notify_decided();
-        state.try_all_again();
+        state.try_again(None);
     }
 
     /// Ends the grace period when its time is over.
@@ -240,74 +199,48 @@ impl LockServer {
         let mut state = self.state.lock();
         state.closing = !hold;
         for mine in state.sessions.values() {
-            mine.wake.notify_all();
+            mine.channel.wake();
         }
     }
 }
 
-/// The lock server, locked.
-pub(super) struct Inside<'a> {
-    state: MutexGuard<'a, State>,
-}
-
-impl Inside<'_> {
+impl State {
     /// Answers a request.
-    pub(super) fn ask(
-        mut self,
-        session: SessionId,
-        number: Number,
-        epoch: LockEpoch,
-        ask: LockAsk,
-    ) -> Result<Reply, MdError> {
-        let state = &mut *self.state;
-        if let Some(reply) = state.answered(session, number)? {
-            return Ok(reply);
+    pub(super) fn ask(&mut self, session: SessionId, epoch: LockEpoch, ask: LockAsk) -> LockReply {
+        if !self.mine(session).channel.is_in(epoch) {
+            return LockReply::Reclaim;
         }
-        if epoch != state.mine(session).epoch {
-            return Ok(Reply::Lock(LockReply::Reclaim));
-        }
-        let tried = ask.kind == LockKind::File && !state.tries.is_empty();
-        let tried = tried.then(|| Place {
-            file: ask.file.clone(),
-            kind: ask.kind,
-        });
-        let reply = match &mut state.grace {
+        let tried = ask.kind == LockKind::File && !self.tries.is_empty();
+        let tried = tried.then(|| Place::of(&ask));
+        let reply = match &mut self.grace {
             Some(grace) if !matches!(ask.want, LockWant::Unlock | LockWant::Ending) => {
                 let ticket = ask.ticket;
                 grace.asked.push_back((session, ask));
-                state.mine(session).waiting.insert(ticket);
+                self.mine(session).waiting.insert(ticket);
                 LockReply::Queued { change: None }
             }
-            _ => state.decide(session, &ask),
+            _ => self.decide(session, &ask),
         };
-        state.notify_decided();
+        self.notify_decided();
         if let Some(place) = tried {
-            state.try_again(&place);
+            self.try_again(Some(&place));
         }
-        Ok(state.keep(session, number, Reply::Lock(reply)))
+        reply
     }
 
     /// Records locks that a session reclaims. The last part completes the list: the session then holds exactly these,
-    /// and none of its requests waits.
+    /// and none of its requests waits. `seq`: the sequence number of the request. Returns what it has lost, and its
+    /// epoch.
     pub(super) fn reclaim(
-        mut self,
+        &mut self,
         session: SessionId,
-        number: Number,
+        seq: u64,
         held: Vec<HeldLocks>,
         first: bool,
         last: bool,
-    ) -> Result<Reply, MdError> {
-        let state = &mut *self.state;
-        if let Some(reply) = state.answered(session, number)? {
-            return Ok(reply);
-        }
-        let mine = state.mine(session);
-        if number.seq < mine.telling {
-            // A delayed duplicate. The session has reclaimed again since, and that is what counts; its floor may
-            // still be lower, if another of its requests is unanswered.
-            return Err(MdError::Stale);
-        }
-        mine.telling = number.seq;
+    ) -> Result<(Vec<LostLocks>, LockEpoch), MdError> {
+        let mine = self.mine(session);
+        mine.channel.renew(seq)?;
         if first {
             mine.claimed.clear();
         }
@@ -318,17 +251,13 @@ impl Inside<'_> {
             return Err(MdError::Invalid(format!("more than {MOST_HELD} locks")));
         }
         let lost = if last {
-            state.replace(session)
+            self.replace(session)
         } else {
             Vec::new()
         };
-        let epoch = state.mine(session).epoch;
-        let reply = Reply::LocksReclaimed { lost, epoch };
-        Ok(state.keep(session, number, reply))
+        Ok((lost, self.mine(session).channel.epoch()))
     }
-}
 
-impl State {
     pub(super) fn mine(&mut self, session: SessionId) -> &mut Mine {
         let (epoch, grace) = (self.epoch, &self.grace);
         self.sessions.entry(session).or_insert_with(|| {
@@ -336,7 +265,10 @@ impl State {
             let before = grace
                 .as_ref()
                 .is_some_and(|grace| grace.missing.contains(&session));
-            Mine::new(if before { LockEpoch::UNKNOWN } else { epoch })
+            Mine::new(match before {
+                true => Channel::unknown(),
+                false => Channel::new(epoch),
+            })
         })
     }
 
@@ -347,37 +279,12 @@ impl State {
         let epoch = self.latest;
         let mine = self.mine(session);
         let claimed = std::mem::take(&mut mine.claimed);
-        mine.epoch = epoch;
+        mine.channel.begin(epoch);
         mine.changes = 0;
-        mine.events = 0;
-        mine.news.clear();
         mine.waiting.clear();
-        mine.wake.notify_all();
-        self.forget_session(session);
-        let held = claimed.into_iter().flat_map(|one| {
-            let holder = Holder {
-                session,
-                owner: one.owner,
-            };
-            let place = Place {
-                file: one.file,
-                kind: one.kind,
-            };
-            let pid = one.pid;
-            one.spans.into_iter().map(move |(span, mode)| {
-                let wanted = Wanted {
-                    holder,
-                    pid,
-                    span,
-                    mode,
-                    ticket: LockTicket(0),
-                };
-                (place.clone(), wanted)
-            })
-        });
-        let lost = self.table.replace(session, held);
+        self.tries.forget_session(session);
+        let lost = self.table.replace(session, claimed);
         self.mine(session).held = self.table.count(session);
-        let lost = by_owner(lost);
         for one in &lost {
             tracing::warn!(
                 %session, ino = %one.file.ino, parts = one.spans.len(),
@@ -389,45 +296,12 @@ impl State {
         }
         self.is_here(session);
         self.notify_decided();
-        self.try_all_again();
+        self.try_again(None);
         lost
     }
 
-    /// Drops a session's ending locks and its waiting non-blocking requests.
-    fn forget_session(&mut self, session: SessionId) {
-        self.ending.forget_session(session);
-        self.tries.forget_session(session);
-    }
-
-    /// Caches a reply in case the request is resent.
-    fn keep(&mut self, session: SessionId, number: Number, reply: Reply) -> Reply {
-        if number.seq != 0 {
-            let mine = self.mine(session);
-            mine.replies.insert(number.seq, reply.clone());
-        }
-        reply
-    }
-
-    /// The cached reply, if the request was already answered.
-    fn answered(&mut self, session: SessionId, number: Number) -> Result<Option<Reply>, MdError> {
-        if number.seq == 0 {
-            return Ok(None);
-        }
-        let mine = self.mine(session);
-        mine.floor = mine.floor.max(number.done_below);
-        mine.replies = mine.replies.split_off(&mine.floor);
-        if number.seq < mine.floor {
-            // A delayed duplicate; its sender already has the reply.
-            return Err(MdError::Stale);
-        }
-        Ok(mine.replies.get(&number.seq).cloned())
-    }
-
     fn decide(&mut self, session: SessionId, ask: &LockAsk) -> LockReply {
-        let place = Place {
-            file: ask.file.clone(),
-            kind: ask.kind,
-        };
+        let place = Place::of(ask);
         let wanted = |mode| Wanted {
             holder: Holder {
                 session,
@@ -444,9 +318,6 @@ impl State {
                 let holder = wanted(LockMode::Shared).holder;
                 let had = self.table.unlock(&place, holder, ask.span);
                 let change = had.then(|| self.mine(session).changed());
-                if had && !self.table.has(&place, holder) {
-                    self.ending.forget(&place, holder);
-                }
                 decided(LockOutcome::Done, change)
             }
             LockWant::Test(mode) => match self.table.test(&place, &wanted(mode)) {
@@ -456,7 +327,7 @@ impl State {
             LockWant::Try(mode) => self.lock_at_once(session, &place, wanted(mode)),
             LockWant::Wait(mode) => self.lock(session, &place, wanted(mode), true),
             LockWant::Ending => {
-                self.ends_soon(place, wanted(LockMode::Shared).holder);
+                self.ends_soon(&place, wanted(LockMode::Shared).holder);
                 decided(LockOutcome::Done, None)
             }
         }
@@ -487,8 +358,6 @@ impl State {
             }
             Taken::Now(outcome) => {
                 if outcome == LockOutcome::Done {
-                    // Another descriptor of its file is open.
-                    self.ending.forget(place, wanted.holder);
                     let mine = self.mine(session);
                     // Cutting a span in two adds two.
                     mine.held += 2;
@@ -562,31 +431,6 @@ impl State {
             self.notify_decided();
         }
     }
-}
-
-/// Groups lost parts by owner and file; those of one owner and file are consecutive.
-fn by_owner(lost: Vec<Lost>) -> Vec<LostLocks> {
-    let mut all: Vec<LostLocks> = Vec::new();
-    for Lost {
-        place,
-        owner,
-        span,
-        left,
-    } in lost
-    {
-        match all.last_mut() {
-            Some(one) if one.file == place.file && one.kind == place.kind && one.owner == owner => {
-                one.spans.push((span, left));
-            }
-            _ => all.push(LostLocks {
-                file: place.file,
-                kind: place.kind,
-                owner,
-                spans: vec![(span, left)],
-            }),
-        }
-    }
-    all
 }
 
 /// Checks that a span is valid.

@@ -23,14 +23,16 @@
 //! open file descriptions have the same property, but cannot be distinguished from those of a process.)
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::time::Instant;
 
 use foldhash::HashMap;
 
 use slabfs_model::SessionId;
 
-use super::spans::{Spans, conflicting};
+use super::Spans;
 use crate::api::{
-    LockConflict, LockFile, LockKind, LockMode, LockOutcome, LockOwner, LockSpan, LockTicket,
+    HeldLocks, LockAsk, LockConflict, LockFile, LockKind, LockMode, LockOutcome, LockOwner,
+    LockSpan, LockTicket, LostLocks,
 };
 
 /// A file and one family of its locks.
@@ -38,6 +40,28 @@ use crate::api::{
 pub(super) struct Place {
     pub(super) file: LockFile,
     pub(super) kind: LockKind,
+}
+
+impl Place {
+    /// The place of a request.
+    pub(super) fn of(ask: &LockAsk) -> Place {
+        Place {
+            file: ask.file.clone(),
+            kind: ask.kind,
+        }
+    }
+}
+
+/// Whether two locks on the same bytes conflict.
+fn conflicting(one: LockMode, other: LockMode) -> bool {
+    one == LockMode::Exclusive || other == LockMode::Exclusive
+}
+
+/// The first of an owner's locks that conflicts with a lock of this mode on these bytes.
+fn conflict(spans: &Spans, span: LockSpan, mode: LockMode) -> Option<(LockSpan, LockMode)> {
+    spans
+        .overlapping(span)
+        .find(|(_, of)| conflicting(*of, mode))
 }
 
 /// An owner within a session.
@@ -71,16 +95,6 @@ pub(super) struct Decided {
     pub(super) ticket: LockTicket,
 }
 
-/// Part of a reclaimed lock that conflicts with another owner's lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lost {
-    pub(super) place: Place,
-    pub(super) owner: LockOwner,
-    pub(super) span: LockSpan,
-    /// The mode that the owner still has there.
-    pub(super) left: Option<LockMode>,
-}
-
 /// All locks of one lock server.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -102,38 +116,29 @@ struct Locks {
 struct Held {
     pid: u32,
     spans: Spans,
+    /// A descriptor of its file was closed: until then, the locks may end at any moment.
+    ends: Option<Instant>,
 }
 
 impl Locks {
-    /// Conflicting locks of other owners.
-    fn in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = LockConflict> + '_ {
+    /// Other owners with conflicting locks, and the first such lock of each.
+    fn in_the_way(
+        &self,
+        wanted: &Wanted,
+    ) -> impl Iterator<Item = (Holder, &Held, (LockSpan, LockMode))> {
         let Wanted {
             holder, span, mode, ..
         } = *wanted;
-        self.held
-            .iter()
+        let others = self.held.iter();
+        others
             .filter(move |(other, _)| **other != holder)
             .filter_map(move |(other, held)| {
-                let (span, mode) = held.spans.conflict(&span, mode)?;
-                Some(LockConflict {
-                    session: other.session,
-                    pid: held.pid,
-                    span,
-                    mode,
-                })
+                Some((*other, held, conflict(&held.spans, span, mode)?))
             })
     }
 
-    fn holders_in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = Holder> + '_ {
-        let Wanted {
-            holder, span, mode, ..
-        } = *wanted;
-        self.held
-            .iter()
-            .filter(move |(other, held)| {
-                **other != holder && held.spans.conflict(&span, mode).is_some()
-            })
-            .map(|(other, _)| *other)
+    fn holders_in_the_way(&self, wanted: &Wanted) -> impl Iterator<Item = Holder> {
+        self.in_the_way(wanted).map(|(other, ..)| other)
     }
 
     /// Owners of conflicting requests among the first `before` of the queue.
@@ -144,7 +149,7 @@ impl Locks {
             .take(before)
             .filter(move |other| {
                 other.holder != wanted.holder
-                    && other.span.overlaps(&wanted.span)
+                    && other.span.overlaps(wanted.span)
                     && conflicting(other.mode, wanted.mode)
             })
             .map(|other| other.holder)
@@ -168,8 +173,11 @@ impl Locks {
         let held = self.held.entry(wanted.holder).or_insert_with(|| Held {
             pid: wanted.pid,
             spans: Spans::default(),
+            ends: None,
         });
         held.pid = wanted.pid;
+        // Another descriptor of its file is open.
+        held.ends = None;
         held.spans.set(wanted.span, Some(wanted.mode));
     }
 
@@ -178,7 +186,7 @@ impl Locks {
         let Some(held) = self.held.get_mut(&holder) else {
             return false;
         };
-        let had = held.spans.conflict(&span, LockMode::Exclusive).is_some();
+        let had = held.spans.overlaps(span);
         held.spans.set(span, None);
         if held.spans.is_empty() {
             self.held.remove(&holder);
@@ -191,23 +199,29 @@ impl Table {
     /// The conflicting lock that begins first.
     pub(super) fn test(&self, place: &Place, wanted: &Wanted) -> Option<LockConflict> {
         let locks = self.places.get(place)?;
-        locks
-            .in_the_way(wanted)
-            .min_by_key(|other| other.span.first)
+        let conflicts = locks.in_the_way(wanted);
+        let first = conflicts.min_by_key(|(_, _, (span, _))| span.first);
+        first.map(|(other, held, (span, mode))| LockConflict {
+            session: other.session,
+            pid: held.pid,
+            span,
+            mode,
+        })
     }
 
-    /// Owners of the conflicting locks.
-    pub(super) fn holders_in_the_way(&self, place: &Place, wanted: &Wanted) -> Vec<Holder> {
-        let locks = self.places.get(place).into_iter();
-        locks
-            .flat_map(|locks| locks.holders_in_the_way(wanted))
-            .collect()
+    /// An owner's locks on a file may end at any moment until then.
+    pub(super) fn ends(&mut self, place: &Place, holder: Holder, until: Instant) {
+        let locks = self.places.get_mut(place);
+        if let Some(held) = locks.and_then(|locks| locks.held.get_mut(&holder)) {
+            held.ends = Some(until);
+        }
     }
 
-    /// Whether an owner has any lock on a file.
-    pub(super) fn has(&self, place: &Place, holder: Holder) -> bool {
-        let locks = self.places.get(place);
-        locks.is_some_and(|locks| locks.held.contains_key(&holder))
+    /// When all conflicting locks will have ended; `None` if one of them is not about to end, or if there are none.
+    pub(super) fn all_end(&self, place: &Place, wanted: &Wanted, now: Instant) -> Option<Instant> {
+        let conflicts = self.places.get(place)?.in_the_way(wanted);
+        let ends = conflicts.map(|(_, held, _)| held.ends.filter(|ends| *ends > now));
+        ends.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
     /// Takes a lock; `wait`: if it conflicts, queues for it.
@@ -282,8 +296,8 @@ impl Table {
     pub(super) fn replace(
         &mut self,
         session: SessionId,
-        held: impl IntoIterator<Item = (Place, Wanted)>,
-    ) -> Vec<Lost> {
+        held: impl IntoIterator<Item = HeldLocks>,
+    ) -> Vec<LostLocks> {
         let before = self.present.remove(&session).unwrap_or_default();
         for place in &before {
             self.leave(place, |wanted| wanted.holder.session == session);
@@ -292,29 +306,29 @@ impl Table {
             }
         }
         let mut lost = Vec::new();
-        for (place, wanted) in held {
-            let against = self.places.get(&place).map(|locks| locks.against(&wanted));
-            let mut mine = Spans::default();
-            mine.set(wanted.span, Some(wanted.mode));
-            for (span, other) in against.iter().flat_map(Spans::iter) {
-                let left = (other == LockMode::Shared).then_some(LockMode::Shared);
-                mine.set(span, left);
-                lost.push(Lost {
-                    place: place.clone(),
-                    owner: wanted.holder.owner,
+        for one in held {
+            let (kind, owner) = (one.kind, one.owner);
+            let file = one.file;
+            let place = Place { file, kind };
+            let mut spans = Vec::new();
+            for (span, mode) in one.spans {
+                let wanted = Wanted {
+                    holder: Holder { session, owner },
+                    pid: one.pid,
                     span,
-                    left,
-                });
+                    mode,
+                    ticket: LockTicket(0),
+                };
+                self.reclaim(&place, &wanted, &mut spans);
             }
-            for (span, mode) in mine.iter() {
-                self.give(
-                    &place,
-                    &Wanted {
-                        span,
-                        mode,
-                        ..wanted
-                    },
-                );
+            let file = place.file;
+            if !spans.is_empty() {
+                lost.push(LostLocks {
+                    file,
+                    kind,
+                    owner,
+                    spans,
+                });
             }
         }
         for place in &before {
@@ -323,6 +337,34 @@ impl Table {
         }
         self.decided.retain(|done| done.session != session);
         lost
+    }
+
+    /// Gives an owner what it may have of a lock; adds the parts that it may not have to `lost`, with the mode that it
+    /// has there.
+    fn reclaim(
+        &mut self,
+        place: &Place,
+        wanted: &Wanted,
+        lost: &mut Vec<(LockSpan, Option<LockMode>)>,
+    ) {
+        let mut mine = Spans::default();
+        mine.set(wanted.span, Some(wanted.mode));
+        let against = self.places.get(place).map(|locks| locks.against(wanted));
+        for (span, other) in against.iter().flat_map(Spans::iter) {
+            let left = (other == LockMode::Shared).then_some(LockMode::Shared);
+            mine.set(span, left);
+            lost.push((span, left));
+        }
+        for (span, mode) in mine.iter() {
+            self.give(
+                place,
+                &Wanted {
+                    span,
+                    mode,
+                    ..*wanted
+                },
+            );
+        }
     }
 
     /// Removes a request from its queue; returns whether it waited.
@@ -434,7 +476,7 @@ impl Table {
             locks.queue.remove(at);
             let gives_up = locks.held.get(&wanted.holder).is_some_and(|held| {
                 wanted.mode == LockMode::Shared
-                    && held.spans.conflict(&wanted.span, wanted.mode).is_some()
+                    && conflict(&held.spans, wanted.span, wanted.mode).is_some()
             });
             if gives_up {
                 // An exclusive lock became shared: a request further ahead may be grantable now.

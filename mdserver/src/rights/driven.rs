@@ -3,8 +3,8 @@
 //!
 //! Of the service this module has only the minimum that rights depend on: which sessions are alive, which have ended,
 //! what of that is on disk, and what the lock server learns about fences. Everything else is the real code:
-//! `LockServer` with its table, epochs, events and reply cache. A state can be cloned, compared by its hash, and
-//! restarted from what would have been on disk.
+//! `LockServer` with its table, epochs and events, and the answers for resends. A state can be cloned, compared by its
+//! hash, and restarted from what would have been on disk.
 //!
 //! [`Flaw`]s are mistakes that the lock server could contain. The model has to detect each of them.
 
@@ -16,12 +16,12 @@ use slabfs_model::{Coords, SessionId};
 
 use super::ops;
 use super::server::LockServer;
-use super::session::{Number, Pending};
+use super::session::Pending;
 use crate::api::{
-    Entry, Ino, MdError, Reply, RightAsk, RightEventKind, RightGive, RightHeld, RightNews,
-    RightReply, RightTicket, RightsBegun, RightsEpoch,
+    Entry, MdError, Op, Reply, Request, RightEventKind, RightGive, RightNews, RightTicket,
+    RightsBegun, RightsEpoch,
 };
-use slabfs_model::BoxSet;
+use crate::sessions::Answers;
 
 /// A mistake of the lock server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,6 +49,8 @@ pub struct Driven {
     flaw: Option<Flaw>,
     /// What would be on disk: the sessions, and whether each has ended with writes possibly in flight.
     sessions: BTreeMap<SessionId, bool>,
+    /// The answers to the requests of sessions that are alive.
+    answers: BTreeMap<SessionId, Answers>,
     /// The next session and the next epoch.
     next: u64,
     epoch: u64,
@@ -63,6 +65,7 @@ impl Clone for Driven {
             lock_server: self.lock_server.fork(),
             flaw: self.flaw,
             sessions: self.sessions.clone(),
+            answers: self.answers.clone(),
             next: self.next,
             epoch: self.epoch,
             earlier: self.earlier,
@@ -75,6 +78,10 @@ impl Hash for Driven {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.lock_server.hash(state);
         self.sessions.hash(state);
+        for (session, answers) in &self.answers {
+            session.hash(state);
+            answers.hash_rest(state);
+        }
         (self.next, self.epoch, self.earlier, self.rank()).hash(state);
     }
 }
@@ -87,6 +94,7 @@ impl Driven {
             lock_server: LockServer::new(RightsEpoch(1), BTreeSet::new(), false),
             flaw,
             sessions: BTreeMap::new(),
+            answers: BTreeMap::new(),
             next: 1,
             epoch: 1,
             earlier: false,
@@ -96,6 +104,7 @@ impl Driven {
 
     /// Restarts the lock server.
     pub fn restart(&mut self) {
+        self.answers.clear();
         self.epoch += 1000;
         let before = self.sessions.iter().filter(|(_, ended)| !**ended);
         let before: BTreeSet<SessionId> = match self.flaw {
@@ -126,19 +135,13 @@ impl Driven {
         self.sessions.get(&session) == Some(&false)
     }
 
-    fn check(&self, session: SessionId) -> Result<(), MdError> {
-        self.is_alive(session)
-            .then_some(())
-            .ok_or(MdError::SessionLost)
-    }
-
     /// A strict session attaches.
     pub fn attach(&mut self) -> (SessionId, RightsBegun) {
         let session = SessionId(self.next);
         self.next += 1;
         self.sessions.insert(session, false);
         if self.flaw == Some(Flaw::LeavesAloneTheFirst) {
-            self.lock_server.enter().state.forget_alone();
+            self.lock_server.enter().forget_alone();
         }
         (session, self.lock_server.attach(session))
     }
@@ -146,6 +149,7 @@ impl Driven {
     /// A session ends: no request of it is accepted any more. `clean`: it has no writes in flight either.
     pub fn end(&mut self, session: SessionId, clean: bool) {
         self.sessions.insert(session, true);
+        self.answers.remove(&session);
         self.lock_server.ended(session);
         if clean || self.flaw == Some(Flaw::GivesAwayWithoutFence) {
             self.lock_server.end_session(session);
@@ -177,101 +181,64 @@ impl Driven {
             || !self.lock_server.dead().is_empty()
     }
 
-    /// [`crate::api::Op::AskRight`].
+    /// Answers a request.
     ///
     /// # Errors
-    /// As the service; the same holds for the methods below.
-    pub fn ask(
-        &mut self,
-        (session, seq, done_below): (SessionId, u64, u64),
-        epoch: RightsEpoch,
-        ask: &RightAsk,
-    ) -> Result<RightReply, MdError> {
-        self.check(session)?;
-        let number = Number { seq, done_below };
-        let entry = || Ok(self.entry.clone());
-        let reply = ops::ask_in(
-            &mut self.lock_server.enter(),
+    /// As the service.
+    pub fn call(&mut self, request: Request) -> Result<Reply, MdError> {
+        let Request {
             session,
-            number,
-            epoch,
-            ask,
-            entry,
-        )?;
-        if self.flaw == Some(Flaw::GrantsBeforeItIsGiven) {
-            self.lock_server.enter().give_recalled();
-        }
-        match reply {
-            Reply::Right(reply) => Ok(reply),
-            other => Err(MdError::Protocol(format!("{other:?}"))),
-        }
-    }
-
-    /// [`crate::api::Op::GiveRights`].
-    pub fn give(
-        &mut self,
-        (session, seq, done_below): (SessionId, u64, u64),
-        epoch: RightsEpoch,
-        mut gives: Vec<RightGive>,
-    ) -> Result<(), MdError> {
-        self.check(session)?;
-        if self.flaw == Some(Flaw::TakesWhatIsNotGiven) {
-            gives.iter_mut().for_each(|give| give.serial.0 = u64::MAX);
-        }
-        let areas = gives.iter().map(|give| give.area.cells());
-        let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
-        let number = Number { seq, done_below };
-        ops::give_in(
-            &mut self.lock_server.enter(),
-            session,
-            number,
-            epoch,
-            gives,
-            areas,
-        )?;
-        Ok(())
-    }
-
-    /// [`crate::api::Op::ResetRights`].
-    pub fn reset(
-        &mut self,
-        (session, seq, done_below): (SessionId, u64, u64),
-        retained: Vec<RightHeld>,
-    ) -> Result<RightsBegun, MdError> {
-        self.check(session)?;
-        let number = Number { seq, done_below };
-        let areas = retained.iter().map(|it| it.area.cells());
-        let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
-        match ops::reset_in(
-            &mut self.lock_server.enter(),
-            session,
-            number,
             seq,
-            retained,
-            areas,
-        )? {
-            Reply::RightsBegun(begun) => Ok(begun),
+            done_below,
+            op,
+        } = request;
+        if !self.is_alive(session) {
+            return Err(MdError::SessionLost);
+        }
+        if !op.changes() {
+            return self.execute(session, seq, op);
+        }
+        let answers = self.answers.entry(session).or_default();
+        if let Some(answer) = answers.find(seq, done_below) {
+            return answer;
+        }
+        let answer = self.execute(session, seq, op);
+        let answers = self.answers.entry(session).or_default();
+        answers.keep(seq, answer.clone());
+        answer
+    }
+
+    fn execute(&self, session: SessionId, seq: u64, op: Op) -> Result<Reply, MdError> {
+        if let Op::Release { inos } = op {
+            self.lock_server.close(session, &inos);
+            return Ok(Reply::Done);
+        }
+        let mut lock_server = self.lock_server.enter();
+        match op {
+            Op::AskRight { epoch, ask } => {
+                let entry = self.entry.clone();
+                let reply = ops::ask_in(&mut lock_server, session, epoch, &ask, entry)?;
+                if self.flaw == Some(Flaw::GrantsBeforeItIsGiven) {
+                    lock_server.give_recalled();
+                }
+                Ok(Reply::Right(reply))
+            }
+            Op::GiveRights { epoch, mut gives } => {
+                if self.flaw == Some(Flaw::TakesWhatIsNotGiven) {
+                    gives.iter_mut().for_each(|give| give.serial.0 = u64::MAX);
+                }
+                lock_server.give(session, epoch, ops::cells(gives)?);
+                Ok(Reply::Done)
+            }
+            Op::ResetRights { held } => {
+                ops::reset_in(&mut lock_server, session, seq, held).map(Reply::RightsBegun)
+            }
+            Op::CancelRight { epoch, ticket } => {
+                lock_server.cancel(session, epoch, ticket);
+                Ok(Reply::Done)
+            }
             other => Err(MdError::Protocol(format!("{other:?}"))),
         }
-    }
-
-    /// [`crate::api::Op::CancelRight`].
-    pub fn cancel(
-        &mut self,
-        session: SessionId,
-        epoch: RightsEpoch,
-        ticket: RightTicket,
-    ) -> Result<(), MdError> {
-        self.check(session)?;
-        self.lock_server.enter().cancel(session, epoch, ticket);
-        Ok(())
-    }
-
-    /// A session releases an object for the last time.
-    pub fn close(&mut self, session: SessionId, ino: Ino) -> Result<(), MdError> {
-        self.check(session)?;
-        self.lock_server.close(session, &[ino]);
-        Ok(())
     }
 
     /// Whether a poll would return something.
@@ -280,16 +247,23 @@ impl Driven {
         !self.is_alive(session) || self.lock_server.has_news(session, epoch, seen)
     }
 
-    /// [`crate::api::Op::RightEvents`], without waiting.
+    /// [`Op::RightEvents`], without waiting.
+    ///
+    /// # Errors
+    /// As the service.
     pub fn news(
         &mut self,
         session: SessionId,
         epoch: RightsEpoch,
         seen: u64,
     ) -> Result<RightNews, MdError> {
-        self.check(session)?;
-        let heard = self.lock_server.news(session, epoch, seen, Duration::ZERO);
-        let mut news = ops::to_wire(heard, |_| Ok(self.entry.clone()))?;
+        if !self.is_alive(session) {
+            return Err(MdError::SessionLost);
+        }
+        let news = self
+            .lock_server
+            .news(session, epoch, seen, Duration::ZERO)?;
+        let mut news = ops::to_wire(news, |_| Ok(self.entry.clone()))?;
         if let (RightNews::Events(events), Some(Flaw::RecallsNothing)) = (&mut news, self.flaw) {
             for event in events {
                 if matches!(event.kind, RightEventKind::Recall(_)) {
@@ -304,16 +278,13 @@ impl Driven {
 impl LockServer {
     /// A copy on which no thread waits.
     fn fork(&self) -> LockServer {
-        LockServer {
-            state: parking_lot::Mutex::new(self.enter().state.clone()),
-            sized: parking_lot::Condvar::new(),
-        }
+        LockServer::of(self.enter().clone())
     }
 
     /// Sessions that have ended and may have writes in flight.
     fn dead(&self) -> Vec<SessionId> {
-        let inside = self.enter();
-        let sessions = inside.state.sessions.iter();
+        let state = self.enter();
+        let sessions = state.sessions.iter();
         sessions
             .filter(|(_, mine)| mine.ended)
             .map(|(&session, _)| session)
@@ -321,25 +292,24 @@ impl LockServer {
     }
 
     fn has_news(&self, session: SessionId, epoch: RightsEpoch, seen: u64) -> bool {
-        let inside = self.enter();
-        let Some(mine) = inside.state.sessions.get(&session) else {
-            return inside.state.before.contains(&session);
+        let state = self.enter();
+        let Some(mine) = state.sessions.get(&session) else {
+            return state.before.contains(&session);
         };
-        let newest = mine.news.back().map_or(0, |(number, _)| *number);
-        mine.over || mine.epoch != epoch || newest > seen
+        let newest = mine.channel.events().back().map_or(0, |last| last.number);
+        !mine.channel.is_in(epoch) || newest > seen
     }
 }
 
 impl Hash for LockServer {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let inside = self.enter();
-        let lock_server = &*inside.state;
+        let lock_server = self.enter();
         lock_server.latest.hash(state);
         lock_server.table.hash(state);
         (&lock_server.before, lock_server.earlier).hash(state);
         for (session, mine) in &lock_server.sessions {
-            (session, mine.epoch, mine.alone, mine.over, mine.ended).hash(state);
-            mine.hash_rest(state);
+            (session, mine.alone, mine.ended).hash(state);
+            mine.channel.hash_rest(state);
         }
     }
 }
@@ -352,14 +322,13 @@ impl super::server::State {
             mine.alone = false;
         }
     }
-}
 
-impl super::server::Inside<'_> {
     /// For [`Flaw::GrantsBeforeItIsGiven`].
     fn give_recalled(&mut self) {
-        let recalled = self.state.sessions.iter().flat_map(|(&session, mine)| {
-            mine.news.iter().filter_map(move |(_, what)| match what {
-                Pending::Recall(recall) => Some((session, mine.epoch, recall.clone())),
+        let recalled = self.sessions.iter().flat_map(|(&session, mine)| {
+            let events = mine.channel.events().iter();
+            events.filter_map(move |event| match &event.kind {
+                Pending::Recall(recall) => Some((session, mine.channel.epoch(), recall.clone())),
                 _ => None,
             })
         });
@@ -374,7 +343,7 @@ impl super::server::Inside<'_> {
                 keep: recall.keep,
                 area: recall.area,
             };
-            self.give(session, epoch, [(give, area)].into_iter());
+            self.give(session, epoch, [(give, area)]);
         }
     }
 }

@@ -17,14 +17,11 @@
 //!   locally before it returns it; it answers each recall, also of what it does not hold; and after its last
 //!   `Release` of an object it ignores every grant that it requested before, and requests none before that `Release`
 //!   is answered.
-//! - **Epochs.** What both sides know holds for one epoch. Requests name their epoch and have no effect once it is
-//!   over. A session that was alone in its epoch may hold anything, so when that epoch ends all others wait until the
-//!   session has reset its rights ([`crate::api::Op::ResetRights`]) or is closed. The same holds for all sessions
-//!   that existed before the lock server started. A copy of an older reset is refused. The rights that a session
-//!   retains across a reset are rights that it held in the previous epoch, so they conflict with no other session's;
-//!   they are recorded before any waiting request is served.
-//! - **A resent request has no second effect.** As with locks, its reply stays in the reply cache until the session
-//!   acknowledges it.
+//! - **Epochs** ([`crate::sessions`] describes them, and resends). What both sides know holds for one epoch. A session that
+//!   was alone in its epoch may hold anything, so when that epoch ends all others wait until the session has reset its
+//!   rights ([`crate::api::Op::ResetRights`]) or is closed. The same holds for all sessions that existed before the lock
+//!   server started. The rights that a session retains across a reset are rights that it held in the previous epoch, so
+//!   they conflict with no other session's; they are recorded before any waiting request is served.
 //! - **No thread of the service blocks indefinitely.** Polls end after ten seconds, size queries after two; all end
 //!   when the service is about to stop.
 //!
@@ -35,9 +32,9 @@
 //!
 //! # The parts
 //!
-//! - `area`: sets of cells; `held`: what one session holds of one object; `table`: who holds what, which requests
-//!   wait, what is recalled. All three are pure.
-//! - `session`: the state of one session; `server`: the table behind a lock, with epochs, events and resends.
+//! - `held`: what one session holds of one object; `table`: who holds what, which requests wait, what is recalled. Both
+//!   are pure.
+//! - `session`: the state of one session; `server`: the table behind a lock, with epochs and events.
 //! - `driven`: the lock server without a service, for the model of rights.
 //! - `sizes`: size queries; `ops`: the operations.
 //! - `names`: which sessions cache names and attributes of directories.

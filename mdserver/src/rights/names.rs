@@ -69,8 +69,8 @@ pub(super) struct Names {
     events: BTreeMap<u64, (SessionId, Vec<Ino>)>,
     /// Number of the last recall.
     last: u64,
-    /// Number of waiting changes, by session.
-    waiting: HashMap<Option<SessionId>, usize>,
+    /// The sessions whose changes wait.
+    waiting: Vec<Option<SessionId>>,
     /// The lists are scanned for expired items when `keepers` or `busy` reaches this length, but not before this
     /// time.
     look_through: (usize, Option<Instant>),
@@ -85,7 +85,7 @@ impl Names {
             busy: HashMap::new(),
             events: BTreeMap::new(),
             last: epoch << 32,
-            waiting: HashMap::new(),
+            waiting: Vec::new(),
             look_through: (FEW, None),
         }
     }
@@ -226,24 +226,18 @@ impl Names {
 
     /// A change begins to wait; returns false if too many changes wait.
     fn wait(&mut self, session: Option<SessionId>) -> bool {
-        let all: usize = self.waiting.values().sum();
-        let own = self.waiting.entry(session).or_default();
-        let room = all < MOST_WAITING && *own < MOST_WAITING_OF_ONE;
+        let own = self.waiting.iter().filter(|by| **by == session).count();
+        let room = self.waiting.len() < MOST_WAITING && own < MOST_WAITING_OF_ONE;
         if room {
-            *own += 1;
-        } else if *own == 0 {
-            self.waiting.remove(&session);
+            self.waiting.push(session);
         }
         room
     }
 
     /// A change stops waiting.
     fn waits_no_more(&mut self, session: Option<SessionId>) {
-        if let Some(own) = self.waiting.get_mut(&session) {
-            *own -= 1;
-            if *own == 0 {
-                self.waiting.remove(&session);
-            }
+        if let Some(at) = self.waiting.iter().position(|by| *by == session) {
+            self.waiting.swap_remove(at);
         }
     }
 
@@ -319,22 +313,21 @@ pub(crate) struct Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.lock_server.enter().state.names.end(&self.touched);
+        self.lock_server.enter().names.end(&self.touched);
     }
 }
 
 impl LockServer {
     /// Asks for permission to cache what is about to be read of a directory. Must be called before the read.
     pub(super) fn keep_names(&self, session: SessionId, ino: Ino) -> bool {
-        let mut inside = self.enter();
-        let state = &mut *inside.state;
+        let mut state = self.enter();
         let Some(mine) = state.sessions.get(&session) else {
             return false;
         };
-        if mine.over || mine.ended || mine.alone || !mine.listens() {
+        if !mine.is_active() || mine.alone || !mine.listens() {
             return false;
         }
-        let epoch = mine.epoch;
+        let epoch = mine.channel.epoch();
         state.names.keep(session, epoch, ino, Instant::now())
     }
 
@@ -352,61 +345,56 @@ impl LockServer {
         if touched.is_empty() {
             return Ok(None);
         }
-        let mut inside = self.enter();
-        inside.state.names.begin(&touched);
+        let mut state = self.enter();
+        state.names.begin(&touched);
         let changing = Changing {
             lock_server: self,
             touched,
         };
         let touched = &changing.touched;
-        let events = inside.state.names.recall(session, touched, Instant::now());
+        let events = state.names.recall(session, touched, Instant::now());
         for (keeper, (number, inos)) in events {
             // A session whose epoch is over is notified of that instead, and drops everything.
-            if let Some(keeper) = inside.state.in_epoch(keeper) {
+            if let Some(keeper) = state.in_epoch(keeper) {
                 let change = number;
                 keeper.notify(Pending::Names { inos, change });
             }
         }
-        let free = match inside.state.must_wait(session, touched) {
-            None => Ok(()),
-            Some(_) if !inside.state.names.wait(session) => Err(MdError::NamesCached),
-            Some(first) => {
-                let until = Instant::now() + TRY;
-                let mut wake = first;
-                let free = loop {
-                    if inside.state.closing() {
-                        break Err(MdError::Unavailable {
-                            addr: String::new(),
-                            detail: "it is stopping".to_owned(),
-                        });
-                    }
-                    if Instant::now() >= until {
-                        break Err(MdError::NamesCached);
-                    }
-                    self.sized.wait_until(&mut inside.state, wake.min(until));
-                    match inside.state.must_wait(session, touched) {
-                        None => break Ok(()),
-                        Some(next) => wake = next,
-                    }
-                };
-                inside.state.names.waits_no_more(session);
-                free
+        let until = Instant::now() + TRY;
+        let mut waits = false;
+        let free = loop {
+            let Some(wake) = state.must_wait(session, touched) else {
+                break Ok(());
+            };
+            if state.closing() {
+                break Err(MdError::Unavailable {
+                    addr: String::new(),
+                    detail: "it is stopping".to_owned(),
+                });
             }
+            if Instant::now() >= until || !waits && !state.names.wait(session) {
+                break Err(MdError::NamesCached);
+            }
+            waits = true;
+            State::wait(&mut state, wake.min(until));
         };
+        if waits {
+            state.names.waits_no_more(session);
+        }
         // Dropping `changing` locks the lock server.
-        drop(inside);
+        drop(state);
         free.map(|()| Some(changing))
     }
 
     /// A session has dropped its entries: those of one recall, or all of this epoch.
     pub(super) fn forgot(&self, session: SessionId, epoch: RightsEpoch, number: Option<u64>) {
-        let state = &mut *self.enter().state;
+        let mut state = self.enter();
         let news = match number {
             Some(number) => state.names.forgot(session, number),
             // A delayed duplicate does not apply to what was cached since.
             None => {
                 let mine = state.sessions.get(&session);
-                let current = mine.is_some_and(|mine| mine.epoch == epoch);
+                let current = mine.is_some_and(|mine| mine.channel.epoch() == epoch);
                 if current {
                     state.names.forgot_all(session);
                 }
@@ -414,7 +402,7 @@ impl LockServer {
             }
         };
         if news {
-            self.sized.notify_all();
+            state.wake();
         }
     }
 }
@@ -428,7 +416,7 @@ impl State {
         } = &mut *self;
         let alive = |id: SessionId, epoch: RightsEpoch| {
             let mine = sessions.get(&id);
-            mine.is_some_and(|mine| !mine.ended && mine.epoch == epoch)
+            mine.is_some_and(|mine| !mine.ended && mine.channel.epoch() == epoch)
         };
         let waits = names.has_to_wait(session, touched, now, alive);
         match self.names_unknown_others(session) {

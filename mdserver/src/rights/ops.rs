@@ -5,16 +5,16 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use slabfs_model::SessionId;
 
-use super::server::{Asked, Inside};
-use super::session::{Heard, Number, Pending};
+use super::server::{Asked, State};
+use super::session::Pending;
 use super::sizes::merge;
 use super::table::{Ask, Granted, Retained};
 use crate::api::{
-    Entry, Ino, Kind, Looked, MAX_RIGHT_BOXES, MdError, Reply, RightAsk, RightEvent,
+    Entry, Ino, Kind, Looked, MAX_RIGHT_BOXES, MdError, News, Reply, RightAsk, RightEvent,
     RightEventKind, RightGive, RightGrant, RightHeld, RightNews, RightReply, RightTicket,
-    RightsEpoch, Unflushed,
+    RightsBegun, RightsEpoch, Unflushed,
 };
-use crate::core::{Core, Ctx, State};
+use crate::core::{self, Core, Ctx};
 use crate::namespace::{check_name, lookup};
 use crate::sessions::session_of;
 use slabfs_model::BoxSet;
@@ -31,25 +31,20 @@ pub(crate) fn ask(
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     // The state stays locked: the grant must describe what was committed when it was granted.
-    let (mut state, mut lock_server) = enter(core, session)?;
-    let entry = || Ok(state.inode(&*core.kv, ask.ino)?.entry());
-    ask_in(&mut lock_server, session, number(ctx), epoch, ask, entry)
+    let (mut state, mut lock_server) = enter(core, ctx)?;
+    let entry = state.inode(&*core.kv, ask.ino)?.entry();
+    ask_in(&mut lock_server, session, epoch, ask, entry).map(Reply::Right)
 }
 
-/// [`ask`] on a given lock server. `entry` returns the current state of the object.
+/// [`ask`] on a given lock server. `entry`: the current state of the object.
 pub(super) fn ask_in(
-    lock_server: &mut Inside<'_>,
+    lock_server: &mut State,
     session: SessionId,
-    number: Number,
     epoch: RightsEpoch,
     ask: &RightAsk,
-    entry: impl FnOnce() -> Result<Entry, MdError>,
-) -> Result<Reply, MdError> {
+    entry: Entry,
+) -> Result<RightReply, MdError> {
     let area = ask.area.cells()?.bounded(MAX_RIGHT_BOXES);
-    if let Some(reply) = lock_server.answered(session, number)? {
-        return Ok(reply);
-    }
-    let entry = entry()?;
     check_rank(&entry, &area)?;
     let ask = Ask {
         ino: ask.ino,
@@ -57,14 +52,11 @@ pub(super) fn ask_in(
         area,
         ticket: ask.ticket,
     };
-    let reply = match lock_server.ask(session, epoch, ask)? {
+    Ok(match lock_server.ask(session, epoch, ask)? {
         Asked::Granted(granted) => RightReply::Granted(grant(granted, entry)),
         Asked::Queued => RightReply::Queued,
         Asked::Reset => RightReply::Reset,
-    };
-    let reply = Reply::Right(reply);
-    lock_server.keep(session, number, &reply);
-    Ok(reply)
+    })
 }
 
 /// Checks that the boxes have the object's rank; if not, the caller's information is stale.
@@ -100,7 +92,7 @@ pub(crate) fn cancel(
     ticket: RightTicket,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    enter(core, session)?.1.cancel(session, epoch, ticket);
+    enter(core, ctx)?.1.cancel(session, epoch, ticket);
     Ok(Reply::Done)
 }
 
@@ -112,67 +104,41 @@ pub(crate) fn give(
     gives: Vec<RightGive>,
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    let areas = gives.iter().map(|give| give.area.cells());
-    let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
-    let (state, mut lock_server) = enter(core, session)?;
+    let gives = cells(gives)?;
+    let (state, mut lock_server) = enter(core, ctx)?;
     drop(state);
-    give_in(&mut lock_server, session, number(ctx), epoch, gives, areas)
+    lock_server.give(session, epoch, gives);
+    Ok(Reply::Done)
 }
 
-/// [`give`] on a given lock server. `areas`: those of `gives`.
-pub(super) fn give_in(
-    lock_server: &mut Inside<'_>,
-    session: SessionId,
-    number: Number,
-    epoch: RightsEpoch,
-    gives: Vec<RightGive>,
-    areas: Vec<BoxSet>,
-) -> Result<Reply, MdError> {
-    if let Some(reply) = lock_server.answered(session, number)? {
-        return Ok(reply);
-    }
-    lock_server.give(session, epoch, gives.into_iter().zip(areas));
-    lock_server.keep(session, number, &Reply::Done);
-    Ok(Reply::Done)
+/// Returned rights with their cells.
+pub(super) fn cells(gives: Vec<RightGive>) -> Result<Vec<(RightGive, BoxSet)>, MdError> {
+    let cells = |give: RightGive| give.area.cells().map(|area| (give, area));
+    gives.into_iter().map(cells).collect()
 }
 
 /// [`crate::api::Op::ResetRights`].
 pub(crate) fn reset(core: &Core, ctx: &Ctx, retained: Vec<RightHeld>) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
-    let areas = retained.iter().map(|it| it.area.cells());
-    let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
-    let (_state, mut lock_server) = enter(core, session)?;
-    reset_in(
-        &mut lock_server,
-        session,
-        number(ctx),
-        ctx.seq,
-        retained,
-        areas,
-    )
+    let (_state, mut lock_server) = enter(core, ctx)?;
+    reset_in(&mut lock_server, session, ctx.seq, retained).map(Reply::RightsBegun)
 }
 
-/// [`reset`] on a given lock server. `seq`: the sequence number of the request, also where no reply is cached;
-/// `areas`: those of `retained`.
+/// [`reset`] on a given lock server. `seq`: the sequence number of the request.
 pub(super) fn reset_in(
-    lock_server: &mut Inside<'_>,
+    lock_server: &mut State,
     session: SessionId,
-    number: Number,
     seq: u64,
     retained: Vec<RightHeld>,
-    areas: Vec<BoxSet>,
-) -> Result<Reply, MdError> {
-    if let Some(reply) = lock_server.answered(session, number)? {
-        return Ok(reply);
-    }
-    let retained = retained.into_iter().zip(areas).map(|(it, area)| Retained {
-        ino: it.ino,
-        mode: it.mode,
-        area,
+) -> Result<RightsBegun, MdError> {
+    let retained = retained.into_iter().map(|it| {
+        Ok(Retained {
+            ino: it.ino,
+            mode: it.mode,
+            area: it.area.cells()?,
+        })
     });
-    let reply = Reply::RightsBegun(lock_server.reset(session, seq, retained.collect())?);
-    lock_server.keep(session, number, &reply);
-    Ok(reply)
+    lock_server.reset(session, seq, retained.collect::<Result<_, MdError>>()?)
 }
 
 /// [`crate::api::Op::RightEvents`].
@@ -185,35 +151,28 @@ pub(crate) fn events(
 ) -> Result<Reply, MdError> {
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
-    let heard = core.rights.news(session, epoch, seen, wait);
+    let news = core.rights.news(session, epoch, seen, wait);
     // The session may have ended meanwhile.
     core.state().session(session)?;
     let entry = |ino| Ok(core.inode(ino)?.entry());
-    Ok(Reply::RightNews(to_wire(heard, entry)?))
+    Ok(Reply::RightNews(to_wire(news?, entry)?))
 }
 
 /// Converts the result of a poll to its wire form. `entry` returns the current state of an object.
 pub(super) fn to_wire(
-    heard: Option<Heard>,
+    news: News<Pending>,
     entry: impl Fn(Ino) -> Result<Entry, MdError>,
 ) -> Result<RightNews, MdError> {
-    Ok(match heard {
-        None => {
-            let text = "the session did not attach as strict";
-            return Err(MdError::Invalid(text.into()));
-        }
-        Some(Heard::Reset) => RightNews::Reset,
-        Some(Heard::Events(events)) => {
-            let events = events.into_iter();
-            let events = events.map(|(number, what)| {
-                Ok(RightEvent {
-                    number,
-                    kind: event(what, &entry)?,
-                })
-            });
-            RightNews::Events(events.collect::<Result<_, MdError>>()?)
-        }
-    })
+    let News::Events(events) = news else {
+        return Ok(RightNews::Over);
+    };
+    let events = events.into_iter().map(|pending| {
+        Ok(RightEvent {
+            number: pending.number,
+            kind: event(pending.kind, &entry)?,
+        })
+    });
+    Ok(RightNews::Events(events.collect::<Result<_, MdError>>()?))
 }
 
 /// Converts an event to its wire form. A grant carries the object's current state, which includes at least what was
@@ -320,16 +279,10 @@ pub(crate) fn report_size(
     Ok(Reply::Done)
 }
 
-fn number(ctx: &Ctx) -> Number {
-    Number {
-        seq: ctx.seq,
-        done_below: ctx.done_below,
-    }
-}
-
-/// Locks the lock server for a session that is alive as long as the state is locked.
-fn enter(core: &Core, session: SessionId) -> Result<(MutexGuard<'_, State>, Inside<'_>), MdError> {
-    let mut state = core.state();
-    state.session(session)?;
-    Ok((state, core.rights.enter()))
+/// Locks the state, and the lock server for a session that is alive as long as the state is locked.
+fn enter<'a>(
+    core: &'a Core,
+    ctx: &Ctx,
+) -> Result<(MutexGuard<'a, core::State>, MutexGuard<'a, State>), MdError> {
+    Ok((core.enter(ctx)?, core.rights.enter()))
 }

@@ -1,5 +1,4 @@
-//! The lock table of one metadata server behind a mutex, and the protocol state of each session: epoch, event queue,
-//! reply cache.
+//! The lock table of one metadata server behind a mutex, and the channel of each session.
 //!
 //! Everything here is in memory and behind one mutex, held for microseconds and taken after the core's state. An
 //! operation that gives a session anything enters with the core's state still locked, having checked there that the
@@ -19,25 +18,22 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
 use super::names::Names;
-use super::session::{Heard, Mine, Number, Pending};
+use super::session::{Mine, Pending};
 use super::sizes::Questions;
 use super::table::{Ask, Event, Granted, Retained, Table};
-use crate::api::{Ino, MdError, Reply, RightGive, RightTicket, RightsBegun, RightsEpoch};
+use crate::api::{Ino, MdError, News, RightGive, RightTicket, RightsBegun, RightsEpoch};
+use crate::sessions::channel::{Look, poll};
 use slabfs_model::BoxSet;
 
 /// Most waiting requests of a session.
 const MOST_WAITING: usize = 1 << 12;
 /// Most objects of which a session may hold or request something.
 const MOST_OBJECTS: usize = 1 << 20;
-/// Longest wait of a poll.
-const LONGEST_POLL: Duration = Duration::from_secs(10);
 
 /// Rights of all sessions; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct LockServer {
-    pub(super) state: Mutex<State>,
-    /// Notified on changes that a size query or a change of names may wait for.
-    pub(super) sized: Condvar,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,6 +49,8 @@ pub(super) struct State {
     pub(super) questions: Questions,
     pub(super) names: Names,
     closing: bool,
+    /// Notified on changes that a size query or a change of names may wait for.
+    sized: Arc<Condvar>,
 }
 
 /// The outcome of a request for a right.
@@ -81,20 +79,21 @@ impl LockServer {
             questions: Questions::default(),
             names: Names::new(epoch),
             closing: false,
+            sized: Arc::default(),
         };
         state.freeze();
+        Self::of(state)
+    }
+
+    pub(super) fn of(state: State) -> LockServer {
         LockServer {
             state: Mutex::new(state),
-            sized: Condvar::new(),
         }
     }
 
     /// Locks it, for a request of a session that is alive; the module documentation defines who must check that.
-    pub(super) fn enter(&self) -> Inside<'_> {
-        Inside {
-            lock_server: self,
-            state: self.state.lock(),
-        }
+    pub(super) fn enter(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// A strict session attaches. If another session was alone, its epoch ends.
@@ -104,7 +103,7 @@ impl LockServer {
             other.end_epoch();
         }
         let begun = state.begin(session);
-        self.changed(&mut state);
+        state.changed();
         begun
     }
 
@@ -114,25 +113,24 @@ impl LockServer {
         let mut state = self.state.lock();
         if !strict && state.before.remove(&session) {
             state.sessions.remove(&session);
-            self.changed(&mut state);
+            state.changed();
         }
     }
 
     /// A session has ended. Its requests are withdrawn; its rights stay until [`LockServer::end_session`].
     pub(crate) fn ended(&self, session: SessionId) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut *self.state.lock();
         if state.before.remove(&session) {
             state.sessions.insert(session, Mine::unknown());
         }
         if let Some(mine) = state.sessions.get_mut(&session) {
             mine.ended = true;
-            mine.wake.notify_all();
+            mine.channel.wake();
             state.table.withdraw(session);
         }
         state.questions.leave(session, |_| false);
         state.names.leave(session);
-        self.changed(state);
+        state.changed();
     }
 
     /// Removes everything of a session, of which no write can arrive any more.
@@ -140,19 +138,19 @@ impl LockServer {
         let mut state = self.state.lock();
         state.before.remove(&session);
         if let Some(mine) = state.sessions.remove(&session) {
-            mine.wake.notify_all();
+            mine.channel.wake();
             state.table.forget(session);
         }
         state.questions.leave(session, |_| false);
         state.names.leave(session);
-        self.changed(&mut state);
+        state.changed();
     }
 
     /// No data server accepts writes any more of sessions that ended before the lock server started.
     pub(crate) fn earlier_closed(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.earlier, false) {
-            self.changed(&mut state);
+            state.changed();
         }
     }
 
@@ -161,8 +159,7 @@ impl LockServer {
         if inos.is_empty() {
             return;
         }
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut *self.state.lock();
         let Some(mine) = state.sessions.get_mut(&session) else {
             return;
         };
@@ -170,7 +167,7 @@ impl LockServer {
             mine.drop_grants(ino);
             state.table.close(session, ino);
         }
-        self.changed(state);
+        state.changed();
     }
 
     /// Objects are removed for good.
@@ -181,35 +178,26 @@ impl LockServer {
         }
         let mut state = self.state.lock();
         inos.for_each(|ino| state.table.gone(ino));
-        self.changed(&mut state);
+        state.changed();
     }
 
-    /// The session's events after number `seen`; waits up to `wait` for one. `None` if the session is not strict.
+    /// The session's events after number `seen`; waits up to `wait` for one.
     pub(super) fn news(
         &self,
         session: SessionId,
         epoch: RightsEpoch,
         seen: u64,
         wait: Duration,
-    ) -> Option<Heard> {
-        let until = Instant::now() + wait.min(LONGEST_POLL);
-        let mut state = self.state.lock();
-        loop {
-            let closing = state.closing;
-            let Some(mine) = state.sessions.get_mut(&session) else {
-                return state.before.contains(&session).then_some(Heard::Reset);
+    ) -> Result<News<Pending>, MdError> {
+        poll(&self.state, wait, |state, over| {
+            let at_once = over || state.closing;
+            let found = match state.sessions.get_mut(&session) {
+                Some(mine) => mine.channel.fetch(epoch, seen, at_once || mine.ended),
+                None if state.before.contains(&session) => Look::Found(News::Over),
+                None => return Err(not_strict()),
             };
-            if mine.over || mine.epoch != epoch {
-                return Some(Heard::Reset);
-            }
-            mine.has(seen);
-            let over = Instant::now() >= until;
-            if !mine.news.is_empty() || mine.ended || closing || over {
-                return Some(Heard::Events(mine.next()));
-            }
-            let wake = Arc::clone(&mine.wake);
-            wake.wait_until(&mut state, until);
-        }
+            Ok((found, None))
+        })
     }
 
     /// Makes polls wait, or makes current and later polls return at once.
@@ -217,48 +205,37 @@ impl LockServer {
         let mut state = self.state.lock();
         state.closing = !hold;
         for mine in state.sessions.values() {
-            mine.wake.notify_all();
+            mine.channel.wake();
         }
-        self.sized.notify_all();
+        state.sized.notify_all();
     }
+}
 
+impl State {
     /// Called after every change: updates the frozen state and queues the table's events to the sessions.
-    fn changed(&self, state: &mut State) {
+    fn changed(&mut self) {
         loop {
-            state.freeze();
-            let events = state.table.take_events();
+            self.freeze();
+            let events = self.table.take_events();
             if events.is_empty() {
                 break;
             }
-            events
-                .into_iter()
-                .for_each(|(session, events)| state.notify(session, events));
+            for (session, event) in events {
+                self.notify(session, event);
+            }
         }
         self.sized.notify_all();
     }
-}
 
-/// The lock server, locked.
-pub(super) struct Inside<'a> {
-    lock_server: &'a LockServer,
-    pub(super) state: MutexGuard<'a, State>,
-}
-
-impl Inside<'_> {
-    /// The cached reply, if the request was already answered.
-    pub(super) fn answered(
-        &mut self,
-        session: SessionId,
-        number: Number,
-    ) -> Result<Option<Reply>, MdError> {
-        self.state.mine(session)?.answered(number)
+    /// Makes size queries and changes of names check again.
+    pub(super) fn wake(&self) {
+        self.sized.notify_all();
     }
 
-    /// Caches a reply in case the request is resent.
-    pub(super) fn keep(&mut self, session: SessionId, number: Number, reply: &Reply) {
-        if let Ok(mine) = self.state.mine(session) {
-            mine.keep(number, reply);
-        }
+    /// Waits for a change that a size query or a change of names may wait for.
+    pub(super) fn wait(state: &mut MutexGuard<'_, State>, until: Instant) {
+        let sized = Arc::clone(&state.sized);
+        sized.wait_until(state, until);
     }
 
     /// Requests a right.
@@ -268,30 +245,28 @@ impl Inside<'_> {
         epoch: RightsEpoch,
         ask: Ask,
     ) -> Result<Asked, MdError> {
-        let state = &mut *self.state;
-        let mine = state.mine(session)?;
-        if mine.over || mine.epoch != epoch {
+        let mine = self.mine(session)?;
+        if !mine.channel.is_in(epoch) {
             return Ok(Asked::Reset);
         }
-        if state.table.waits(session, ask.ticket) {
+        if self.table.waits(session, ask.ticket) {
             return Err(MdError::Invalid(
                 "two requests for rights with the same ticket".into(),
             ));
         }
-        let (waiting, objects) = state.table.load(session);
+        let (waiting, objects) = self.table.load(session);
         if waiting >= MOST_WAITING || objects >= MOST_OBJECTS {
             return Err(MdError::Busy);
         }
-        let granted = state.table.ask(session, ask);
-        self.lock_server.changed(state);
+        let granted = self.table.ask(session, ask);
+        self.changed();
         Ok(granted.map_or(Asked::Queued, Asked::Granted))
     }
 
     /// Cancels a request.
     pub(super) fn cancel(&mut self, session: SessionId, epoch: RightsEpoch, ticket: RightTicket) {
-        let state = &mut *self.state;
-        if state.is_in(session, epoch) && state.table.cancel(session, ticket) {
-            self.lock_server.changed(state);
+        if self.is_in(session, epoch) && self.table.cancel(session, ticket) {
+            self.changed();
         }
     }
 
@@ -300,19 +275,18 @@ impl Inside<'_> {
         &mut self,
         session: SessionId,
         epoch: RightsEpoch,
-        gives: impl Iterator<Item = (RightGive, BoxSet)>,
+        gives: impl IntoIterator<Item = (RightGive, BoxSet)>,
     ) {
-        let state = &mut *self.state;
-        if !state.is_in(session, epoch) {
+        if !self.is_in(session, epoch) {
             return;
         }
         for (give, area) in gives {
             let RightGive {
                 ino, serial, keep, ..
             } = give;
-            state.table.give(session, ino, serial, keep, &area);
+            self.table.give(session, ino, serial, keep, &area);
         }
-        self.lock_server.changed(state);
+        self.changed();
     }
 
     /// Begins a new epoch of a session that holds only `retained`. `seq`: the sequence number of the request.
@@ -322,52 +296,44 @@ impl Inside<'_> {
         seq: u64,
         mut retained: Vec<Retained>,
     ) -> Result<RightsBegun, MdError> {
-        let state = &mut *self.state;
-        if !state.mine(session)?.resets(seq) {
-            // A delayed duplicate. The session has reset its rights since, and may hold rights.
-            return Err(MdError::Stale);
-        }
-        if !state.table.may_retain(session, &retained) {
+        self.mine(session)?.channel.renew(seq)?;
+        if !self.table.may_retain(session, &retained) {
             let text = "rights that the session retains conflict with another session's";
             tracing::error!(%session, "{text}");
             return Err(MdError::Invalid(text.into()));
         }
-        let begun = state.begin(session);
+        let begun = self.begin(session);
         if begun.alone {
             // It may do everything, and will report what it holds when its epoch ends.
             retained.clear();
         }
         // Size queries about what it retains were lost: that event belonged to the previous epoch.
-        let again = state
+        let again = self
             .questions
             .leave(session, |ino| retained.iter().any(|it| it.ino == ino));
-        state.names.leave(session);
-        state.table.reset(session, retained);
-        if let Some(mine) = state.in_epoch(session) {
+        self.names.leave(session);
+        self.table.reset(session, retained);
+        if let Some(mine) = self.in_epoch(session) {
             for (question, ino) in again {
                 mine.notify(Pending::Size { ino, question });
             }
         }
-        self.lock_server.changed(state);
+        self.changed();
         Ok(begun)
     }
-}
 
-impl State {
     /// The state of a strict session; also of a session from before the start of the lock server, if it acts like
     /// one.
     fn mine(&mut self, session: SessionId) -> Result<&mut Mine, MdError> {
         if self.before.contains(&session) {
             return Ok(self.sessions.entry(session).or_insert_with(Mine::unknown));
         }
-        self.sessions
-            .get_mut(&session)
-            .ok_or_else(|| MdError::Invalid("the session did not attach as strict".into()))
+        self.sessions.get_mut(&session).ok_or_else(not_strict)
     }
 
     fn is_in(&self, session: SessionId, epoch: RightsEpoch) -> bool {
         let mine = self.sessions.get(&session);
-        mine.is_some_and(|mine| !mine.over && mine.epoch == epoch)
+        mine.is_some_and(|mine| mine.channel.is_in(epoch))
     }
 
     /// Begins an epoch of a session.
@@ -401,7 +367,7 @@ impl State {
     /// The session, if it is strict and within an epoch.
     pub(super) fn in_epoch(&mut self, session: SessionId) -> Option<&mut Mine> {
         let mine = self.sessions.get_mut(&session)?;
-        (!mine.over && !mine.ended).then_some(mine)
+        mine.is_active().then_some(mine)
     }
 
     /// Other sessions that have a right to write an object and can be queried.
@@ -435,4 +401,8 @@ impl State {
             }
         }
     }
+}
+
+fn not_strict() -> MdError {
+    MdError::Invalid("the session did not attach as strict".into())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use slabfs_model::SessionId;
 
-use super::server::LockServer;
+use super::server::{LockServer, State};
 use super::session::Pending;
 use crate::api::{Entry, Ino, Unflushed};
 
@@ -78,8 +78,7 @@ impl LockServer {
         patience: Duration,
     ) -> Vec<Unflushed> {
         let until = Instant::now() + patience;
-        let mut inside = self.enter();
-        let state = &mut inside.state;
+        let mut state = self.enter();
         // A session that was alone may have written without a right. Before it resets its rights it flushes
         // everything except what it retains, and it is queried about that.
         while state.in_epoch(session).is_some() && state.unknown_others(session) {
@@ -87,7 +86,7 @@ impl LockServer {
                 tracing::warn!(%session, %ino, "size reported without sessions that have not reset their rights");
                 break;
             }
-            self.sized.wait_until(state, until);
+            State::wait(&mut state, until);
         }
         let missing = state.writers(ino, session);
         if missing.is_empty() {
@@ -104,7 +103,7 @@ impl LockServer {
             if state.closing() || Instant::now() >= until {
                 break;
             }
-            self.sized.wait_until(state, until);
+            State::wait(&mut state, until);
         }
         let Some(done) = state.questions.open.remove(&question) else {
             return Vec::new();
@@ -117,13 +116,9 @@ impl LockServer {
 
     /// Records an answer.
     pub(super) fn report_size(&self, session: SessionId, question: u64, events: Option<Unflushed>) {
-        if self
-            .enter()
-            .state
-            .questions
-            .answer(question, session, events)
-        {
-            self.sized.notify_all();
+        let mut state = self.enter();
+        if state.questions.answer(question, session, events) {
+            state.wake();
         }
     }
 }

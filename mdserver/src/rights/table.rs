@@ -154,11 +154,7 @@ impl Table {
         keep: Option<RightMode>,
         area: &BoxSet,
     ) {
-        let Some(held) = self
-            .objects
-            .get_mut(&ino)
-            .and_then(|object| object.held.get_mut(&session))
-        else {
+        let Some(held) = self.held(session, ino) else {
             return;
         };
         held.give(serial, keep, area);
@@ -392,11 +388,7 @@ impl Table {
 
     /// Limits the number of boxes that a session holds.
     fn watch(&mut self, session: SessionId, ino: Ino) {
-        let Some(held) = self
-            .objects
-            .get_mut(&ino)
-            .and_then(|object| object.held.get_mut(&session))
-        else {
+        let Some(held) = self.held(session, ino) else {
             return;
         };
         if held.len() > TOO_MANY_BOXES {
@@ -413,6 +405,10 @@ impl Table {
             let serial = held.serial;
             push_recall(&mut self.events, session, ino, serial, None, &BoxSet::All);
         }
+    }
+
+    fn held(&mut self, session: SessionId, ino: Ino) -> Option<&mut Held> {
+        self.objects.get_mut(&ino)?.held.get_mut(&session)
     }
 
     fn leave(

@@ -44,16 +44,31 @@ pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply,
     let mut running = Running {
         core,
         ctx,
-        refused: None,
+        answer: None,
     };
+    let in_memory = is_in_memory(&request.op);
     let reply = among_names(core, &ctx, request.op);
-    running.refused = match &reply {
+    running.answer = match &reply {
         // To be resent, to the service after a restart.
-        Ok(_) | Err(MdError::Unavailable { .. }) => None,
-        Err(error) => Some(error.clone()),
+        Err(MdError::Unavailable { .. }) => None,
+        // Its transaction has put the reply into the store.
+        Ok(_) if !in_memory || ctx.seq == 0 => None,
+        answer => Some(answer.clone()),
     };
     drop(running);
     reply
+}
+
+/// Whether the op changes only locks or rights, which are in memory: its reply is too, for resends.
+fn is_in_memory(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Lock { .. }
+            | Op::ReclaimLocks { .. }
+            | Op::AskRight { .. }
+            | Op::GiveRights { .. }
+            | Op::ResetRights { .. }
+    )
 }
 
 /// Executes an op once no session caches the names that it changes.
@@ -72,12 +87,12 @@ fn among_names(core: &Core, ctx: &Ctx, op: Op) -> Result<Reply, MdError> {
 struct Running<'a> {
     core: &'a Core,
     ctx: Ctx,
-    refused: Option<MdError>,
+    answer: Option<Result<Reply, MdError>>,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        answered(self.core, &self.ctx, self.refused.take());
+        answered(self.core, &self.ctx, self.answer.take());
     }
 }
 

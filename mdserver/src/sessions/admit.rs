@@ -57,12 +57,8 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
             let reply = core.kv.get(&key)?.ok_or(MdError::Stale)?;
             return Ok(Admission::Done(Box::new(decode(&key, &reply)?)));
         }
-        if let Some(error) = session.refused.get(&seq) {
-            return Err(error.clone());
-        }
-        session.arrived_below(done_below);
-        if seq < session.floor {
-            return Err(MdError::Stale);
+        if let Some(answer) = session.answers.find(seq, done_below) {
+            return answer.map(|reply| Admission::Done(Box::new(reply)));
         }
         session.running.insert(seq);
         return Ok(Admission::Go(Ctx {
@@ -84,16 +80,16 @@ fn may_write(read_only: bool, op: &Op) -> Result<(), MdError> {
     Ok(())
 }
 
-/// Records that an admitted request is answered: executed, or refused.
-pub(crate) fn answered(core: &Core, ctx: &Ctx, refused: Option<MdError>) {
+/// Records that an admitted request is answered. `answer`: what a resend gets, unless that is in the store.
+pub(crate) fn answered(core: &Core, ctx: &Ctx, answer: Option<Result<Reply, MdError>>) {
     let (Some(id), true) = (ctx.session, ctx.seq != 0) else {
         return;
     };
     let mut state = core.state();
     if let Ok(session) = state.session(id) {
         session.running.remove(&ctx.seq);
-        if let Some(error) = refused {
-            session.refused(ctx.seq, error);
+        if let Some(answer) = answer {
+            session.answers.keep(ctx.seq, answer);
         }
     }
     core.answered.notify_all();

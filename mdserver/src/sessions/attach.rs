@@ -107,7 +107,7 @@ pub(crate) fn heartbeat(
                 core.kv.commit(batch)?;
                 session.forget(&forgotten);
             }
-            session.arrived_below(floor);
+            session.answers.arrived_below(floor);
             core.rights.heard(id, strict);
             false
         }

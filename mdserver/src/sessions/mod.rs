@@ -5,14 +5,20 @@
 //! steps: the record is marked, and from then on its requests are refused; its resources are released ([`end`]),
 //! which can be repeated from the start after a crash; and when the data servers accept no write of it any more
 //! ([`fence`]), others get what only it could write.
+//!
+//! Its requests are answered once ([`answers`]). With each lock server it has a channel ([`channel`]): of its locks
+//! (`crate::locks`), and of its rights (`crate::rights`).
 
 mod admit;
+mod answers;
 mod attach;
+pub(crate) mod channel;
 mod end;
 mod fence;
 mod lease;
 
 pub(crate) use admit::{Admission, admit, answered};
+pub(crate) use answers::Answers;
 pub(crate) use attach::{attach, heartbeat};
 pub(crate) use end::{close_fences, detach, expire, finish_ended, mark_all_ended};
 pub(crate) use fence::Fences;
@@ -22,7 +28,6 @@ use slabfs_model::SessionId;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
 
-use crate::api::MdError;
 use crate::placement::Places;
 use crate::records::SessionRecord;
 
@@ -46,15 +51,10 @@ pub(crate) struct Session {
     pub(crate) knows: u64,
     /// Sequence numbers of the requests whose replies are cached in the store.
     replies: BTreeSet<u64>,
-    /// The replies below this sequence number are deleted.
-    floor: u64,
-    /// Requests below this sequence number have no caller any more, since it was answered or gave up: they are never
-    /// started, however late they arrive. A later request may have been executed since.
-    over: u64,
     /// Sequence numbers of requests being executed.
     running: HashSet<u64>,
-    /// Requests that were refused, and why: a delayed duplicate must not be executed after all.
-    refused: BTreeMap<u64, MdError>,
+    /// The answers to all other requests: a delayed duplicate must not be executed after all.
+    pub(crate) answers: Answers,
 }
 
 impl Session {
@@ -67,10 +67,8 @@ impl Session {
             places: Places::default(),
             knows: 0,
             replies: BTreeSet::new(),
-            floor: 0,
-            over: 0,
             running: HashSet::new(),
-            refused: BTreeMap::new(),
+            answers: Answers::default(),
         }
     }
 
@@ -93,34 +91,11 @@ impl Session {
         self.replies.insert(seq);
     }
 
-    /// Records that `seq` was refused.
-    fn refused(&mut self, seq: u64, error: MdError) {
-        self.refused.insert(seq, error);
-        if self.refused.len() > MAX_REPLIES {
-            self.refused.pop_first();
-        }
-    }
-
-    /// Records that no caller waits for requests below `floor`: their replies have arrived, or were given up.
-    pub(crate) fn arrived_below(&mut self, floor: u64) {
-        if floor <= self.over {
-            return;
-        }
-        self.over = floor;
-        self.floor = self.floor.max(floor);
-        self.refused = self.refused.split_off(&self.floor);
-    }
-
-    /// Whether no caller waits for this request any more; never true for 0, which is no sequence number.
-    pub(crate) fn is_over(&self, seq: u64) -> bool {
-        seq != 0 && seq < self.over
-    }
-
     /// Records that the replies to `forgotten` are deleted from the store.
     pub(crate) fn forget(&mut self, forgotten: &[u64]) {
         for old in forgotten {
             self.replies.remove(old);
-            self.floor = self.floor.max(old + 1);
+            self.answers.dropped(*old);
         }
     }
 }

@@ -9,9 +9,9 @@ use slabfs_model::SessionId;
 use super::support::*;
 use crate::Service;
 use crate::api::{
-    HeldLocks, Ino, LockAsk, LockEpoch, LockEvent, LockFile, LockKind, LockMode, LockNews,
-    LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks, Md, MdError,
-    Metadata, Op, Reply, Request,
+    HeldLocks, Ino, LockAsk, LockDecision, LockEpoch, LockEvent, LockFile, LockKind, LockMode,
+    LockNews, LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks, Md,
+    MdError, Metadata, Op, Reply, Request,
 };
 
 const FILE: Ino = slabfs_model::ObjectId(7);
@@ -59,7 +59,7 @@ impl Mount {
     fn events(&self, seen: u64, wait: Duration) -> Vec<LockEvent> {
         match self.md.lock_events(self.epoch, seen, wait).unwrap() {
             LockNews::Events(events) => events,
-            LockNews::Reclaim => panic!("another epoch"),
+            LockNews::Over => panic!("another epoch"),
         }
     }
 }
@@ -132,8 +132,8 @@ fn a_waiting_lock_is_granted_by_an_earlier_poll() {
         one.lock(1, (0, 9), LockWant::Unlock);
         let events = poll.join().unwrap();
         assert_eq!(events.len(), 1);
-        assert_eq!((events[0].number, events[0].change), (1, Some(1)));
-        assert_eq!(events[0].outcome, LockOutcome::Done);
+        assert_eq!((events[0].number, events[0].kind.change), (1, Some(1)));
+        assert_eq!(events[0].kind.outcome, LockOutcome::Done);
     });
     // The event is repeated until the mount acknowledges it.
     assert_eq!(two.events(0, NOW).len(), 1);
@@ -173,7 +173,10 @@ fn locks_of_a_dead_mount_are_free_once_data_servers_refuse_its_writes() {
     assert!(held(next.lock(3, (0, 0), TRY)));
     beat(&service, vec![]);
     let events = next.events(0, NOW);
-    assert_eq!((events.len(), events[0].outcome), (1, LockOutcome::Done));
+    assert_eq!(
+        (events.len(), events[0].kind.outcome),
+        (1, LockOutcome::Done)
+    );
 }
 
 #[test]
@@ -293,7 +296,7 @@ fn a_non_blocking_request_waits_for_a_lock_whose_file_is_closed() {
     assert_eq!(range_lock(&one, 1, LockWant::Unlock), done(2));
     let events = two.events(0, NOW);
     assert_eq!(events.len(), 1);
-    assert_eq!(events[0].outcome, LockOutcome::Done);
+    assert_eq!(events[0].kind.outcome, LockOutcome::Done);
     // The closed descriptor was not the last one: the request is refused, and a later request is refused at once.
     assert_eq!(range_lock(&two, 2, LockWant::Ending), nothing);
     assert_eq!(range_lock(&one, 1, TRY), QUEUED);
@@ -301,7 +304,10 @@ fn a_non_blocking_request_waits_for_a_lock_whose_file_is_closed() {
     assert!(matches!(
         events[..],
         [LockEvent {
-            outcome: LockOutcome::Held(_),
+            kind: LockDecision {
+                outcome: LockOutcome::Held(_),
+                ..
+            },
             ..
         }]
     ));
@@ -331,7 +337,10 @@ fn a_non_blocking_request_waits_for_a_lock_whose_file_is_closed() {
     assert!(matches!(
         events[..],
         [LockEvent {
-            outcome: LockOutcome::Done,
+            kind: LockDecision {
+                outcome: LockOutcome::Done,
+                ..
+            },
             ..
         }]
     ));
@@ -354,7 +363,10 @@ fn a_non_blocking_request_waits_for_a_lock_whose_file_is_closed() {
     assert!(matches!(
         events[..],
         [LockEvent {
-            outcome: LockOutcome::Held(_),
+            kind: LockDecision {
+                outcome: LockOutcome::Held(_),
+                ..
+            },
             ..
         }]
     ));
@@ -463,7 +475,7 @@ fn a_restarted_service_grants_no_lock_before_all_are_reclaimed() {
     let Ok(Reply::LockNews(LockNews::Events(events))) = news else {
         panic!("{news:?}");
     };
-    let outcomes: Vec<_> = events.iter().map(|event| event.outcome).collect();
+    let outcomes: Vec<_> = events.iter().map(|event| event.kind.outcome).collect();
     assert!(matches!(
         outcomes[..],
         [LockOutcome::Held(_), LockOutcome::Done, LockOutcome::Free]
@@ -478,7 +490,7 @@ fn a_restarted_service_grants_no_lock_before_all_are_reclaimed() {
     let Ok(Reply::LockNews(LockNews::Events(events))) = send(&two, 0, news) else {
         panic!("no events");
     };
-    assert_eq!((events[0].number, events[0].change), (4, Some(2)));
+    assert_eq!((events[0].number, events[0].kind.change), (4, Some(2)));
 }
 
 #[test]
@@ -557,7 +569,10 @@ fn a_lock_tried_during_the_grace_period_is_refused_in_time() {
     assert!(matches!(
         events[..],
         [LockEvent {
-            outcome: LockOutcome::Waits,
+            kind: LockDecision {
+                outcome: LockOutcome::Waits,
+                ..
+            },
             ..
         }]
     ));
@@ -565,7 +580,10 @@ fn a_lock_tried_during_the_grace_period_is_refused_in_time() {
     assert!(matches!(
         events[..],
         [LockEvent {
-            outcome: LockOutcome::Held(_),
+            kind: LockDecision {
+                outcome: LockOutcome::Held(_),
+                ..
+            },
             ..
         }]
     ));
@@ -584,7 +602,7 @@ fn a_reclaim_replaces_the_known_locks() {
     assert_eq!(two.events(0, NOW).len(), 1, "of bytes 20 to 29");
     // Requests of an earlier epoch have no effect.
     assert_eq!(one.lock(1, (40, 49), TRY), LockReply::Reclaim);
-    assert_eq!(one.md.lock_events(one.epoch, 0, NOW), Ok(LockNews::Reclaim));
+    assert_eq!(one.md.lock_events(one.epoch, 0, NOW), Ok(LockNews::Over));
     let (lost, _) = one
         .md
         .reclaim_locks(all_of(1, (25, 26)), true, true)

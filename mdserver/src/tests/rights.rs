@@ -99,13 +99,13 @@ impl Mount {
     pub(super) fn poll(&self, seen: u64, wait: Duration) -> Vec<RightEvent> {
         match self.md.right_events(self.begun.epoch, seen, wait).unwrap() {
             RightNews::Events(events) => events,
-            RightNews::Reset => panic!("the epoch is over"),
+            RightNews::Over => panic!("the epoch is over"),
         }
     }
 
     fn is_reset(&self) -> bool {
         let news = self.md.right_events(self.begun.epoch, 0, NOW).unwrap();
-        news == RightNews::Reset
+        news == RightNews::Over
     }
 
     /// The only event after `seen`, which is a grant.
@@ -145,7 +145,7 @@ fn a_mount_that_was_alone_gives_up_everything_before_another_gets_a_right() {
     std::thread::scope(|scope| {
         let poll = scope.spawn(|| one.md.right_events(one.begun.epoch, 0, LONG));
         let two = mount(&service);
-        assert_eq!(poll.join().unwrap(), Ok(RightNews::Reset));
+        assert_eq!(poll.join().unwrap(), Ok(RightNews::Over));
         assert!(!two.begun.alone);
         assert_eq!(one.ask(ino, Read, RightArea::All), RightReply::Reset);
         two.queued(ino, Read, line(0, 1));
@@ -594,7 +594,7 @@ fn a_restarted_service_grants_nothing_before_all_have_begun_an_epoch() {
         wait_ms: 10_000,
     };
     let news = send(&service, one, 0, poll);
-    assert_eq!(news, Ok(Reply::RightNews(RightNews::Reset)));
+    assert_eq!(news, Ok(Reply::RightNews(RightNews::Over)));
     let Ok(Reply::RightsBegun(begun)) =
         send(&service, one, 1001, Op::ResetRights { held: Vec::new() })
     else {

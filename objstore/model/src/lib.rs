@@ -28,6 +28,7 @@ mod naive;
 mod region;
 mod selection;
 mod space;
+mod span;
 mod tag;
 
 pub mod batch;
@@ -46,6 +47,7 @@ pub use layout_name::{Layout, LayoutError};
 pub use region::Region;
 pub use selection::{Selection, SelectionError};
 pub use space::{GeometryError, MAX_BYTES, MAX_RANK, Space};
+pub use span::{Span, Spans};
 pub use tag::{
     MAX_TAG_KEY, MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, bare_key,
     check_tag_key, hex, unhex,

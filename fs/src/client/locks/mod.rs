@@ -23,7 +23,8 @@
 //! before the epoch begins. So in each epoch the record equals the lock server's state, except for changes in flight.
 //! Nothing else can be lost by this; the lock server ensures that ([`slabfs_mdserver::locks`]).
 //!
-//! The parts: `held` the record; `closing` the unlocks of a close; `poll` the polling thread; `tell` the reclaim.
+//! The parts: `held` the record; `closing` the unlocks of a close; `poll` the channel of events (`client/channel.rs`); `reclaim`
+//! the reclaim.
 //! Requests are in this file.
 
 mod closing;
@@ -76,6 +77,7 @@ pub(super) struct Locks {
     reclaiming: Mutex<()>,
 }
 
+#[derive(Default)]
 struct State {
     /// The epoch in which requests are made; unknown when the locks have to be reclaimed.
     epoch: LockEpoch,
@@ -88,9 +90,7 @@ struct State {
     parked: Vec<LockTicket>,
     /// Handles through which locks were requested, by the number of the open file.
     lockers: HashMap<u64, Weak<Waiting>>,
-    /// Number of the last event seen.
-    seen: u64,
-    next_ticket: u64,
+    last_ticket: u64,
     waits: BTreeMap<LockTicket, Wait>,
     /// Requests that the polling thread has to make again.
     again: VecDeque<LockTicket>,
@@ -99,26 +99,6 @@ struct State {
     /// The session is lost: no requests are made.
     lost: bool,
     stopping: bool,
-}
-
-impl Default for State {
-    fn default() -> State {
-        State {
-            epoch: LockEpoch::UNKNOWN,
-            reclaiming: false,
-            held: Held::default(),
-            closing: HashMap::new(),
-            parked: Vec::new(),
-            lockers: HashMap::new(),
-            seen: 0,
-            next_ticket: 1,
-            waits: BTreeMap::new(),
-            again: VecDeque::new(),
-            owed: VecDeque::new(),
-            lost: false,
-            stopping: false,
-        }
-    }
 }
 
 /// A request that is not decided yet.
@@ -160,7 +140,6 @@ impl State {
     fn end_epoch(&mut self) {
         self.held.end_epoch();
         self.epoch = LockEpoch::UNKNOWN;
-        self.seen = 0;
         for (&ticket, wait) in &mut self.waits {
             if wait.queued {
                 wait.queued = false;
@@ -254,9 +233,8 @@ impl Client {
     /// A number for a lock request, by which it can be interrupted.
     pub fn lock_ticket(&self) -> LockTicket {
         let mut state = self.locks.state.lock();
-        let ticket = LockTicket(state.next_ticket);
-        state.next_ticket += 1;
-        ticket
+        state.last_ticket += 1;
+        LockTicket(state.last_ticket)
     }
 
     /// Requests a lock through `open`, releases it or tests it. `then` is run once that is decided, on this thread or

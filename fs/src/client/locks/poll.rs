@@ -3,106 +3,53 @@
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{LockAsk, LockEpoch, LockEvent, LockNews, LockOutcome, MdError};
+use slabfs_mdserver::api::{
+    Epoch, LockAsk, LockDecision, LockEpoch, LockNews, LockOutcome, Md, MdError,
+};
 
 use super::super::Client;
-use super::{Locked, locked, whose};
+use super::super::channel::{Channel, Next, PAUSE};
+use super::{Locked, Locks, locked, whose};
 
-/// Longest wait of one poll; every poll is cut to half of the request timeout.
-const POLL: Duration = Duration::from_secs(5);
-/// Pause before a poll that the lock server answered at once is repeated, and before a failed request is retried.
-const PAUSE: Duration = Duration::from_millis(100);
+impl Channel for Locks {
+    const NAME: &str = "lock";
+    type Kind = LockDecision;
 
-impl Client {
-    /// Main loop of the polling thread.
-    pub(in crate::client) fn poll_locks(&self) {
-        let mut failed = false;
-        while self.await_work(failed) {
-            failed = !self.work();
+    fn next(client: &Client, failed: bool) -> Result<Next, MdError> {
+        if !client.await_work(failed) {
+            return Ok(Next::Stop);
         }
-    }
-
-    /// Waits until there is work, after a failure at least for `PAUSE`; false when the client stops.
-    fn await_work(&self, failed: bool) -> bool {
-        let until = Instant::now() + PAUSE;
-        let mut state = self.locks.state.lock();
-        while failed && !state.stopping {
-            if self.locks.changed.wait_until(&mut state, until).timed_out() {
-                break;
-            }
-        }
-        while !state.stopping && (state.reclaiming || !state.has_work()) {
-            self.locks.changed.wait(&mut state);
-        }
-        !state.stopping
-    }
-
-    /// Does the pending work, or polls; false if that achieved nothing and took no time.
-    fn work(&self) -> bool {
-        let epoch = self.locks.state.lock().epoch;
-        if epoch == LockEpoch::UNKNOWN
-            && let Err(error) = self.reclaim_locks(epoch)
-        {
-            return self.failed(&error);
+        let epoch = client.locks.state.lock().epoch;
+        if epoch == LockEpoch::UNKNOWN {
+            client.reclaim_locks(epoch)?;
         }
         loop {
-            let again = self.locks.state.lock().again.pop_front();
+            let again = client.locks.state.lock().again.pop_front();
             match again {
-                Some(ticket) => self.ask_for(ticket),
+                Some(ticket) => client.ask_for(ticket),
                 None => break,
             }
         }
-        self.pay() && self.poll()
-    }
-
-    /// One poll.
-    fn poll(&self) -> bool {
-        let (epoch, seen) = {
-            let state = self.locks.state.lock();
-            if !state.has_queued() {
-                return true;
-            }
-            (state.epoch, state.seen)
-        };
-        let wait = POLL.min(self.options.io_timeout / 2);
-        let begun = Instant::now();
-        match self.md.lock_events(epoch, seen, wait) {
-            Ok(LockNews::Events(events)) => {
-                let any = !events.is_empty();
-                for event in events {
-                    self.happened(epoch, event);
-                }
-                any || begun.elapsed() >= wait / 2
-            }
-            Ok(LockNews::Reclaim) => match self.reclaim_locks(epoch) {
-                Ok(()) => true,
-                Err(error) => self.failed(&error),
-            },
-            Err(error) => self.failed(&error),
+        if !client.pay() {
+            return Ok(Next::Pause);
         }
+        let state = client.locks.state.lock();
+        Ok(match state.has_queued() {
+            true => Next::Poll(state.epoch),
+            false => Next::Again,
+        })
     }
 
-    fn failed(&self, error: &MdError) -> bool {
-        if matches!(error, MdError::SessionLost) {
-            self.fail_waits(error);
-        } else {
-            tracing::debug!(%error, "polling the lock events failed; trying again");
-            let tries = self.locks.state.lock().take_tries();
-            for ticket in tries {
-                self.decide(ticket, Err(error.clone()));
-            }
-        }
-        false
+    fn fetch(md: &Md, epoch: Epoch, seen: u64, wait: Duration) -> Result<LockNews, MdError> {
+        md.lock_events(epoch, seen, wait)
     }
 
-    /// Records an event.
-    fn happened(&self, epoch: LockEpoch, event: LockEvent) {
+    fn happened(client: &Client, epoch: Epoch, event: LockDecision) {
         let (then, result) = {
-            let mut state = self.locks.state.lock();
-            if epoch != state.epoch || event.number <= state.seen {
+            let mut state = client.locks.state.lock();
+            if epoch != state.epoch {
                 return;
             }
-            state.seen = event.number;
             if event.outcome == LockOutcome::Waits {
                 if let Some(wait) = state.waits.get(&event.ticket) {
                     let (ask, open) = (wait.ask.clone(), wait.open);
@@ -120,6 +67,37 @@ impl Client {
             (wait.then, locked(event.outcome))
         };
         then(Ok(result));
+    }
+
+    fn renew(client: &Client, over: Epoch) -> Result<(), MdError> {
+        client.reclaim_locks(over)
+    }
+
+    fn failed(client: &Client, _: Epoch, error: &MdError) {
+        if *error == MdError::SessionLost {
+            return client.fail_waits(error);
+        }
+        let tries = client.locks.state.lock().take_tries();
+        for ticket in tries {
+            client.decide(ticket, Err(error.clone()));
+        }
+    }
+}
+
+impl Client {
+    /// Waits until there is work, after a failure at least for `PAUSE`; false when the client stops.
+    fn await_work(&self, failed: bool) -> bool {
+        let until = Instant::now() + PAUSE;
+        let mut state = self.locks.state.lock();
+        while failed && !state.stopping {
+            if self.locks.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        while !state.stopping && (state.reclaiming || !state.has_work()) {
+            self.locks.changed.wait(&mut state);
+        }
+        !state.stopping
     }
 
     /// Retries the unlocks that failed; false if one fails again.

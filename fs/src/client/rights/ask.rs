@@ -59,7 +59,7 @@ impl Client {
             }
             if phase == Phase::Shared && state.needs_ask(&want) {
                 let epoch = self.rights.epoch();
-                let ticket = RightTicket(self.rights.next_ticket.fetch_add(1, Ordering::Relaxed));
+                let ticket = self.rights.next_ticket();
                 let ask = state.ask(own.ino, &want, ticket);
                 drop(state);
                 let asked = self.ask(own, epoch, ask);
@@ -78,7 +78,7 @@ impl Client {
 
     /// Sends one ask.
     fn ask(&self, own: &Arc<Own>, epoch: RightsEpoch, ask: RightAsk) -> Result<(), FsError> {
-        self.rights.asked.fetch_add(1, Ordering::Relaxed);
+        self.rights.counts.asked.fetch_add(1, Ordering::Relaxed);
         let ticket = ask.ticket;
         let reply = self.md.ask_right(epoch, ask);
         let result = match reply {

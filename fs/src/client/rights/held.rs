@@ -19,11 +19,12 @@
 
 use slabfs_mdserver::api::{RightArea, RightMode};
 
-use super::spans::{Span, Spans};
-use slabfs_model::BoxSet;
+use slabfs_model::{BoxSet, Span, Spans};
 
 /// Most boxes in which the used cells are recorded.
 const USED_BOXES: usize = 32;
+/// More spans of pages than this are merged into one: scattered page accesses then cause drops that were not needed.
+const MOST_SPANS: usize = 256;
 
 /// Id of an operation of one object in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +55,10 @@ pub(super) struct Want {
     pub(super) by: By,
     pub(super) mode: RightMode,
     pub(super) area: BoxSet,
-    /// The bytes of a page, or the bytes that a program writes; none for a change of the object's form.
+    /// The bytes of a page, or the bytes that a program writes; none for a change of the object's form. They are bytes of
+    /// the plain object: a request through a selection, or at a position that is unknown until it is done (an append),
+    /// counts as everything. Not rounded to pages: the kernel reads complete pages, so a write to any byte of a page
+    /// overlaps the span that was read for it.
     pub(super) span: Option<Span>,
 }
 
@@ -123,7 +127,7 @@ pub(super) struct Held {
     closing: Option<Closing>,
     page_gate: PageGate,
     /// The bytes of which pages were handed out since their last drop began.
-    out: Spans,
+    out: Spans<()>,
     /// The mode that they were handed out for, if any.
     out_for: Option<RightMode>,
     /// Number of open files of this mount that can write.
@@ -238,7 +242,8 @@ impl Held {
         match want.by {
             By::PageOut => {
                 self.out_for = Some(self.page_mode());
-                self.out.add(want.span.unwrap_or(Span::ALL));
+                self.out.set(want.span.unwrap_or(Span::ALL), Some(()));
+                self.out.bound(MOST_SPANS);
             }
             // Operations on the entire object are few, and do not predict where the next ones are.
             By::Program if want.area != BoxSet::All => {
@@ -377,7 +382,7 @@ impl Held {
     /// A drop of the pages of `span` begins.
     pub(super) fn drop_begins(&mut self, span: Span) {
         self.page_gate = PageGate::Dropping(span);
-        self.out.remove(span);
+        self.out.set(span, None);
         self.begin_waiting();
     }
 
@@ -466,7 +471,7 @@ impl Held {
         self.used_before = BoxSet::default();
         self.closing = None;
         self.page_gate = PageGate::Open;
-        self.out.clear();
+        self.out = Spans::default();
         self.out_for = None;
     }
 

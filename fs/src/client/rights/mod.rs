@@ -13,11 +13,11 @@
 //!
 //! In all phases a program's write and the kernel's pages of the same bytes exclude each other: see `page_overlap`.
 //!
-//! The parts: `cells` sets of cells, `spans` of bytes; `held` the rights held on one object, its running and its
-//! waiting operations; `state` that, with the asks and releases (all pure, and driven by `model`, which searches the
-//! possible orders of events); `needs` the cells that a request needs; `op` entering and leaving; `ask` waiting and
-//! asking; `poll` the thread that receives grants and recalls; `page_overlap` writes where the kernel has pages;
-//! `recall` the threads that handle recalls; `reset` the end of an epoch.
+//! The parts: `held` the rights held on one object, its running and its waiting operations; `state` that, with the asks
+//! and releases (all pure, and driven by `model`, which searches the possible orders of events); `needs` the cells that a
+//! request needs; `op` entering and leaving; `ask` waiting and asking; `poll` the channel of grants and recalls
+//! (`client/channel.rs`); `page_overlap` writes where the kernel has pages; `recall` the threads that handle recalls;
+//! `reset` the end of an epoch.
 //!
 //! # Why there is no deadlock
 //!
@@ -45,15 +45,15 @@ mod page_overlap;
 mod poll;
 mod recall;
 mod reset;
-mod spans;
 mod state;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::{Ino, RightSerial, RightsBegun, RightsEpoch};
+use slabfs_mdserver::api::{Ino, RightSerial, RightTicket, RightsBegun, RightsEpoch};
 
 use super::Client;
 use super::object::Object;
@@ -62,8 +62,7 @@ use state::{LastGrant, State};
 pub(super) use held::By;
 pub(super) use op::Op;
 pub(super) use recall::THREADS;
-pub(super) use slabfs_model::BoxSet;
-pub(super) use spans::Span;
+pub(super) use slabfs_model::{BoxSet, Span};
 
 /// The consistency between mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +95,9 @@ enum Phase {
 }
 
 /// The phase, for all objects, and the number of lost sessions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Clock {
+    /// A [`Phase`]; at first `Off`.
     phase: AtomicU8,
     /// Number of sessions lost: an operation that began before a loss does not count after it.
     round: AtomicU64,
@@ -144,63 +144,45 @@ pub(super) struct Own {
 }
 
 /// The rights of one mount; see the module documentation.
+#[derive(Default)]
 pub(super) struct Rights {
     clock: Arc<Clock>,
-    /// The epoch of the rights held; 0 between epochs.
-    epoch: AtomicU64,
     /// The epoch is over, and the polling thread has to end it.
     reset: AtomicBool,
     stopping: AtomicBool,
     owns: Mutex<HashMap<Ino, Arc<Own>>>,
+    /// The epoch of the rights held, none between epochs, and the latest grant in it. No other lock is taken under this
+    /// one.
     last_grant: Mutex<LastGrant>,
-    next_ticket: AtomicU64,
+    last_ticket: AtomicU64,
     work: Mutex<recall::Work>,
     /// Signals work to the recall threads.
     called: Condvar,
     /// Wakes the polling thread when the epoch has changed.
     epoch_changed: Condvar,
     epoch_wait: Mutex<()>,
-    asked: AtomicU64,
-    granted: AtomicU64,
-    recalled: AtomicU64,
-    given: AtomicU64,
+    /// Since when this session is the only one, though not alone in its epoch.
+    only_since: Mutex<Option<(RightsEpoch, Instant)>>,
+    pub(super) counts: Counts,
 }
 
 /// Message counts.
+#[derive(Default)]
 pub(super) struct Counts {
     /// Asks sent.
-    pub(super) asked: u64,
+    pub(super) asked: AtomicU64,
     /// Grants received.
-    pub(super) granted: u64,
+    pub(super) granted: AtomicU64,
     /// Recalls received.
-    pub(super) recalled: u64,
+    pub(super) recalled: AtomicU64,
     /// Releases sent.
-    pub(super) given: u64,
+    pub(super) given: AtomicU64,
 }
 
 impl Rights {
     /// The rights of a session that attached; `None` in mode `commit`.
     pub(super) fn new(begun: Option<RightsBegun>) -> Rights {
-        let rights = Rights {
-            clock: Arc::new(Clock {
-                phase: AtomicU8::new(Phase::Off as u8),
-                round: AtomicU64::new(0),
-            }),
-            epoch: AtomicU64::new(0),
-            reset: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            owns: Mutex::default(),
-            last_grant: Mutex::default(),
-            next_ticket: AtomicU64::new(1),
-            work: Mutex::default(),
-            called: Condvar::new(),
-            epoch_changed: Condvar::new(),
-            epoch_wait: Mutex::new(()),
-            asked: AtomicU64::new(0),
-            granted: AtomicU64::new(0),
-            recalled: AtomicU64::new(0),
-            given: AtomicU64::new(0),
-        };
+        let rights = Rights::default();
         if let Some(begun) = begun {
             rights.begin(begun);
         }
@@ -228,7 +210,11 @@ impl Rights {
     }
 
     fn epoch(&self) -> RightsEpoch {
-        RightsEpoch(self.epoch.load(Ordering::SeqCst))
+        self.last_grant.lock().epoch()
+    }
+
+    fn next_ticket(&self) -> RightTicket {
+        RightTicket(self.last_ticket.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     fn stopping(&self) -> bool {
@@ -288,11 +274,7 @@ impl Rights {
 
     /// Begins an epoch in which nothing is held.
     pub(super) fn begin(&self, begun: RightsBegun) {
-        {
-            let mut last_grant = self.last_grant.lock();
-            *last_grant = LastGrant::of(begun.epoch);
-        }
-        self.epoch.store(begun.epoch.0, Ordering::SeqCst);
+        *self.last_grant.lock() = LastGrant::of(begun.epoch);
         self.clock.set(match begun.alone {
             true => Phase::Alone,
             false => Phase::Shared,
@@ -304,7 +286,7 @@ impl Rights {
     fn hear(&self, epoch: RightsEpoch, serial: RightSerial) -> bool {
         let counts = self.last_grant.lock().hear(epoch, serial);
         if counts {
-            self.granted.fetch_add(1, Ordering::Relaxed);
+            self.counts.granted.fetch_add(1, Ordering::Relaxed);
         }
         counts
     }
@@ -318,16 +300,6 @@ impl Rights {
     pub(super) fn held(&self) -> usize {
         let held = |own: &Arc<Own>| own.state.lock().held.any();
         self.all().iter().filter(|own| held(own)).count()
-    }
-
-    /// The message counts so far.
-    pub(super) fn counts(&self) -> Counts {
-        Counts {
-            asked: self.asked.load(Ordering::Relaxed),
-            granted: self.granted.load(Ordering::Relaxed),
-            recalled: self.recalled.load(Ordering::Relaxed),
-            given: self.given.load(Ordering::Relaxed),
-        }
     }
 }
 

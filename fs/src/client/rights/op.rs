@@ -11,9 +11,8 @@ use super::super::error::FsError;
 use super::super::geometry::{Form, Geometry};
 use super::super::object::Object;
 use super::held::{By, OpId, Want};
-use super::spans::Span;
 use super::{Own, Phase, State};
-use slabfs_model::BoxSet;
+use slabfs_model::{BoxSet, Span};
 
 /// Pause before an ask is repeated that the lock server had no room for.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -235,22 +234,14 @@ impl Client {
         needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         lasting: Lasting,
     ) -> Result<Op, FsError> {
-        if self.is_free(by, mode) {
-            return Ok(Op::FREE);
-        }
         let own = &object.own;
-        let until = Instant::now() + self.others_timeout();
+        let mut until = None;
         loop {
-            if self.is_counted(by, lasting)
-                && let Some(op) = own.enter_alone(mode)
-            {
+            if let Some(op) = self.enter_unlisted(own, by, mode, lasting) {
                 return Ok(op);
             }
-            let (form, area) = {
-                let geometry = object.geometry.read();
-                let size = object.size(&geometry);
-                (geometry.form(size), needs(&geometry, size))
-            };
+            let until = *until.get_or_insert_with(|| Instant::now() + self.others_timeout());
+            let (form, area) = object.needed(&object.geometry.read(), needs);
             let want = Want {
                 by,
                 mode,
@@ -317,20 +308,11 @@ impl Client {
         needs: &dyn Fn(&Geometry, u64) -> BoxSet,
         lasting: Lasting,
     ) -> Option<Op> {
-        if self.is_free(by, mode) {
-            return Some(Op::FREE);
-        }
         let own = &object.own;
-        if self.is_counted(by, lasting)
-            && let Some(op) = own.enter_alone(mode)
-        {
+        if let Some(op) = self.enter_unlisted(own, by, mode, lasting) {
             return Some(op);
         }
-        let (form, area) = {
-            let geometry = object.geometry.try_read()?;
-            let size = object.size(&geometry);
-            (geometry.form(size), needs(&geometry, size))
-        };
+        let (form, area) = object.needed(&*object.geometry.try_read()?, needs);
         let want = Want {
             by,
             mode,
@@ -350,16 +332,25 @@ impl Client {
         Some(own.begin(&mut state, &want, round)?.made_of(form))
     }
 
-    /// Whether an operation need not be recorded: the mount is in mode `commit`, and the operation neither touches
-    /// nor overwrites a page.
-    fn is_free(&self, by: By, mode: RightMode) -> bool {
-        !self.rights.strict() && by == By::Program && mode == RightMode::Read
-    }
-
-    /// Whether an operation is only counted while this mount is alone. In mode `commit` no more than the count is
-    /// ever needed.
-    fn is_counted(&self, by: By, lasting: Lasting) -> bool {
-        by == By::Program && (lasting == Lasting::Short || !self.rights.strict())
+    /// Begins an operation that need not be listed, if it is one.
+    fn enter_unlisted(
+        &self,
+        own: &Arc<Own>,
+        by: By,
+        mode: RightMode,
+        lasting: Lasting,
+    ) -> Option<Op> {
+        if by != By::Program {
+            return None;
+        }
+        let strict = self.rights.strict();
+        if !strict && mode == RightMode::Read {
+            // In mode `commit`, it neither touches nor overwrites a page.
+            return Some(Op::FREE);
+        }
+        // In mode `commit` no more than the count is ever needed.
+        let is_counted = lasting == Lasting::Short || !strict;
+        is_counted.then(|| own.enter_alone(mode)).flatten()
     }
 
     /// Adopts the form that came with a grant, and drops the object's blocks from the cache, which may be older than
@@ -383,5 +374,17 @@ impl Client {
             state.form = None;
         }
         Ok(())
+    }
+}
+
+impl Object {
+    /// The form of the object, and the cells that an operation needs of it.
+    fn needed(
+        &self,
+        geometry: &Geometry,
+        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
+    ) -> (Form, BoxSet) {
+        let size = self.size(geometry);
+        (geometry.form(size), needs(geometry, size))
     }
 }

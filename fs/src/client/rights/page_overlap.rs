@@ -48,8 +48,7 @@ use super::super::Client;
 use super::super::error::FsError;
 use super::held::Want;
 use super::op::Op;
-use super::spans::Span;
-use super::{Own, Phase};
+use super::{Own, Phase, Span};
 
 impl Client {
     /// Waits until `want` may begin: for a right, for the end of another operation, or for the kernel. `None` when it
@@ -99,14 +98,7 @@ impl Client {
             true => own.begin(&mut state, want, round),
             false => None,
         };
-        state.held.reopen();
-        state.work_ends();
-        own.changed.notify_all();
-        let more = !state.recalls.is_empty();
-        drop(state);
-        if more {
-            self.rights.call(own.clone());
-        }
+        self.rights.end_drop(own, state);
         Ok(op)
     }
 

@@ -1,21 +1,77 @@
-//! The thread that polls the lock server for rights events. It waits for the lock server only.
+//! The channel of rights events.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{
-    Ino, MdError, RightEventKind, RightNews, RightTicket, RightsEpoch, Unflushed,
+    Epoch, Ino, Md, MdError, RightEventKind, RightNews, RightTicket, RightsEpoch, Unflushed,
 };
 
 use super::super::Client;
+use super::super::channel::{Channel, Next, PAUSE};
 use super::{Phase, Rights};
 
-/// Longest wait of one poll; every poll is cut to half of the request timeout.
-const POLL: Duration = Duration::from_secs(5);
-/// Pause before a failed poll is tried again.
-const PAUSE: Duration = Duration::from_millis(100);
 /// A session that has been the only one for this long asks to be alone again.
 const ALONE_AFTER: Duration = Duration::from_secs(5);
+
+impl Channel for Rights {
+    const NAME: &str = "rights";
+    type Kind = RightEventKind;
+
+    fn next(client: &Client, failed: bool) -> Result<Next, MdError> {
+        let rights = &client.rights;
+        let Some(epoch) = rights.await_epoch(failed) else {
+            return Ok(Next::Stop);
+        };
+        let is_only = !rights.alone() && client.md.session_count() <= 1;
+        if rights.reset.swap(false, Ordering::SeqCst) || rights.wants_alone(epoch, is_only) {
+            client.reset_rights(epoch);
+            return Ok(Next::Again);
+        }
+        Ok(Next::Poll(epoch))
+    }
+
+    fn fetch(md: &Md, epoch: Epoch, seen: u64, wait: Duration) -> Result<RightNews, MdError> {
+        md.right_events(epoch, seen, wait)
+    }
+
+    fn happened(client: &Client, epoch: Epoch, event: RightEventKind) {
+        match event {
+            RightEventKind::Granted(grant) => match client.rights.find(grant.entry.attr.ino) {
+                Some(own) => client.granted(&own, epoch, grant),
+                None => {
+                    client.rights.hear(epoch, grant.serial);
+                }
+            },
+            RightEventKind::Refused(ticket) => client.refused(ticket),
+            RightEventKind::Recall(recall) => client.rights.recall(epoch, recall),
+            RightEventKind::Size { ino, question } => {
+                let sent = client.md.report_size(question, client.unflushed(ino));
+                if let Err(error) = sent {
+                    tracing::debug!(%ino, %error, "answering a size request failed");
+                }
+            }
+            RightEventKind::Names { inos, change } => {
+                client.md.forget_names(&inos);
+                if let Err(error) = client.md.report_forgotten(epoch, Some(change)) {
+                    // The lock server does not ask again: it ends the session, or continues without this change.
+                    tracing::debug!(%error, "notifying the metadata service of dropped names failed");
+                }
+            }
+        }
+    }
+
+    fn renew(client: &Client, over: Epoch) -> Result<(), MdError> {
+        client.reset_rights(over);
+        Ok(())
+    }
+
+    fn failed(client: &Client, epoch: Epoch, error: &MdError) {
+        if *error == MdError::SessionLost {
+            client.rights.suspend(epoch);
+        }
+    }
+}
 
 impl Rights {
     /// Called when a reply says that the session is lost: no operation begins in this epoch any more. The rest is
@@ -32,91 +88,35 @@ impl Rights {
             self.reset.store(true, Ordering::SeqCst);
         }
     }
+
+    /// Waits until there is an epoch, after a failure at most for `PAUSE` for another one; `None` when the client stops.
+    fn await_epoch(&self, failed: bool) -> Option<RightsEpoch> {
+        let mut order = self.epoch_wait.lock();
+        let mut waits = failed;
+        while !self.stopping() {
+            let epoch = self.epoch();
+            if !waits && epoch != RightsEpoch::UNKNOWN {
+                return Some(epoch);
+            }
+            self.epoch_changed.wait_for(&mut order, PAUSE);
+            waits = false;
+        }
+        None
+    }
+
+    /// Whether it is time to ask to be alone. `is_only`: the session is the only one, but not alone in this epoch.
+    fn wants_alone(&self, epoch: RightsEpoch, is_only: bool) -> bool {
+        let mut since = self.only_since.lock();
+        *since = since.filter(|(of, _)| is_only && *of == epoch);
+        if !is_only {
+            return false;
+        }
+        let (_, since) = since.get_or_insert_with(|| (epoch, Instant::now()));
+        since.elapsed() > ALONE_AFTER
+    }
 }
 
 impl Client {
-    /// Main loop of the polling thread; it runs until the client stops.
-    pub(in crate::client) fn poll_rights(&self) {
-        let mut seen = (RightsEpoch::UNKNOWN, 0);
-        let mut only_since: Option<Instant> = None;
-        while !self.rights.stopping() {
-            let epoch = self.rights.epoch();
-            if epoch == RightsEpoch::UNKNOWN {
-                // Another session is being attached.
-                self.await_round();
-                continue;
-            }
-            if seen.0 != epoch {
-                seen = (epoch, 0);
-                only_since = None;
-            }
-            if self.rights.reset.swap(false, Ordering::SeqCst) {
-                self.reset_rights(epoch);
-                continue;
-            }
-            let wait = POLL.min(self.options.io_timeout / 2);
-            match self.md.right_events(epoch, seen.1, wait) {
-                Ok(RightNews::Events(events)) => {
-                    for event in events {
-                        if event.number > seen.1 {
-                            seen.1 = event.number;
-                            self.right_happened(epoch, event.kind);
-                        }
-                    }
-                }
-                Ok(RightNews::Reset) => self.reset_rights(epoch),
-                Err(MdError::SessionLost) => {
-                    self.rights.suspend(epoch);
-                    self.await_round();
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "polling the rights events failed; trying again");
-                    self.pause(PAUSE);
-                }
-            }
-            if self.rights.alone() || self.md.session_count() > 1 {
-                only_since = None;
-            } else if only_since.get_or_insert_with(Instant::now).elapsed() > ALONE_AFTER {
-                only_since = None;
-                self.reset_rights(epoch);
-            }
-        }
-    }
-
-    /// Waits for another epoch, at most for `PAUSE`.
-    fn await_round(&self) {
-        let mut order = self.rights.epoch_wait.lock();
-        if !self.rights.stopping() {
-            self.rights.epoch_changed.wait_for(&mut order, PAUSE);
-        }
-    }
-
-    fn right_happened(&self, epoch: RightsEpoch, what: RightEventKind) {
-        match what {
-            RightEventKind::Granted(grant) => match self.rights.find(grant.entry.attr.ino) {
-                Some(own) => self.granted(&own, epoch, grant),
-                None => {
-                    self.rights.hear(epoch, grant.serial);
-                }
-            },
-            RightEventKind::Refused(ticket) => self.refused(ticket),
-            RightEventKind::Recall(recall) => self.rights.recall(epoch, recall),
-            RightEventKind::Size { ino, question } => {
-                let sent = self.md.report_size(question, self.unflushed(ino));
-                if let Err(error) = sent {
-                    tracing::debug!(%ino, %error, "answering a size request failed");
-                }
-            }
-            RightEventKind::Names { inos, change } => {
-                self.md.forget_names(&inos);
-                if let Err(error) = self.md.report_forgotten(epoch, Some(change)) {
-                    // The lock server does not ask again: it ends the session, or continues without this change.
-                    tracing::debug!(%error, "notifying the metadata service of dropped names failed");
-                }
-            }
-        }
-    }
-
     fn refused(&self, ticket: RightTicket) {
         for own in self.rights.all() {
             let mut state = own.state.lock();

@@ -7,26 +7,24 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::MutexGuard;
 use slabfs_mdserver::api::{MAX_RIGHT_BOXES, MdError, RightRecall, RightsEpoch};
 use slabfs_model::layout::boxes_of_run;
 
 use super::super::Client;
+use super::super::channel::PAUSE;
 use super::super::error::FsError;
 use super::super::flush::Scope;
 use super::super::object::Object;
 use super::held::Closing;
-use super::spans::Span;
 use super::state::{State, releases};
 use super::{Own, Phase, Rights};
-use slabfs_model::BoxSet;
+use slabfs_model::{BoxSet, Span};
 
 /// Number of threads that handle recalls. None of them waits for another one.
 pub(in crate::client) const THREADS: usize = 8;
-/// Pause before a failed step is tried again.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Objects with recalls that no thread handles yet.
 pub(super) type Work = VecDeque<Arc<Own>>;
@@ -34,7 +32,7 @@ pub(super) type Work = VecDeque<Arc<Own>>;
 impl Rights {
     /// Queues a recall that was received.
     pub(super) fn recall(&self, epoch: RightsEpoch, recall: RightRecall) {
-        self.recalled.fetch_add(1, Ordering::Relaxed);
+        self.counts.recalled.fetch_add(1, Ordering::Relaxed);
         if self.epoch() != epoch {
             return;
         }
@@ -57,6 +55,18 @@ impl Rights {
     pub(super) fn call(&self, own: Arc<Own>) {
         self.work.lock().push_back(own);
         self.called.notify_one();
+    }
+
+    /// A thread that has dropped pages, without a recall, is done.
+    pub(super) fn end_drop(&self, own: &Arc<Own>, mut state: MutexGuard<'_, State>) {
+        state.held.reopen();
+        state.work_ends();
+        own.changed.notify_all();
+        let more = !state.recalls.is_empty();
+        drop(state);
+        if more {
+            self.call(own.clone());
+        }
     }
 
     pub(super) fn stop_work(&self) {
@@ -180,7 +190,7 @@ impl Client {
         own.changed.notify_all();
         drop(state);
         if let Some(caches) = self.lease.caches() {
-            caches.drop_pages(own.ino, span.from..span.to);
+            caches.drop_pages(own.ino, span.first..span.last.saturating_add(1));
         }
         let mut state = own.state.lock();
         state.held.drop_ended(span);
@@ -236,7 +246,7 @@ impl Client {
             self.cache().forget_object(&object);
         }
         let gives = releases(own.ino, closing, &given, serial);
-        self.rights.given.fetch_add(1, Ordering::Relaxed);
+        self.rights.counts.given.fetch_add(1, Ordering::Relaxed);
         while epoch == self.rights.epoch() && !self.rights.stopping() {
             match self.md.give_rights(epoch, gives.clone()) {
                 Ok(()) => return,
@@ -268,14 +278,7 @@ impl Client {
         }
         state.working = true;
         state = self.drop_pages(own, state);
-        state.held.reopen();
-        state.work_ends();
-        own.changed.notify_all();
-        let more = !state.recalls.is_empty();
-        drop(state);
-        if more {
-            self.rights.call(own.clone());
-        }
+        self.rights.end_drop(own, state);
     }
 
     /// A handle that can write is closed.

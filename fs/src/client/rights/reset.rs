@@ -20,11 +20,10 @@ use std::time::Duration;
 use slabfs_mdserver::api::{MAX_RIGHTS_HELD, MdError, RightHeld, RightsBegun, RightsEpoch};
 
 use super::super::Client;
-use super::state::everything;
+use super::super::channel::PAUSE;
+use super::state::{LastGrant, everything};
 use super::{Own, Phase, Rights};
 
-/// Pause before a failed step is tried again.
-const PAUSE: Duration = Duration::from_millis(100);
 /// How long the kernel caches names and attributes that it got while the mount was alone.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -33,12 +32,14 @@ impl Rights {
     /// epoch is over already.
     fn close(&self, epoch: RightsEpoch) -> Option<bool> {
         let alone = self.alone();
-        let closed = self
-            .epoch
-            .compare_exchange(epoch.0, 0, Ordering::SeqCst, Ordering::SeqCst);
-        closed.ok()?;
+        {
+            let mut last_grant = self.last_grant.lock();
+            if last_grant.epoch() != epoch {
+                return None;
+            }
+            *last_grant = LastGrant::default();
+        }
         self.clock.set(Phase::Closed);
-        *self.last_grant.lock() = Default::default();
         Some(alone)
     }
 }
@@ -156,9 +157,8 @@ impl Client {
             return;
         }
         self.rights.clock.round.fetch_add(1, Ordering::SeqCst);
-        self.rights.epoch.store(0, Ordering::SeqCst);
+        *self.rights.last_grant.lock() = LastGrant::default();
         self.rights.clock.set(Phase::Closed);
-        *self.rights.last_grant.lock() = Default::default();
         self.md.forget_all_names();
         self.rights.wake_all();
     }

@@ -254,22 +254,27 @@ pub(super) fn releases(
 /// The latest grant received in an epoch, for any object.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct LastGrant {
-    epoch: u64,
+    epoch: RightsEpoch,
     heard: RightSerial,
 }
 
 impl LastGrant {
+    /// The epoch.
+    pub(super) fn epoch(&self) -> RightsEpoch {
+        self.epoch
+    }
+
     /// At the beginning of an epoch.
     pub(super) fn of(epoch: RightsEpoch) -> LastGrant {
         LastGrant {
-            epoch: epoch.0,
+            epoch,
             heard: RightSerial::default(),
         }
     }
 
     /// Records that a grant was received; false if its epoch is over.
     pub(super) fn hear(&mut self, epoch: RightsEpoch, serial: RightSerial) -> bool {
-        let counts = self.epoch == epoch.0;
+        let counts = self.epoch == epoch;
         if counts {
             self.heard = self.heard.max(serial);
         }
@@ -278,6 +283,6 @@ impl LastGrant {
 
     /// The latest grant received in an epoch, if that is not over.
     pub(super) fn heard(&self, epoch: RightsEpoch) -> Option<RightSerial> {
-        (self.epoch == epoch.0).then_some(self.heard)
+        (self.epoch == epoch).then_some(self.heard)
     }
 }

@@ -7,9 +7,8 @@ use slabfs_model::ObjectId;
 
 use super::Rights;
 use super::held::{By, Want};
-use super::spans::Span;
 use super::state::State;
-use slabfs_model::BoxSet;
+use slabfs_model::{BoxSet, Span};
 
 /// A thread has handled the last recall of an object but not tidied up yet; then the object is closed and opened
 /// again.

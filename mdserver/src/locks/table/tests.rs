@@ -300,7 +300,7 @@ impl Model {
             .iter()
             .filter(|(other, ahead)| {
                 *other != who
-                    && ahead.span.overlaps(&wanted.span)
+                    && ahead.span.overlaps(wanted.span)
                     && conflicting(ahead.mode, wanted.mode)
             })
             .map(|(other, _)| *other)
@@ -392,7 +392,7 @@ fn play(steps: Vec<Step>, kind: LockKind, one_thread: bool) {
                         model.set(file, who, want.span, Some(mode));
                     }
                     Taken::Now(LockOutcome::Held(conflict)) => {
-                        assert!(!free && conflict.span.overlaps(&want.span));
+                        assert!(!free && conflict.span.overlaps(want.span));
                     }
                     other => panic!("{other:?}"),
                 }
@@ -500,14 +500,19 @@ proptest! {
         for (_, first, last, exclusive) in events {
             says.set(LockSpan { first, last }, Some(mode(exclusive)));
         }
-        let reclaimed = says.iter().map(|(span, mode)| {
-            (at.clone(), wanted(0, span.first, span.last, mode, 0))
-        });
-        let lost = table.replace(SessionId(0), reclaimed);
+        let reclaimed = HeldLocks {
+            file: at.file.clone(),
+            kind: at.kind,
+            owner: holder(0).owner,
+            pid: 0,
+            spans: says.iter().collect(),
+        };
+        let lost = table.replace(SessionId(0), [reclaimed]);
         prop_assert_eq!(was(&table), theirs);
-        for one in &lost {
-            prop_assert_eq!(one.owner, holder(0).owner);
-            says.set(one.span, one.left);
+        prop_assert!(lost.iter().all(|one| one.owner == holder(0).owner));
+        let lost: Vec<_> = lost.into_iter().flat_map(|one| one.spans).collect();
+        for &(span, left) in &lost {
+            says.set(span, left);
         }
         for byte in 0..BYTES {
             let one = LockSpan { first: byte, last: byte };
@@ -518,11 +523,11 @@ proptest! {
             let go_together = |mode| worst.clone().all(|other| !conflicting(other, mode));
             prop_assert!(has.is_none_or(go_together), "granted twice");
         }
-        for one in &lost {
-            for byte in one.span.first..=one.span.last {
+        for &(span, left) in &lost {
+            for byte in span.first..=span.last {
                 let worst = others.iter().filter_map(|&who| mode_of(&table, &at, who, byte));
                 let excluded = worst.clone().any(|other| other == Exclusive);
-                prop_assert_eq!(one.left, (!excluded).then_some(Shared), "lost too much");
+                prop_assert_eq!(left, (!excluded).then_some(Shared), "lost too much");
                 prop_assert!(worst.count() > 0, "lost without a conflict");
             }
         }

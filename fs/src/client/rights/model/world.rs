@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 use slabfs_mdserver::api::{
-    ArrayInfo, Attr, Entry, Given, Kind, MdError, RightEventKind, RightGrant, RightMode, RightNews,
-    RightReply, Time,
+    ArrayInfo, Attr, Entry, Given, Kind, MdError, Op, Reply, Request, RightEventKind, RightGrant,
+    RightMode, RightNews, RightReply, Time,
 };
 use slabfs_mdserver::rights::driven::Driven;
 use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Placement, SessionId, Version};
@@ -608,7 +608,7 @@ impl World {
         let (session, epoch) = (mount.session, mount.epoch);
         match self.lock_server.news(session, epoch, mount.seen) {
             Err(_) => mount.suspend(epoch),
-            Ok(RightNews::Reset) => mount.polled(None),
+            Ok(RightNews::Over) => mount.polled(None),
             Ok(RightNews::Events(events)) => {
                 let news = events.into_iter().filter_map(|event| {
                     let news = match event.kind {
@@ -637,39 +637,34 @@ impl World {
     }
 
     fn answer(&mut self, call: &Call) -> Answer {
-        let by = (call.session, call.seq, call.done_below);
-        let answer = match &call.asking {
-            Asking::Right(ask, _) => {
-                self.lock_server
-                    .ask(by, call.epoch, ask)
-                    .map(|reply| match reply {
-                        RightReply::Granted(grant) => Answer::Granted(lite(&grant)),
-                        RightReply::Queued => Answer::Queued,
-                        RightReply::Reset => Answer::EpochIsOver,
-                    })
-            }
+        let epoch = call.epoch;
+        let op = match call.asking.clone() {
+            Asking::Right(ask, _) => Op::AskRight { epoch, ask },
             Asking::Give(gives) => {
                 self.released = true;
-                let given = self.lock_server.give(by, call.epoch, gives.clone());
-                given.map(|()| Answer::Done)
+                Op::GiveRights { epoch, gives }
             }
-            Asking::Reset(retained) => {
+            Asking::Reset(held) => {
                 self.resets = (self.resets + 1).min(3);
-                let begun = self.lock_server.reset(by, retained.clone());
-                begun.map(|begun| Answer::Begun(begun.epoch, begun.alone))
+                Op::ResetRights { held }
             }
-            Asking::Cancel(ticket) => {
-                let done = self.lock_server.cancel(call.session, call.epoch, *ticket);
-                done.map(|()| Answer::Done)
-            }
-            Asking::Release => self
-                .lock_server
-                .close(call.session, INO)
-                .map(|()| Answer::Done),
+            Asking::Cancel(ticket) => Op::CancelRight { epoch, ticket },
+            Asking::Release => Op::Release { inos: vec![INO] },
         };
-        answer.unwrap_or_else(|error| match error {
-            MdError::SessionLost => Answer::SessionLost,
-            _ => Answer::Stale,
-        })
+        let reply = self.lock_server.call(Request {
+            session: call.session,
+            seq: call.seq,
+            done_below: call.done_below,
+            op,
+        });
+        match reply {
+            Ok(Reply::Right(RightReply::Granted(grant))) => Answer::Granted(lite(&grant)),
+            Ok(Reply::Right(RightReply::Queued)) => Answer::Queued,
+            Ok(Reply::Right(RightReply::Reset)) => Answer::EpochIsOver,
+            Ok(Reply::RightsBegun(begun)) => Answer::Begun(begun.epoch, begun.alone),
+            Ok(_) => Answer::Done,
+            Err(MdError::SessionLost) => Answer::SessionLost,
+            Err(_) => Answer::Stale,
+        }
     }
 }
