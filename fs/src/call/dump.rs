@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use slabfs_mdserver::api::op;
 
 use super::{CallError, Context};
 
@@ -29,7 +30,10 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
                 .to_owned(),
         ));
     }
-    let page = context.client.md().dump(request.ticket, request.offset)?;
+    let page = context.client.md().call(op::Dump {
+        ticket: request.ticket,
+        offset: request.offset,
+    })?;
     let mut hex = String::with_capacity(2 * page.bytes.len());
     for byte in &page.bytes {
         // Writing to a string does not fail.

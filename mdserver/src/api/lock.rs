@@ -148,7 +148,7 @@ pub enum LockOutcome {
     Waits,
 }
 
-/// Reply of [`super::Op::Lock`].
+/// Reply of [`super::op::Lock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockReply {
     /// Answered at once.
@@ -165,7 +165,7 @@ pub enum LockReply {
         change: Option<u64>,
     },
     /// Nothing was done: the request was for another epoch. The session has to reclaim its locks first
-    /// ([`super::Op::ReclaimLocks`]).
+    /// ([`super::op::ReclaimLocks`]).
     Reclaim,
 }
 
@@ -182,13 +182,22 @@ pub struct LockEvent {
     pub change: Option<u64>,
 }
 
-/// Reply of [`super::Op::LockEvents`].
+/// Reply of [`super::op::LockEvents`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockNews {
     /// The events after those that the caller has; empty if the wait timed out.
     Events(Vec<LockEvent>),
     /// As [`LockReply::Reclaim`].
     Reclaim,
+}
+
+/// Reply of [`super::op::ReclaimLocks`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocksReclaimed {
+    /// The parts of them that the session does not hold any more: others hold conflicting locks.
+    pub lost: Vec<LostLocks>,
+    /// The epoch that begins with the last call.
+    pub epoch: LockEpoch,
 }
 
 /// The parts of an owner's reclaimed locks on a file that the session has lost, because others hold conflicting

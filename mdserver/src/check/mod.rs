@@ -37,7 +37,7 @@ use std::path::Path;
 
 use crate::api::Ino;
 use crate::keys;
-use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery};
+use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery, pairs};
 use crate::records::{Inode, decode};
 use chunks::{Claim, LeasedPart};
 use inodes::Row;
@@ -124,20 +124,15 @@ impl Walk<'_> {
     /// Calls `work` for each pair of a key range.
     fn each(
         &mut self,
-        (mut from, to): (Vec<u8>, Vec<u8>),
+        range: (Vec<u8>, Vec<u8>),
         page: usize,
         mut work: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckError>,
     ) -> Result<(), CheckError> {
-        loop {
-            let pairs = self.kv.scan(&from, &to, page)?;
-            for (key, value) in &pairs {
-                work(self, key, value)?;
-            }
-            match pairs.last() {
-                Some((key, _)) if pairs.len() == page => from = keys::after(key),
-                _ => return Ok(()),
-            }
+        for pair in pairs(self.kv, range, page) {
+            let (key, value) = pair?;
+            work(self, &key, &value)?;
         }
+        Ok(())
     }
 
     /// Returns the numbers of a key; reports a finding if the key has another length.

@@ -45,6 +45,7 @@ mod local;
 mod memory;
 mod memtable;
 mod pages;
+mod pairs;
 mod reconcile;
 mod recovery;
 mod replay;
@@ -67,6 +68,7 @@ pub use key::Key;
 pub use load::Source;
 pub use local::{KvOptions, LocalKv};
 pub use memory::MemoryKv;
+pub(crate) use pairs::pairs;
 pub use recovery::Recovery;
 
 use std::fmt;

@@ -323,7 +323,7 @@ impl Inside<'_> {
             Vec::new()
         };
         let epoch = state.mine(session).epoch;
-        let reply = Reply::LocksReclaimed { lost, epoch };
+        let reply = crate::api::LocksReclaimed { lost, epoch }.into();
         Ok(state.keep(session, number, reply))
     }
 }

@@ -11,29 +11,25 @@ use super::sizes::merge;
 use super::table::{Ask, Granted, Retained};
 use crate::api::{
     Entry, Ino, Kind, Looked, MAX_RIGHT_BOXES, MdError, Reply, RightAsk, RightEvent,
-    RightEventKind, RightGive, RightGrant, RightHeld, RightNews, RightReply, RightTicket,
-    RightsEpoch, Unflushed,
+    RightEventKind, RightGive, RightGrant, RightHeld, RightNews, RightReply, RightsBegun,
+    RightsEpoch, op,
 };
 use crate::core::{Core, Ctx, State};
-use crate::namespace::{check_name, lookup};
+use crate::namespace::{check_name, named};
 use crate::sessions::session_of;
 use slabfs_model::BoxSet;
 
 /// Longest time to wait for other sessions to report an object's size.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// [`crate::api::Op::AskRight`].
-pub(crate) fn ask(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    ask: &RightAsk,
-) -> Result<Reply, MdError> {
+/// [`op::AskRight`].
+pub(crate) fn ask(core: &Core, ctx: &Ctx, op: op::AskRight) -> Result<RightReply, MdError> {
+    let op::AskRight { epoch, ref ask } = op;
     let session = session_of(ctx)?;
     // The state stays locked: the grant must describe what was committed when it was granted.
     let (mut state, mut lock_server) = enter(core, session)?;
     let entry = || Ok(state.inode(&*core.kv, ask.ino)?.entry());
-    ask_in(&mut lock_server, session, number(ctx), epoch, ask, entry)
+    ask_in(&mut lock_server, session, number(ctx), epoch, ask, entry)?.try_into()
 }
 
 /// [`ask`] on a given lock server. `entry` returns the current state of the object.
@@ -92,31 +88,23 @@ fn grant(granted: Granted, entry: Entry) -> RightGrant {
     }
 }
 
-/// [`crate::api::Op::CancelRight`].
-pub(crate) fn cancel(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    ticket: RightTicket,
-) -> Result<Reply, MdError> {
+/// [`op::CancelRight`].
+pub(crate) fn cancel(core: &Core, ctx: &Ctx, op: op::CancelRight) -> Result<(), MdError> {
+    let op::CancelRight { epoch, ticket } = op;
     let session = session_of(ctx)?;
     enter(core, session)?.1.cancel(session, epoch, ticket);
-    Ok(Reply::Done)
+    Ok(())
 }
 
-/// [`crate::api::Op::GiveRights`].
-pub(crate) fn give(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    gives: Vec<RightGive>,
-) -> Result<Reply, MdError> {
+/// [`op::GiveRights`].
+pub(crate) fn give(core: &Core, ctx: &Ctx, op: op::GiveRights) -> Result<(), MdError> {
+    let op::GiveRights { epoch, gives } = op;
     let session = session_of(ctx)?;
     let areas = gives.iter().map(|give| give.area.cells());
     let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
     let (state, mut lock_server) = enter(core, session)?;
     drop(state);
-    give_in(&mut lock_server, session, number(ctx), epoch, gives, areas)
+    give_in(&mut lock_server, session, number(ctx), epoch, gives, areas)?.try_into()
 }
 
 /// [`give`] on a given lock server. `areas`: those of `gives`.
@@ -136,8 +124,9 @@ pub(super) fn give_in(
     Ok(Reply::Done)
 }
 
-/// [`crate::api::Op::ResetRights`].
-pub(crate) fn reset(core: &Core, ctx: &Ctx, retained: Vec<RightHeld>) -> Result<Reply, MdError> {
+/// [`op::ResetRights`].
+pub(crate) fn reset(core: &Core, ctx: &Ctx, op: op::ResetRights) -> Result<RightsBegun, MdError> {
+    let op::ResetRights { held: retained } = op;
     let session = session_of(ctx)?;
     let areas = retained.iter().map(|it| it.area.cells());
     let areas: Vec<BoxSet> = areas.collect::<Result<_, _>>()?;
@@ -149,7 +138,8 @@ pub(crate) fn reset(core: &Core, ctx: &Ctx, retained: Vec<RightHeld>) -> Result<
         ctx.seq,
         retained,
         areas,
-    )
+    )?
+    .try_into()
 }
 
 /// [`reset`] on a given lock server. `seq`: the sequence number of the request, also where no reply is cached;
@@ -175,21 +165,20 @@ pub(super) fn reset_in(
     Ok(reply)
 }
 
-/// [`crate::api::Op::RightEvents`].
-pub(crate) fn events(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    seen: u64,
-    wait_ms: u32,
-) -> Result<Reply, MdError> {
+/// [`op::RightEvents`].
+pub(crate) fn events(core: &Core, ctx: &Ctx, op: op::RightEvents) -> Result<RightNews, MdError> {
+    let op::RightEvents {
+        epoch,
+        seen,
+        wait_ms,
+    } = op;
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
     let heard = core.rights.news(session, epoch, seen, wait);
     // The session may have ended meanwhile.
     core.state().session(session)?;
     let entry = |ino| Ok(core.inode(ino)?.entry());
-    Ok(Reply::RightNews(to_wire(heard, entry)?))
+    to_wire(heard, entry)
 }
 
 /// Converts the result of a poll to its wire form. `entry` returns the current state of an object.
@@ -235,32 +224,34 @@ fn event(
     })
 }
 
-/// [`crate::api::Op::Stat`].
-pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino, keep: bool) -> Result<Reply, MdError> {
+/// [`op::Stat`].
+pub(crate) fn stat(core: &Core, ctx: &Ctx, op: op::Stat) -> Result<Looked, MdError> {
+    let op::Stat { ino, keep } = op;
     let session = session_of(ctx)?;
     if core.inode(ino)?.attr.kind == Kind::Directory {
         // Ask for permission before reading the attributes.
         let keep_attributes = keep && core.rights.keep_names(session, ino);
-        return Ok(Reply::Looked(Looked {
+        return Ok(Looked {
             found: Some(core.inode(ino)?.entry()),
             keep_name: false,
             keep_attributes,
-        }));
+        });
     }
     let patience = PATIENCE.min(core.options.lease);
     let unflushed = core.rights.unflushed(session, ino, patience);
     // Read last: what a session flushed before it answered is committed.
     let mut entry = core.inode(ino)?.entry();
     merge(&mut entry, &unflushed);
-    Ok(Reply::Looked(Looked {
+    Ok(Looked {
         found: Some(entry),
         keep_name: false,
         keep_attributes: false,
-    }))
+    })
 }
 
-/// [`crate::api::Op::Look`].
-pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+/// [`op::Look`].
+pub(crate) fn look(core: &Core, ctx: &Ctx, op: op::Look) -> Result<Looked, MdError> {
+    let op::Look { parent, ref name } = op;
     let session = session_of(ctx)?;
     if core.inode(parent)?.attr.kind != Kind::Directory {
         return Err(MdError::NotDirectory);
@@ -269,9 +260,8 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
     let is_name = check_name(name).is_ok();
     // Ask for both permissions before reading anything that may be cached.
     let keep_name = is_name && core.rights.keep_names(session, parent);
-    let found = match lookup(core, parent, name) {
-        Ok(Reply::Entry(entry)) => Some(entry),
-        Ok(other) => return Ok(other),
+    let found = match named(core, parent, name) {
+        Ok(entry) => Some(entry),
         // The directory itself may be gone since; then it has no such name either.
         Err(MdError::NotFound) => None,
         Err(error) => return Err(error),
@@ -290,34 +280,24 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
         },
         None => (found, false),
     };
-    Ok(Reply::Looked(Looked {
+    Ok(Looked {
         found,
         keep_name,
         keep_attributes,
-    }))
+    })
 }
 
-/// [`crate::api::Op::ReportForgotten`].
-pub(crate) fn forgot(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    change: Option<u64>,
-) -> Result<Reply, MdError> {
-    core.rights.forgot(session_of(ctx)?, epoch, change);
-    Ok(Reply::Done)
+/// [`op::ReportForgotten`].
+pub(crate) fn forgot(core: &Core, ctx: &Ctx, op: op::ReportForgotten) -> Result<(), MdError> {
+    core.rights.forgot(session_of(ctx)?, op.epoch, op.change);
+    Ok(())
 }
 
-/// [`crate::api::Op::ReportSize`].
-pub(crate) fn report_size(
-    core: &Core,
-    ctx: &Ctx,
-    question: u64,
-    unflushed: Option<Unflushed>,
-) -> Result<Reply, MdError> {
+/// [`op::ReportSize`].
+pub(crate) fn report_size(core: &Core, ctx: &Ctx, op: op::ReportSize) -> Result<(), MdError> {
     core.rights
-        .report_size(session_of(ctx)?, question, unflushed);
-    Ok(Reply::Done)
+        .report_size(session_of(ctx)?, op.question, op.unflushed);
+    Ok(())
 }
 
 fn number(ctx: &Ctx) -> Number {

@@ -13,7 +13,7 @@ use super::index::{Index, IndexError, IndexOptions};
 use super::rows::{self, tag_name};
 use crate::api::{Ino, MdError};
 use crate::keys;
-use crate::kv::{KvError, Lsn, MetaKv};
+use crate::kv::{KvError, Lsn, MetaKv, pairs};
 
 /// Rows read from the store at a time.
 const PAGE: usize = 512;
@@ -120,20 +120,14 @@ pub(crate) fn each_row(
     kv: &dyn MetaKv,
     mut work: impl FnMut(bool, Vec<Vec<u8>>) -> Result<(), MdError>,
 ) -> Result<(), MdError> {
-    let (mut from, to) = keys::all_xattrs();
     let mut last = None;
-    loop {
-        let page = kv.scan(&from, &to, PAGE)?;
-        for (key, bytes) in &page {
-            let ino = keys::xattr_of(key).map(|(ino, _)| ino);
-            work(ino != last, entries_of(key, bytes)?)?;
-            last = ino;
-        }
-        match page.last() {
-            Some((key, _)) if page.len() == PAGE => from = keys::after(key),
-            _ => return Ok(()),
-        }
+    for pair in pairs(kv, keys::all_xattrs(), PAGE) {
+        let (key, bytes) = pair?;
+        let ino = keys::xattr_of(&key).map(|(ino, _)| ino);
+        work(ino != last, entries_of(&key, &bytes)?)?;
+        last = ino;
     }
+    Ok(())
 }
 
 /// The entries made from a row.

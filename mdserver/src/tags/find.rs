@@ -23,9 +23,10 @@ use super::plan::{Choices, Join, Plan, Reads, plan, restart_search};
 use super::query::{Builtin, Query, Subject};
 use super::seen::Seen;
 use super::subject::{Candidate, is_object};
-use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Reply, Time};
-use crate::core::Core;
+use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Time, op};
+use crate::core::{Core, Ctx};
 use crate::keys as stored;
+use crate::kv::pairs;
 use crate::records::{InodeHead, decode_head};
 
 /// How long one page may take.
@@ -60,7 +61,7 @@ pub(super) enum At {
 }
 
 /// Searches.
-pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
+pub(crate) fn find(core: &Core, _: &Ctx, find: op::Find) -> Result<Found, MdError> {
     let until = Instant::now() + SLICE;
     let query = Query::parse_with(&find.query, &is_user)
         .map_err(|error| MdError::Invalid(error.to_string()))?;
@@ -85,7 +86,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
         bytes: 0,
     };
     if let Some(only) = find.only {
-        return search.only(only).map(Reply::Found);
+        return search.only(only);
     }
     let digest = xxh3_64(find.query.as_bytes());
     let before = match &find.after {
@@ -115,7 +116,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
             .map_err(|error| MdError::Io(format!("cannot encode a cursor: {error}")))?;
         search.found.next = Some(next);
     }
-    Ok(Reply::Found(search.found))
+    Ok(search.found)
 }
 
 /// Whether a user of this name exists; true if that cannot be determined.
@@ -269,24 +270,19 @@ impl Search<'_> {
     /// Reads all inodes from one on; returns the position to continue at if the page ended.
     fn scan(&mut self, from: Ino) -> Result<Option<At>, MdError> {
         let (_, to) = stored::inodes();
-        let mut from = stored::inode(from);
-        loop {
-            let page = self.core.kv.scan(&from, &to, SCANNED)?;
-            for (key, bytes) in &page {
-                let inode = decode_head(key, bytes)?;
-                let ino = inode.attr.ino;
-                if self.mine(ino) {
-                    self.consider((inode, bytes.clone()), false, |_| false)?;
-                }
-                if self.full() {
-                    return Ok(Some(At::Inode(ObjectId(ino.0.saturating_add(1)))));
-                }
+        let inodes = (stored::inode(from).to_vec(), to);
+        for pair in pairs(&*self.core.kv, inodes, SCANNED) {
+            let (key, bytes) = pair?;
+            let inode = decode_head(&key, &bytes)?;
+            let ino = inode.attr.ino;
+            if self.mine(ino) {
+                self.consider((inode, bytes), false, |_| false)?;
             }
-            match page.last() {
-                Some((key, _)) if page.len() == SCANNED => from = stored::after(key).into(),
-                _ => return Ok(None),
+            if self.full() {
+                return Ok(Some(At::Inode(ObjectId(ino.0.saturating_add(1)))));
             }
         }
+        Ok(None)
     }
 
     /// Whether an inode is in the caller's share.

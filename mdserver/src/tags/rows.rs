@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::api::{Ino, MAX_XATTR_LIST, MAX_XATTRS, MdError};
 use crate::core::Core;
 use crate::keys;
-use crate::kv::MetaKv;
+use crate::kv::{MetaKv, pairs};
 use crate::records::{Inode, Xattrs, decode_borrowed, encode};
 use crate::txn::Txn;
 
@@ -164,21 +164,16 @@ fn each_from(
     const PAGE: usize = 16;
     let (first, to) = keys::xattrs(ino);
     let prefix = first.len();
-    let mut from = keys::after(&keys::xattr(ino, behind));
-    loop {
-        let page = kv.scan(&from, &to, PAGE)?;
-        for (key, bytes) in &page {
-            let Single { kind, bytes } = decode_borrowed(key, bytes)?;
-            let name = &key[prefix..];
-            if !name.is_empty() && !work(Xattr { name, kind, bytes }) {
-                return Ok(());
-            }
-        }
-        match page.last() {
-            Some((key, _)) if page.len() == PAGE => from = keys::after(key),
-            _ => return Ok(()),
+    let from = keys::after(&keys::xattr(ino, behind));
+    for pair in pairs(kv, (from, to), PAGE) {
+        let (key, bytes) = pair?;
+        let Single { kind, bytes } = decode_borrowed(&key, &bytes)?;
+        let name = &key[prefix..];
+        if !name.is_empty() && !work(Xattr { name, kind, bytes }) {
+            break;
         }
     }
+    Ok(())
 }
 
 /// Reads the attributes of an inode with `read`, which accesses the store several times: it is repeated if the inode

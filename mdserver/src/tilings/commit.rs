@@ -5,24 +5,28 @@
 //! only) before they are retired.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
-use slabfs_model::{ServerId, SessionId, Version};
+use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::bounds::Changes;
 use super::validate::{Checked, check, check_servers};
 use super::{Loaded, Step};
-use crate::api::{ArrayInfo, Commit, CommitReply, Ino, MdError, Reply, Stored};
+use crate::api::{ArrayInfo, Commit, CommitReply, Ino, MdError, Stored, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::check_time;
 use crate::placement::RetireKey;
-use crate::records::{Inode, Tile, encode};
+use crate::records::{Inode, LeaseRecord, Tile, encode};
 use crate::sessions::session_of;
 use crate::txn::Txn;
 
 /// Executes a commit.
-pub(crate) fn commit(core: &Core, ctx: &Ctx, commit: Commit) -> Result<Reply, MdError> {
+pub(crate) fn commit(
+    core: &Core,
+    ctx: &Ctx,
+    commit: op::Commit,
+) -> Result<Box<CommitReply>, MdError> {
     if let Some(time) = commit.mtime {
         check_time(time)?;
     }
@@ -51,7 +55,7 @@ fn txn_object<'a>(mut txn: Txn<'a>, commit: &Commit) -> Result<Opened<'a>, MdErr
 }
 
 /// A grid has no records: dims, size and times.
-fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Reply, MdError> {
+fn commit_grid(opened: Opened<'_>, commit: &Commit) -> Result<Box<CommitReply>, MdError> {
     let Opened { mut txn, mut inode } = opened;
     let object = inode.object()?;
     if !object.info.is_grid() {
@@ -84,7 +88,7 @@ fn commit_aligned(
     ctx: &Ctx,
     mut commit: Commit,
     loaded: &mut Loaded,
-) -> Result<Reply, MdError> {
+) -> Result<Box<CommitReply>, MdError> {
     let inode = core.inode(commit.ino)?;
     let object = inode.object()?;
     if object.info.generation != commit.generation || object.info.is_grid() {
@@ -115,7 +119,7 @@ fn commit_aligned(
 }
 
 /// A commit that only grows the object or sets times.
-fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Reply, MdError> {
+fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Box<CommitReply>, MdError> {
     let Opened { mut txn, mut inode } = txn_object(txn, commit)?;
     let (version, next) = {
         let object = inode.object()?;
@@ -130,7 +134,7 @@ fn without_records(txn: Txn<'_>, commit: &Commit) -> Result<Reply, MdError> {
 
 /// The effect of the records on the tiling in memory.
 struct Inserted {
-    chunks: Vec<slabfs_model::ChunkId>,
+    chunks: Vec<ChunkId>,
     count: u64,
     /// Records that stay.
     added: Vec<Record<Stored>>,
@@ -179,6 +183,25 @@ fn shows_nothing(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
     record.value == Stored::Fill && !tiling.shows(&record.slab)
 }
 
+/// Marks chunk ids that the session has leased as committed. Returns the changed parts of its leases, to be set when
+/// the batch is stored.
+pub(super) fn use_leases(
+    txn: &mut Txn<'_>,
+    session: SessionId,
+    chunks: &[ChunkId],
+) -> Result<BTreeMap<u64, LeaseRecord>, MdError> {
+    let leases = txn.state.session(session)?.leases.using(chunks)?;
+    for (part, record) in &leases {
+        let key = keys::lease(session, *part);
+        if crate::sessions::is_used_up(record) {
+            txn.batch.delete(key);
+        } else {
+            txn.batch.put(key, encode(record)?);
+        }
+    }
+    Ok(leases)
+}
+
 /// Writes the result of [`insert`].
 fn write(
     txn: Txn<'_>,
@@ -187,7 +210,7 @@ fn write(
     boxes: Changes,
     first: u64,
     before: Version,
-) -> Result<(Reply, Vec<u64>), MdError> {
+) -> Result<(Box<CommitReply>, Vec<u64>), MdError> {
     let session = session_of(&txn.ctx)?;
     let Opened { mut txn, mut inode } = txn_object(txn, commit)?;
     let ino = commit.ino;
@@ -198,15 +221,7 @@ fn write(
         }
     }
     check_servers(&txn.state, &inserted.added)?;
-    let leases = txn.state.session(session)?.leases.using(&inserted.chunks)?;
-    for (part, record) in &leases {
-        let key = keys::lease(session, *part);
-        if crate::sessions::is_used_up(record) {
-            txn.batch.delete(key);
-        } else {
-            txn.batch.put(key, encode(record)?);
-        }
-    }
+    let leases = use_leases(&mut txn, session, &inserted.chunks)?;
     let version = Version(before.0 + 1);
     let generation = commit.generation;
     let mut stored = 0u64;
@@ -319,7 +334,7 @@ fn reply(
     before: Version,
     first_order: u64,
     dropped: Vec<u64>,
-) -> Result<Reply, MdError> {
+) -> Result<Box<CommitReply>, MdError> {
     let entry = txn.inode(ino)?.entry();
     let reply = commit_reply(entry, version, before, first_order, dropped)?;
     txn.commit(reply)
@@ -331,17 +346,17 @@ fn commit_reply(
     before: Version,
     first_order: u64,
     dropped: Vec<u64>,
-) -> Result<Reply, MdError> {
+) -> Result<Box<CommitReply>, MdError> {
     let info = entry
         .info
         .ok_or_else(|| MdError::Invalid("not an object".to_owned()))?;
     let attr = entry.attr;
-    Ok(Reply::Commit(Box::new(CommitReply {
+    Ok(Box::new(CommitReply {
         version,
         before,
         first_order,
         attr,
         info,
         dropped,
-    })))
+    }))
 }

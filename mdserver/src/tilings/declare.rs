@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::commit::weight;
 use super::validate::{check, check_servers};
-use crate::api::{Ino, MdError, Reply, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit};
+use crate::api::{
+    Entry, Ino, MdError, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit, op,
+};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::byte_layout;
@@ -15,13 +17,12 @@ use crate::sessions::session_of;
 use crate::txn::Txn;
 
 /// Sets the array declaration of an object.
-pub(crate) fn declare(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    change: &SpecChange,
-    rewrite: Option<Rewrite>,
-) -> Result<Reply, MdError> {
+pub(crate) fn declare(core: &Core, ctx: &Ctx, op: op::Declare) -> Result<Entry, MdError> {
+    let op::Declare {
+        ino,
+        ref change,
+        rewrite,
+    } = op;
     core.tilings.with(ino, |loaded| {
         let mut txn = core.begin(ctx)?;
         let mut inode = txn.inode(ino)?;
@@ -41,7 +42,7 @@ pub(crate) fn declare(
         let mut leases = None;
         match resolved.plan {
             SpecPlan::Nothing if waits == new.object()?.inherited => {
-                return txn.commit(Reply::Entry(new.entry()));
+                return txn.commit(new.entry());
             }
             SpecPlan::Nothing | SpecPlan::InPlace => in_place(&mut txn, ino, new, resolved.info)?,
             SpecPlan::Rewrite => {
@@ -54,7 +55,7 @@ pub(crate) fn declare(
         txn.put(inode);
         let entry = txn.inode(ino)?.entry();
         let session = session_of(ctx)?;
-        let reply = txn.commit_then(Reply::Entry(entry), |state| {
+        let reply = txn.commit_then(entry, |state| {
             if let (Ok(session), Some(leases)) = (state.session(session), leases) {
                 session.leases.set(leases);
             }
@@ -191,9 +192,9 @@ fn rewritten(
 pub(crate) fn spare_generation(
     core: &Core,
     ctx: &Ctx,
-    ino: Ino,
-    placement: Placement,
-) -> Result<Reply, MdError> {
+    op: op::SpareGeneration,
+) -> Result<Spare, MdError> {
+    let op::SpareGeneration { ino, placement } = op;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
     let object = Arc::make_mut(&mut inode).object_mut()?;
@@ -207,5 +208,5 @@ pub(crate) fn spare_generation(
         stripe,
     };
     txn.put_quietly(inode);
-    txn.commit(Reply::Spare(spare))
+    txn.commit(spare)
 }

@@ -46,6 +46,7 @@ use std::sync::Arc;
 use crate::api::{Ino, MdError, Stored};
 use crate::core::Core;
 use crate::keys;
+use crate::kv::pairs;
 use crate::records::{Object, Tile, decode};
 
 /// Commits remembered for readers that are slightly out of date.
@@ -159,24 +160,15 @@ impl Loaded {
 /// All records of one generation of an object.
 fn records(core: &Core, ino: Ino, generation: u32) -> Result<Vec<Record<Stored>>, MdError> {
     let mut records = Vec::new();
-    let end = keys::tile(ino, generation, u64::MAX);
-    let mut from = keys::tile(ino, generation, 0);
-    loop {
-        let page = core.kv.scan(&from, &end, PAGE)?;
-        let last = page.len() < PAGE;
-        if let Some((key, _)) = page.last() {
-            from = keys::after(key);
-        }
-        for (key, value) in page {
-            let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) else {
-                continue;
-            };
-            records.push(decode::<Tile>(&key, &value)?.record(order));
-        }
-        if last {
-            return Ok(records);
-        }
+    let tiles = [0, u64::MAX].map(|order| keys::tile(ino, generation, order));
+    for pair in pairs(&*core.kv, tiles.into(), PAGE) {
+        let (key, value) = pair?;
+        let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) else {
+            continue;
+        };
+        records.push(decode::<Tile>(&key, &value)?.record(order));
     }
+    Ok(records)
 }
 
 impl Tilings {

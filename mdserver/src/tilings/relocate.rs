@@ -3,7 +3,8 @@
 use slabfs_model::{ChunkId, Version};
 use std::sync::Arc;
 
-use crate::api::{Ino, MAX_COMMIT_RECORDS, MdError, Relocated, Reply, Stored, StoredChunk};
+use super::commit::use_leases;
+use crate::api::{MAX_COMMIT_RECORDS, MdError, Relocated, Stored, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
@@ -15,10 +16,13 @@ use crate::sessions::session_of;
 pub(crate) fn relocate(
     core: &Core,
     ctx: &Ctx,
-    ino: Ino,
-    generation: u32,
-    moves: &[(u64, ChunkId, StoredChunk)],
-) -> Result<Reply, MdError> {
+    op: op::Relocate,
+) -> Result<Box<Relocated>, MdError> {
+    let op::Relocate {
+        ino,
+        generation,
+        ref moves,
+    } = op;
     if moves.len() > MAX_COMMIT_RECORDS {
         return Err(MdError::Invalid(format!(
             "at most {MAX_COMMIT_RECORDS} chunks at a time"
@@ -52,15 +56,7 @@ pub(crate) fn relocate(
                 _ => useless.push(copy.chunk),
             }
         }
-        let leases = txn.state.session(session)?.leases.using(&taken)?;
-        for (part, record) in &leases {
-            let key = keys::lease(session, *part);
-            if crate::sessions::is_used_up(record) {
-                txn.batch.delete(key);
-            } else {
-                txn.batch.put(key, encode(record)?);
-            }
-        }
+        let leases = use_leases(&mut txn, session, &taken)?;
         let drains = |id| {
             let server = txn.state.servers.by_id.get(id);
             server.is_some_and(|server| server.record.draining)
@@ -75,7 +71,7 @@ pub(crate) fn relocate(
         }
         txn.put_quietly(inode);
         let entry = txn.inode(ino)?.entry();
-        let reply = Reply::Relocated(Box::new(Relocated { entry, useless }));
+        let reply = Box::new(Relocated { entry, useless });
         let reply = txn.commit_then(reply, |state| {
             if let Ok(session) = state.session(session) {
                 session.leases.set(leases);

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{LockAsk, LockEpoch, LockEvent, LockNews, LockOutcome, MdError};
+use slabfs_mdserver::api::{LockAsk, LockEpoch, LockEvent, LockNews, LockOutcome, MdError, op};
 
 use super::super::Client;
 use super::{Locked, locked, whose};
@@ -66,7 +66,11 @@ impl Client {
         };
         let wait = POLL.min(self.options.io_timeout / 2);
         let begun = Instant::now();
-        match self.md.lock_events(epoch, seen, wait) {
+        match self.md.call(op::LockEvents {
+            epoch,
+            seen,
+            wait_ms: op::millis(wait),
+        }) {
             Ok(LockNews::Events(events)) => {
                 let any = !events.is_empty();
                 for event in events {
@@ -184,7 +188,7 @@ impl Client {
         self.locks.changed.notify_all();
         for (ticket, wait) in waits {
             // A poll that has nothing left to wait for returns.
-            if let Err(error) = self.md.cancel_lock(ticket) {
+            if let Err(error) = self.md.call(op::CancelLock { ticket }) {
                 tracing::debug!(%error, "a request for a lock could not be cancelled; the session ends anyway");
             }
             (wait.then)(Ok(Locked::Interrupted));

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{
-    Ino, MdError, RightEventKind, RightNews, RightTicket, RightsEpoch, Unflushed,
+    Ino, MdError, RightEventKind, RightNews, RightTicket, RightsEpoch, Unflushed, op,
 };
 
 use super::super::Client;
@@ -55,7 +55,11 @@ impl Client {
                 continue;
             }
             let wait = POLL.min(self.options.io_timeout / 2);
-            match self.md.right_events(epoch, seen.1, wait) {
+            match self.md.call(op::RightEvents {
+                epoch,
+                seen: seen.1,
+                wait_ms: op::millis(wait),
+            }) {
                 Ok(RightNews::Events(events)) => {
                     for event in events {
                         if event.number > seen.1 {
@@ -102,14 +106,20 @@ impl Client {
             RightEventKind::Refused(ticket) => self.refused(ticket),
             RightEventKind::Recall(recall) => self.rights.recall(epoch, recall),
             RightEventKind::Size { ino, question } => {
-                let sent = self.md.report_size(question, self.unflushed(ino));
+                let sent = self.md.call(op::ReportSize {
+                    question,
+                    unflushed: self.unflushed(ino),
+                });
                 if let Err(error) = sent {
                     tracing::debug!(%ino, %error, "answering a size request failed");
                 }
             }
             RightEventKind::Names { inos, change } => {
                 self.md.forget_names(&inos);
-                if let Err(error) = self.md.report_forgotten(epoch, Some(change)) {
+                if let Err(error) = self.md.call(op::ReportForgotten {
+                    epoch,
+                    change: Some(change),
+                }) {
                     // The lock server does not ask again: it ends the session, or continues without this change.
                     tracing::debug!(%error, "notifying the metadata service of dropped names failed");
                 }

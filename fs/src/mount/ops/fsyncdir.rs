@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use fuser::ReplyEmpty;
+use slabfs_mdserver::api::op;
 
 use crate::mount::errno::report;
 use crate::mount::shared::Shared;
@@ -15,10 +16,10 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, reply: ReplyEmp
         return reply.ok();
     }
     let worker = shared.clone();
-    shared
-        .pool
-        .submit(Box::new(move || match worker.client.md().sync() {
+    shared.pool.submit(Box::new(move || {
+        match worker.client.md().call(op::Sync {}) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(report("fsyncdir", inode, &error.into())),
-        }));
+        }
+    }));
 }

@@ -24,7 +24,7 @@ pub(super) fn make(
     made: Made,
 ) -> Outcome<Shown> {
     let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
-    let created = shared.client.md().create(Create {
+    let created = shared.client.md().call(Create {
         parent,
         name: stored.to_vec(),
         kind: made.kind,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyEmpty};
-use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::api::{MdError, op};
 
 use crate::client::FsError;
 use crate::mount::errno::{Failure, Outcome, refused, report_inode};
@@ -29,7 +29,7 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
         Owner::Default(attribute) => {
             let ino = shared.plain(inode)?;
             let md = shared.client.md();
-            let there = match md.defaults(ino) {
+            let there = match md.call(op::GetDefaults { ino }) {
                 Ok(defaults) => attribute.read(&defaults).is_some(),
                 Err(MdError::NotDirectory) => false,
                 Err(error) => return Err(error.into()),
@@ -37,12 +37,18 @@ fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outcome<()> {
             if !there {
                 return Err(MdError::NoData.into());
             }
-            md.set_defaults(ino, attribute.remove())?;
+            md.call(op::SetDefaults {
+                ino,
+                change: attribute.remove(),
+            })?;
             Ok(())
         }
         Owner::Stored => {
             let ino = shared.plain(inode)?;
-            Ok(shared.client.md().removexattr(ino, name)?)
+            Ok(shared.client.md().call(op::RemoveXattr {
+                ino,
+                name: name.to_vec(),
+            })?)
         }
         Owner::Unknown | Owner::Security => Err(MdError::NoData.into()),
         Owner::Foreign => refused(

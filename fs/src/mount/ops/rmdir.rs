@@ -1,6 +1,7 @@
 //! Rmdir: removes an empty directory.
 
 use fuser::{Errno, ReplyEmpty};
+use slabfs_mdserver::api::op;
 
 use super::place;
 use crate::mount::errno::{Outcome, report};
@@ -16,5 +17,8 @@ pub(in crate::mount) fn answer(shared: &Shared, parent: u64, name: &[u8], reply:
 
 fn remove(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<()> {
     let (parent, name) = place::entry(shared, parent, name, Errno::EPERM)?;
-    Ok(shared.client.md().rmdir(parent, &name)?)
+    Ok(shared.client.md().call(op::Rmdir {
+        parent,
+        name: name.into_owned(),
+    })?)
 }

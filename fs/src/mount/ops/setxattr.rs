@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyEmpty};
-use slabfs_mdserver::api::{Ino, MdError, XattrFlags};
+use slabfs_mdserver::api::{Ino, MdError, XattrFlags, op};
 
 use crate::mount::errno::{Failure, Outcome, refused, report_inode};
 use crate::mount::shared::Shared;
@@ -55,7 +55,12 @@ fn set(
         }
         .into()),
         Owner::Stored => {
-            shared.client.md().setxattr(ino, name, value, flags)?;
+            shared.client.md().call(op::SetXattr {
+                ino,
+                name: name.to_vec(),
+                value: value.to_vec(),
+                flags,
+            })?;
             Ok(None)
         }
         Owner::Security | Owner::Foreign => refused(
@@ -75,7 +80,7 @@ fn set_default(
 ) -> Outcome<()> {
     let md = shared.client.md();
     let change = attribute.set(value)?;
-    let there = match md.defaults(ino) {
+    let there = match md.call(op::GetDefaults { ino }) {
         Ok(defaults) => attribute.read(&defaults).is_some(),
         Err(MdError::NotDirectory) => {
             return refused(Errno::EINVAL, "defaults are those of directories");
@@ -87,7 +92,7 @@ fn set_default(
         XattrFlags::Replace if !there => return Err(MdError::NoData.into()),
         _ => {}
     }
-    md.set_defaults(ino, change)?;
+    md.call(op::SetDefaults { ino, change })?;
     Ok(())
 }
 
