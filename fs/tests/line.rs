@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use slabfs_fs::client::transfer::{Memory, start_all, wait_all};
 use slabfs_fs::client::{Client, ClientOptions};
+use slabfs_mdserver::api::op;
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceOptions};
@@ -358,5 +359,5 @@ fn one(client: &Arc<Client>, name: &str, layout: &str, dice: &mut Dice) {
         );
     }
     handle.release().unwrap();
-    client.md().getattr(ino).unwrap();
+    client.md().call(op::GetAttr { ino }).unwrap();
 }

@@ -59,7 +59,7 @@ impl Metadata for Line {
     fn call(&self, request: Request) -> Result<Reply, MdError> {
         let about_locks = matches!(
             request.op,
-            Op::Lock { .. } | Op::CancelLock { .. } | Op::ReclaimLocks { .. }
+            Op::Lock(_) | Op::CancelLock(_) | Op::ReclaimLocks(_)
         );
         if !about_locks {
             return self.service.call_remote(request);
@@ -69,7 +69,7 @@ impl Metadata for Line {
             addr: "the test".into(),
             detail: "lost".into(),
         };
-        let reclaims = matches!(request.op, Op::ReclaimLocks { .. });
+        let reclaims = matches!(request.op, Op::ReclaimLocks(_));
         let cut = self.cut.load(Ordering::SeqCst);
         let (lost, draw) = (self.lost.load(Ordering::Relaxed), self.draw() % 100);
         if draw < lost / 2 || (cut && reclaims) {

@@ -30,7 +30,7 @@ impl Line {
 
 impl Metadata for Line {
     fn call(&self, request: Request) -> Result<Reply, MdError> {
-        if !matches!(request.op, Op::Clear { .. }) {
+        if !matches!(request.op, Op::Clear(_)) {
             return self.service.call_remote(request);
         }
         self.look();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{Create, Ino, Kind, Md, MdError, NewObject, ROOT, SpecChange};
+use slabfs_mdserver::api::{Create, Ino, Kind, MdError, NewObject, ROOT, SpecChange, op};
+use slabfs_mdserver::client::Md;
 use slabfs_mdserver::{MdServer, RemoteMd, Service, ServiceOptions};
 use slabfs_model::Tag;
 use slabfs_objstore::Addr;
@@ -30,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for client in 0..clients {
         let remote = RemoteMd::connect(addr.clone(), None, Duration::from_secs(30));
         let md = Md::attach(Arc::new(remote), "here", client as u32, false)?.0;
-        let parent = md.create(new(ROOT, format!("c{client}"), Kind::Directory))?;
+        let parent = md.call(new(ROOT, format!("c{client}"), Kind::Directory))?;
         sessions.push((md, parent.entry.attr.ino));
     }
     let made = create(&sessions, time)?;
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         object(parent, format!("t{name}"), tags(name))
     })?;
     for (md, _) in &sessions {
-        md.detach(true)?;
+        md.call(op::Detach { clean: true })?;
     }
     server.shutdown();
     service.close()?;
@@ -133,7 +134,7 @@ fn measure<T: Send>(
 
 fn create(sessions: &[(Md, Ino)], time: Duration) -> Result<Vec<Ino>, Box<dyn Error>> {
     measure(sessions, time, "creates", |md, parent, at| {
-        let made = md.create(new(parent, format!("o{at}"), Kind::Object))?;
+        let made = md.call(new(parent, format!("o{at}"), Kind::Object))?;
         Ok((1, made.entry.attr.ino))
     })
 }
@@ -142,7 +143,7 @@ fn open(sessions: &[(Md, Ino)], made: &[Ino], time: Duration) -> Result<(), Box<
     let pick = |at: u64| made[(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % made.len()];
     measure(sessions, time, "opens", |md, _, at| {
         let ino = pick(at);
-        md.open(ino)?;
+        md.call(op::Open { ino })?;
         if at % 64 == 63 {
             md.release((at - 63..=at).map(pick).collect())?;
         }
@@ -159,7 +160,9 @@ fn many(
 ) -> Result<(), Box<dyn Error>> {
     measure(sessions, time, what, |md, parent, at| {
         let objects = (0..BATCH).map(|n| object(parent, at * BATCH + n));
-        md.create_many(objects.collect())?;
+        md.call(op::CreateMany {
+            objects: objects.collect(),
+        })?;
         Ok((BATCH, ()))
     })?;
     Ok(())

@@ -86,6 +86,15 @@ impl Ctx {
         moves: [None; 2],
     };
 
+    /// A session whose request is not to be recorded.
+    pub(crate) fn unnumbered(session: SessionId, remote: bool) -> Self {
+        Self {
+            session: Some(session),
+            remote,
+            ..Self::SERVICE
+        }
+    }
+
     /// Refuses to move or remove a directory that had another name, or none, when its cached entries were recalled.
     pub(crate) fn may_move(&self, inode: &Inode) -> Result<(), MdError> {
         match inode.attr.kind == crate::api::Kind::Directory

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::api::{DumpPage, MdError};
-use crate::core::Core;
+use crate::api::{DumpPage, MdError, op};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::{KvError, Lsn, Snapshot, Source};
 use crate::records::{Body, Inode, Later, decode, encode};
@@ -55,7 +55,8 @@ impl Dumps {
 }
 
 /// Returns one page of the dump `ticket`; without a ticket a new dump is begun.
-pub(crate) fn page(core: &Core, ticket: Option<u64>, offset: u64) -> Result<DumpPage, MdError> {
+pub(crate) fn page(core: &Core, _: &Ctx, op: op::Dump) -> Result<DumpPage, MdError> {
+    let op::Dump { ticket, offset } = op;
     let ticket = match ticket {
         Some(ticket) => ticket,
         None => core.kv.ask_snapshot()?,

@@ -1,7 +1,7 @@
 //! The metadata service of slabfs: names, attributes, tilings, sessions, data servers.
 //!
-//! [`api`] has the messages and the typed wrapper that clients use; [`client`] transports them in process or over a
-//! socket; [`service`] answers them; [`server`] listens. The service stores everything in [`kv`], an ordered
+//! [`api`] declares the operations, a type each with its reply; [`client`] calls them, in process or over a socket;
+//! [`service`] answers them; [`server`] listens. The service stores everything in [`kv`], an ordered
 //! key-value store with atomic batches: every operation that changes something is one batch.
 //! `docs/formats/metadata.md` defines the keys and values; [`check`] verifies a store against it.
 //!

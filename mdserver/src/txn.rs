@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::{Ino, Kind, MdError, Reply, Time};
+use crate::api::{Ino, Kind, MdError, Reply, ReplyType, Time};
 use crate::core::{Core, Ctx, Holders, SlotChange, State};
 use crate::keys;
 use crate::kv::{Batch, Lsn};
@@ -284,16 +284,22 @@ impl<'a> Txn<'a> {
     }
 
     /// Writes the batch, with the reply if it has to be cached, and publishes all changes.
-    pub(crate) fn commit(self, reply: Reply) -> Result<Reply, MdError> {
+    pub(crate) fn commit<R: ReplyType>(self, reply: R) -> Result<R, MdError> {
         self.commit_then(reply, |_| ())
     }
 
     /// As [`Txn::commit`], with one more change of the state, made if the batch is stored.
-    pub(crate) fn commit_then(
-        mut self,
-        reply: Reply,
+    pub(crate) fn commit_then<R: ReplyType>(
+        self,
+        reply: R,
         then: impl FnOnce(&mut State),
-    ) -> Result<Reply, MdError> {
+    ) -> Result<R, MdError> {
+        let reply = reply.into();
+        self.store(&reply, then)?;
+        reply.try_into()
+    }
+
+    fn store(mut self, reply: &Reply, then: impl FnOnce(&mut State)) -> Result<(), MdError> {
         let mut writer = Writer::new();
         for (ino, inode) in &mut self.inodes {
             if let Some(inode) = inode
@@ -318,11 +324,11 @@ impl<'a> Txn<'a> {
             let inodes = self.state.ids.inodes.saturating_add_signed(self.made);
             self.batch.put(keys::INODES, writer.count(inodes));
         }
-        let forgotten = self.keep_reply(&reply)?;
+        let forgotten = self.keep_reply(reply)?;
         if self.batch.is_empty() {
             self.show_opens();
             then(&mut self.state);
-            return Ok(reply);
+            return Ok(());
         }
         let (inodes, slots) = (self.inodes.iter(), self.slots.iter());
         self.state
@@ -356,7 +362,7 @@ impl<'a> Txn<'a> {
         }
         self.show_opens();
         then(&mut self.state);
-        Ok(reply)
+        Ok(())
     }
 
     /// Writes the batch to the store and its tags to the index; see [`crate::tags::Live`] for the order.

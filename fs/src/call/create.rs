@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject, ROOT, SpecChange};
+use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject, ROOT, SpecChange, op};
 use slabfs_model::Tag;
 
 use super::access::Want;
@@ -132,7 +132,7 @@ pub(crate) fn make(
             .iter()
             .map(|object| (object.parent, object.name.clone()))
             .collect();
-        match context.client.md().create_many(rest) {
+        match context.client.md().call(op::CreateMany { objects: rest }) {
             Ok(made) => {
                 created.extend(made);
                 let mut changed = context.changed.lock();
@@ -227,7 +227,14 @@ impl Start<'_> {
         let caller = &self.context.caller;
         let parent = Parent {
             ino,
-            has_dtype: self.context.client.md().defaults(ino)?.spec.dtype.is_some(),
+            has_dtype: self
+                .context
+                .client
+                .md()
+                .call(op::GetDefaults { ino })?
+                .spec
+                .dtype
+                .is_some(),
             foreign_group: entry.attr.mode & SETGID != 0
                 && !caller.is_root()
                 && !caller.in_group(entry.attr.gid),

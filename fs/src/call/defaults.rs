@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use slabfs_mdserver::api::{DefaultsChange, MdError};
+use slabfs_mdserver::api::{DefaultsChange, MdError, op};
 
 use super::access::Want;
 use super::path::{PathText, find_for};
@@ -25,7 +25,9 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
     let Request { path, clear, set } = request;
     let md = context.client.md();
     let now = if clear.is_empty() && set.is_empty() {
-        md.defaults(find_for(context, &path, Want::Read)?.attr.ino)
+        md.call(op::GetDefaults {
+            ino: find_for(context, &path, Want::Read)?.attr.ino,
+        })
     } else {
         let ino = find_for(context, &path, Want::Write)?.attr.ino;
         let clear: Result<Vec<_>, String> = clear.iter().map(|text| defaults::key(text)).collect();
@@ -34,7 +36,7 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
             set: defaults::from_json(set).map_err(CallError::Invalid)?,
         };
         context.changed.lock().inodes.push(ino);
-        md.set_defaults(ino, change)
+        md.call(op::SetDefaults { ino, change })
     };
     match now {
         Ok(now) => Ok(defaults::to_json(&now)),

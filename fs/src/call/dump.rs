@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use slabfs_mdserver::api::op;
 use slabfs_model::hex;
 
 use super::{CallError, Context};
@@ -27,6 +28,9 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
                 .to_owned(),
         ));
     }
-    let page = context.client.md().dump(request.ticket, request.offset)?;
+    let page = context.client.md().call(op::Dump {
+        ticket: request.ticket,
+        offset: request.offset,
+    })?;
     Ok(json!({"ticket": page.ticket, "total": page.total, "hex": hex(&page.bytes)}))
 }

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{Ino, MdError};
+use slabfs_mdserver::api::{Ino, MdError, op};
 use thiserror::Error;
 
 use crate::client::{Client, FsError};
@@ -170,7 +170,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         // The data servers, as `.slabfs/status` lists them.
         "servers" => {
             let Nothing {} = arguments.read()?;
-            Ok(hidden::servers(&context.client.md().servers()?))
+            Ok(hidden::servers(&context.client.md().call(op::Servers {})?))
         }
         // As `fsync` of every file, with the first error.
         "sync" => {

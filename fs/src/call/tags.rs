@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, TagChange};
+use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, TagChange, op};
 
 use super::access::Want;
 use super::path::{PathText, find_for};
@@ -38,7 +38,7 @@ pub(super) fn tag(context: &Context, request: Tag) -> Result<Value, CallError> {
         .collect();
     let changes = changes?;
     let inodes: Vec<Ino> = changes.iter().map(|change| change.ino).collect();
-    context.client.md().tag_many(changes)?;
+    context.client.md().call(op::Tag { changes })?;
     context.changed.lock().inodes.extend(inodes);
     Ok(json!({ "tagged": count }))
 }
@@ -87,7 +87,8 @@ pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError
         None => md.tags(ino).map(|tags| (tags, false)),
         Some(after) => {
             let after = Some(after.clone()).filter(|after| !after.is_empty());
-            md.tags_page(ino, after).map(|page| (page.tags, page.more))
+            md.call(op::Tags { ino, after })
+                .map(|page| (page.tags, page.more))
         }
     };
     let (tags, more) = match read {

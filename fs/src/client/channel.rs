@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{Epoch, Md, MdError, News};
+use slabfs_mdserver::api::{Epoch, MdError, News, Operation, op};
 
 use super::Client;
 
@@ -40,13 +40,14 @@ pub(super) trait Channel {
     const NAME: &'static str;
     /// Its events.
     type Kind;
+    /// The poll for them.
+    type Poll: Operation<Reply = News<Self::Kind>>;
 
     /// Waits until there is anything to do, after a failure at least for `PAUSE`; does all of it but polling.
     fn next(client: &Client, failed: bool) -> Result<Next, MdError>;
 
-    /// Polls the lock server.
-    fn fetch(md: &Md, epoch: Epoch, seen: u64, wait: Duration)
-    -> Result<News<Self::Kind>, MdError>;
+    /// The poll for events of an epoch after number `seen`.
+    fn poll(epoch: Epoch, seen: u64, wait_ms: u32) -> Self::Poll;
 
     /// Handles an event of an epoch, which may be over.
     fn happened(client: &Client, epoch: Epoch, kind: Self::Kind);
@@ -91,7 +92,7 @@ impl Client {
     fn poll_once<C: Channel>(&self, epoch: Epoch, seen: &mut u64) -> Result<bool, MdError> {
         let wait = POLL.min(self.options.io_timeout / 2);
         let begun = Instant::now();
-        match C::fetch(&self.md, epoch, *seen, wait)? {
+        match self.md.call(C::poll(epoch, *seen, op::millis(wait)))? {
             News::Events(events) => {
                 let any = !events.is_empty();
                 for event in events {

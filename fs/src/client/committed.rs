@@ -1,7 +1,7 @@
 //! The committed data of a slab: finds the chunks that hold it and reads their bytes, one message a server. Holes read
 //! as the fill value.
 
-use slabfs_mdserver::api::Stored;
+use slabfs_mdserver::api::{Stored, op};
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId, fill_slab, fill_slab_at, scatter};
 use slabfs_objstore::client::ReadPiece;
@@ -194,7 +194,9 @@ impl Client {
     /// If the object's stripe has changed, a grid chunk that is missing on a draining server may have moved: the
     /// returned error makes the caller refresh the object.
     pub(super) fn unless_moved(&self, geometry: &Geometry, piece: &Piece) -> Result<(), FsError> {
-        let entry = self.md().getattr(geometry.attr.ino)?;
+        let entry = self.md().call(op::GetAttr {
+            ino: geometry.attr.ino,
+        })?;
         let same = entry
             .info
             .is_some_and(|info| info.stripe == geometry.info.stripe);

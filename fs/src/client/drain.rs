@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk};
+use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk, op};
 use slabfs_model::layout::{Grid, Record, boxes_of_run};
 use slabfs_model::{ChunkId, Coords, Fill, Hyperslab, ObjectId, ServerId};
 use slabfs_objstore::client::{WriteKind, WritePiece};
@@ -75,7 +75,7 @@ impl Client {
     /// # Errors
     /// There is no such server, or none that could take its chunks.
     pub fn set_draining(&self, server: ServerId, draining: bool) -> Result<(), FsError> {
-        self.md().set_draining(server, draining)?;
+        self.md().call(op::SetDraining { server, draining })?;
         self.ask_servers()?;
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Client {
         }
         done.clean = clean;
         if clean && done.next.is_none() {
-            let servers = self.md().servers()?;
+            let servers = self.md().call(op::Servers {})?;
             done.away = servers
                 .iter()
                 .any(|known| known.id == server && !known.online);
@@ -135,7 +135,7 @@ impl Client {
         done: &mut Drained,
         clean: &mut bool,
     ) -> Result<Option<Ino>, FsError> {
-        let page = self.md().holdings(server, after)?;
+        let page = self.md().call(op::Holdings { server, after })?;
         // Until every mount knows the mark, an object that was visited may still get a chunk there.
         *clean &= page.ready && page.objects.is_empty();
         for ino in &page.objects {
@@ -312,9 +312,11 @@ impl Client {
             .iter()
             .map(|moved| (moved.order, moved.old, moved.copy.clone()))
             .collect();
-        let reply = self
-            .md()
-            .relocate(object.ino, geometry.info.generation, changes);
+        let reply = self.md().call(op::Relocate {
+            ino: object.ino,
+            generation: geometry.info.generation,
+            moves: changes,
+        });
         let relocated = match reply {
             Ok(relocated) => relocated,
             Err(error) => {
@@ -386,9 +388,12 @@ impl Client {
         if !copies.is_empty() {
             self.servers().sync(&copies)?;
         }
-        let entry = self
-            .md()
-            .restripe(object.ino, now.info.generation, server, to)?;
+        let entry = self.md().call(op::Restripe {
+            ino: object.ino,
+            generation: now.info.generation,
+            from: server,
+            to,
+        })?;
         done.chunks += copies.len() as u64;
         done.bytes += bytes;
         drop(held);

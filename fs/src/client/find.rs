@@ -256,7 +256,7 @@ impl Client {
         loop {
             let Found {
                 count: page, next, ..
-            } = self.md().find(find.clone())?;
+            } = self.md().call(find.clone())?;
             count += page;
             let enough = search.limit.is_some_and(|limit| count >= limit);
             match next {
@@ -280,7 +280,7 @@ impl Client {
         find.limit = limit;
         find.after = after;
         loop {
-            let Found { hits, next, .. } = self.md().find(find.clone())?;
+            let Found { hits, next, .. } = self.md().call(find.clone())?;
             match next {
                 Some(next) if hits.is_empty() => find.after = Some(next),
                 next => return Ok((hits, next)),

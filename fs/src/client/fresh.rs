@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{MdError, Stored};
+use slabfs_mdserver::api::{MdError, Stored, op};
 use slabfs_model::layout::Tiling;
 
 use super::Client;
@@ -75,7 +75,7 @@ impl Client {
 
     /// Fetches the form from the metadata service, and adopts it if it is newer.
     pub(super) fn refresh(&self, object: &Object) -> Result<(), FsError> {
-        let entry = self.md().getattr(object.ino)?;
+        let entry = self.md().call(op::GetAttr { ino: object.ino })?;
         *object.checked.lock() = Instant::now();
         if entry.attr.change <= object.geometry.read().attr.change {
             return Ok(());

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::api::{MdError, op};
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId};
 use slabfs_objstore::client::{ClipPiece, PunchPiece};
@@ -82,7 +82,7 @@ impl Client {
     fn restripe(&self, object: &Object) -> Result<FsError, FsError> {
         self.takers()?;
         // The metadata service assigns servers when an object is opened.
-        self.md().open(object.ino)?;
+        self.md().call(op::Open { ino: object.ino })?;
         self.releases.lock().push(object.ino);
         Ok(FsError::Md(MdError::Stale))
     }
@@ -149,7 +149,10 @@ impl Client {
         let upto = end.saturating_add(step).min(i64::MAX as u64);
         let mut tries = 0;
         loop {
-            let reply = match self.md().reserve(object.ino, upto) {
+            let reply = match self.md().call(op::Reserve {
+                ino: object.ino,
+                upto,
+            }) {
                 // Another mount is clearing the uncommitted tail of a dead one.
                 Err(MdError::Busy) if tries < RESERVE_TRIES => {
                     tries += 1;

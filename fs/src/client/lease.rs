@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::{Entry, Ino, MdError, RightsBegun};
+use slabfs_mdserver::api::{Entry, Ino, MdError, RightsBegun, op};
 use slabfs_model::SessionId;
 use slabfs_objstore::{Moment, StoreError};
 
@@ -326,7 +326,7 @@ impl Client {
         self.tilings.clear();
         let mut opened = Vec::new();
         for object in self.open_objects() {
-            let entry = match self.md.open(object.ino) {
+            let entry = match self.md.call(op::Open { ino: object.ino }) {
                 Ok(entry) => Some(entry),
                 Err(MdError::NotFound) => None,
                 Err(error) => return Err(error.into()),

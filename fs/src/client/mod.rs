@@ -76,7 +76,8 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
-use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Md};
+use slabfs_mdserver::api::{CHUNK_LIMIT, Ino};
+use slabfs_mdserver::client::Md;
 use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};

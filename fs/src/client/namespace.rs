@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{Entry, Ino, MdError};
+use slabfs_mdserver::api::{Entry, Ino, MdError, op};
 
 use super::Client;
 use super::error::FsError;
@@ -20,7 +20,10 @@ impl Client {
                 Some(found) => return found,
                 None => self.md().look(parent, name)?,
             },
-            false => self.md().lookup(parent, name)?,
+            false => self.md().call(op::Lookup {
+                parent,
+                name: name.to_vec(),
+            })?,
         };
         // The kernel trusts this size while a file is mapped: it must include all unflushed growth.
         match self.shared() && self.known(entry.attr.ino).is_some() {
@@ -39,7 +42,7 @@ impl Client {
         }
         let found = match self.shared() {
             true => self.md().stat(ino, self.rights.keeps_names()),
-            false => self.md().getattr(ino),
+            false => self.md().call(op::GetAttr { ino }),
         };
         match found {
             Err(MdError::NotFound) if self.is_gone(ino) => Err(FsError::Gone),
@@ -124,7 +127,7 @@ impl Client {
             Some(object) => self.sync_object(&object),
             None => {
                 self.settle_closed()?;
-                Ok(self.md().sync()?)
+                Ok(self.md().call(op::Sync {})?)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Created, Entry, Ino};
+use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Created, Entry, Ino, op};
 use slabfs_model::Selection;
 
 use super::error::FsError;
@@ -50,7 +50,7 @@ impl Client {
     ) -> Result<Arc<Handle>, FsError> {
         let handle = {
             let _attached = self.attached.read_recursive();
-            let entry = self.md.open(ino)?;
+            let entry = self.md.call(op::Open { ino })?;
             let object = self.opened(&entry)?;
             self.handle(object, mode, selection)?
         };
@@ -78,7 +78,7 @@ impl Client {
         debug_assert!(create.open);
         let (made, handle) = {
             let _attached = self.attached.read_recursive();
-            let made = self.md.create(create)?;
+            let made = self.md.call(create)?;
             let object = self.opened(&made.entry)?;
             if made.created {
                 object.reserved.store(CREATOR_RESERVE, Ordering::Release);
@@ -179,7 +179,7 @@ impl Client {
     /// Holds an object open for a request that has no handle.
     pub(super) fn borrow(self: &Arc<Self>, ino: Ino) -> Result<Borrowed, FsError> {
         let _attached = self.attached.read_recursive();
-        let entry = self.md.open(ino)?;
+        let entry = self.md.call(op::Open { ino })?;
         Ok(Borrowed {
             object: self.opened(&entry)?,
             client: self.clone(),

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::ServerInfo;
+use slabfs_mdserver::api::{ServerInfo, op};
 use slabfs_model::layout::placement::server_on_host;
 use slabfs_model::{ChunkId, Placement, Region, ServerId};
 use slabfs_objstore::StoreError;
@@ -189,7 +189,7 @@ impl Client {
     fn chunk_id(&self) -> Result<ChunkId, FsError> {
         let mut lease = self.leased_ids.lock();
         if lease.next == lease.end {
-            let fresh = self.md.lease_chunks(LEASE)?;
+            let fresh = self.md.call(op::LeaseChunks { count: LEASE })?;
             lease.next = fresh.first.0;
             lease.end = fresh.first.0 + u64::from(fresh.count);
         }
@@ -269,7 +269,10 @@ impl Client {
         let mut places = self.places.lock();
         if let Some(wanted) = places.due(bytes) {
             let spent = std::mem::take(&mut places.spent);
-            let leased = self.md.lease_places(wanted, spent)?;
+            let leased = self.md.call(op::LeasePlaces {
+                bytes: wanted,
+                spent,
+            })?;
             places.take(wanted, &leased);
         }
         let id = places.most(among).ok_or(FsError::NoServers)?;

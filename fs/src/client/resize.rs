@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockWriteGuard;
 use slabfs_mdserver::api::{
     Commit, Entry, Ino, MdError, ResizeHow, Resolved, Rewrite, RightMode, SetAttr, SpecChange,
-    SpecPlan, Stored, Truncate,
+    SpecPlan, Stored, Truncate, op,
 };
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Layout, Placement, Region, gather};
@@ -52,7 +52,7 @@ impl Client {
             if let Some(object) = &open {
                 self.flush_object(object, Scope::All)?;
             }
-            let entry = self.md().setattr(ino, set)?;
+            let entry = self.md().call(op::SetAttr { ino, set })?;
             return Ok(self.with_unflushed(entry));
         }
         self.getattr(ino)
@@ -60,7 +60,7 @@ impl Client {
 
     /// Adopts the newest form of the object, under the lock the caller holds.
     pub(super) fn renew(&self, object: &Object, geometry: &mut Geometry) -> Result<(), FsError> {
-        let entry = self.md().getattr(object.ino)?;
+        let entry = self.md().call(op::GetAttr { ino: object.ino })?;
         self.adopt(object, geometry, &entry)?;
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Client {
                 // Other mounts request its size meanwhile, without waiting for a lock: unflushed data counts until
                 // the service has cleared the object. So no data is lost on an error either.
                 let alone = object.flushing.write();
-                let entry = self.md().clear(object.ino)?;
+                let entry = self.md().call(op::Clear { ino: object.ino })?;
                 self.forget_dirty_alone(object);
                 drop(alone);
                 object.reserved.store(0, Ordering::Release);
@@ -214,7 +214,11 @@ impl Client {
         if let Some(allowed) = allowed {
             allowed.end()?;
         }
-        let resized = self.md().resize(object.ino, dims, how)?;
+        let resized = self.md().call(op::Resize {
+            ino: object.ino,
+            dims,
+            how,
+        })?;
         self.reform(object, geometry, &resized.entry)
     }
 
@@ -274,7 +278,11 @@ impl Client {
                     Err(error) => return Err(FsError::Invalid(error.to_string())),
                 };
                 tries += 1;
-                match self.md().declare(ino, change.clone(), rewrite) {
+                match self.md().call(op::Declare {
+                    ino,
+                    change: change.clone(),
+                    rewrite,
+                }) {
                     Ok(entry) => break entry,
                     // Another mount changed the object while this one copied it.
                     Err(MdError::Busy | MdError::NeedsRewrite) if tries < FORM_TRIES => {}
@@ -304,7 +312,10 @@ impl Client {
             info: Some(info.clone().into()),
         };
         if info.layout != Layout::Aligned {
-            let spare = self.md().spare_generation(object.ino, info.placement)?;
+            let spare = self.md().call(op::SpareGeneration {
+                ino: object.ino,
+                placement: info.placement,
+            })?;
             if let Some(info) = &mut entry.info {
                 info.generation = spare.generation;
                 info.stripe.clone_from(&spare.stripe);
@@ -491,7 +502,7 @@ impl Handle {
                     .collect();
             }
         }
-        let reply = client.md().commit(commit)?;
+        let reply = client.md().call(commit)?;
         object.tiling.outdate();
         client.cache().forget_object(object);
         client.adopt_reply(object, &mut geometry, &reply)

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use slabfs_mdserver::api::{Beat, Md, MdError, Metadata, ServerInfo};
+use slabfs_mdserver::api::{Beat, MdError, Metadata, ServerInfo, op};
+use slabfs_mdserver::client::Md;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::{Addr, Moment};
 
@@ -226,7 +227,7 @@ impl Client {
     /// Requests the list of data servers and adopts it.
     pub(super) fn ask_servers(&self) -> Result<Arc<Known>, FsError> {
         let _one = self.listing.lock();
-        let servers = self.md.servers()?;
+        let servers = self.md.call(op::Servers {})?;
         self.take_servers(&servers);
         Ok(self.known.lock().clone())
     }
@@ -352,7 +353,10 @@ impl Client {
     }
 
     fn settle_one(&self, one: &Settling) {
-        match self.md.settle(one.ino, one.version) {
+        match self.md.call(op::Settle {
+            ino: one.ino,
+            version: one.version,
+        }) {
             Ok(()) | Err(MdError::NotFound) => {}
             Err(error) => {
                 tracing::warn!(object = %one.ino, %error, "replaced chunks stay for now");
@@ -372,7 +376,7 @@ impl Client {
             first = first.and(synced);
         }
         first = first.and(self.settle_closed());
-        self.md.sync()?;
+        self.md.call(op::Sync {})?;
         first
     }
 
@@ -417,7 +421,12 @@ impl Client {
         }
         let synced = self.sync_all();
         self.send_releases();
-        let detached = self.md.detach(synced.is_ok()).map_err(FsError::from);
+        let detached = self
+            .md
+            .call(op::Detach {
+                clean: synced.is_ok(),
+            })
+            .map_err(FsError::from);
         polls.into_iter().for_each(join);
         synced.and(detached)
     }

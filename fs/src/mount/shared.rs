@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, Request};
-use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time};
+use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
 
 use crate::call;
 use crate::client::{Caches, Client, FsError};
@@ -291,7 +291,9 @@ impl Shared {
         found: Result<Entry, FsError>,
     ) -> Result<Entry, FsError> {
         match found {
-            Err(FsError::Md(MdError::NotFound)) => Ok(self.client.md().removed(ino, set)?),
+            Err(FsError::Md(MdError::NotFound)) => {
+                Ok(self.client.md().call(op::Removed { ino, set })?)
+            }
             found => found,
         }
     }
@@ -307,7 +309,7 @@ impl Shared {
             mode: Some(left),
             ..SetAttr::default()
         };
-        let entry = self.client.md().setattr(object, set)?;
+        let entry = self.client.md().call(op::SetAttr { ino: object, set })?;
         self.setids.note(&entry.attr);
         Ok(true)
     }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use slabfs_mdserver::api::{
-    Attr, Create, DirEntry, Entry, Ino, Kind, MdError, ROOT, RenameFlags, TagChange,
+    Attr, Create, DirEntry, Entry, Ino, Kind, MdError, ROOT, RenameFlags, TagChange, op,
 };
 use slabfs_model::Tag;
 
@@ -184,7 +184,7 @@ impl Container {
         self.session.changes()?;
         let given = self.given(path.as_ref())?;
         let (parent, name) = given.place()?;
-        let made = given.context.client.md().create(Create {
+        let made = given.context.client.md().call(Create {
             parent: parent.attr.ino,
             name,
             kind: Kind::Directory,
@@ -296,9 +296,13 @@ impl Container {
         let mut cookie = Some(0);
         let pages = std::iter::from_fn(move || {
             let after = cookie?;
-            let page = session
-                .client()
-                .and_then(|client| Ok(client.md().readdir(ino, after, PAGE)?));
+            let page = session.client().and_then(|client| {
+                Ok(client.md().call(op::ReadDir {
+                    ino,
+                    cookie: after,
+                    limit: PAGE,
+                })?)
+            });
             cookie = match &page {
                 Ok(page) => page.last().map(|last| last.cookie),
                 Err(_) => None,
@@ -336,14 +340,18 @@ impl Container {
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.session.changes()?;
         let given = self.given(path.as_ref())?;
-        let (parent, name) = given.place()?;
+        let (container, name) = given.place()?;
         let md = given.context.client.md();
-        let ino = parent.attr.ino;
-        let found = md.lookup(ino, &name).map_err(|error| given.about(error))?;
-        given.may_go(&parent, &found.attr)?;
+        let parent = container.attr.ino;
+        let lookup = op::Lookup {
+            parent,
+            name: name.clone(),
+        };
+        let found = md.call(lookup).map_err(|error| given.about(error))?;
+        given.may_go(&container, &found.attr)?;
         let removed = match found.attr.kind {
-            Kind::Directory => md.rmdir(ino, &name),
-            _ => md.unlink(ino, &name),
+            Kind::Directory => md.call(op::Rmdir { parent, name }),
+            _ => md.call(op::Unlink { parent, name }),
         };
         removed.map_err(|error| given.about(error))
     }
@@ -363,7 +371,10 @@ impl Container {
         let ((old, name), (new, new_name)) = (from.place()?, to.place()?);
         let md = from.context.client.md();
         let moved = md
-            .lookup(old.attr.ino, &name)
+            .call(op::Lookup {
+                parent: old.attr.ino,
+                name: name.clone(),
+            })
             .map_err(|error| from.about(error))?;
         from.may_go(&old, &moved.attr)?;
         let elsewhere = old.attr.ino != new.attr.ino;
@@ -373,7 +384,10 @@ impl Container {
             _ => Ok(()),
         };
         moves(&from, &moved)?;
-        match md.lookup(new.attr.ino, &new_name) {
+        match md.call(op::Lookup {
+            parent: new.attr.ino,
+            name: new_name.clone(),
+        }) {
             Ok(there) => {
                 to.may_go(&new, &there.attr)?;
                 if flags == RenameFlags::Exchange {
@@ -383,8 +397,14 @@ impl Container {
             Err(MdError::NotFound) => {}
             Err(error) => return Err(to.about(error)),
         }
-        md.rename(old.attr.ino, &name, new.attr.ino, &new_name, flags)
-            .map_err(|error| Error::from(error).about(format!("{} to {}", from.full, to.full)))
+        md.call(op::Rename {
+            parent: old.attr.ino,
+            name,
+            new_parent: new.attr.ino,
+            new_name,
+            flags,
+        })
+        .map_err(|error| Error::from(error).about(format!("{} to {}", from.full, to.full)))
     }
 
     /// The tags of the entry at `path`, by key; with an empty path, of this container.
@@ -411,7 +431,7 @@ impl Container {
             .map(|(index, edit)| self.change(edit).map_err(|error| error.at(index)))
             .collect();
         let changes = changes?;
-        Ok(self.session.client()?.md().tag_many(changes)?)
+        Ok(self.session.client()?.md().call(op::Tag { changes })?)
     }
 
     fn change(&self, edit: TagEdit) -> Result<TagChange, Error> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use slabfs_mdserver::api::{Entry, Ino};
+use slabfs_mdserver::api::{Entry, Ino, TagChange, op};
 use slabfs_model::{Coords, Tag};
 
 use super::Session;
@@ -178,7 +178,13 @@ impl Object {
         let client = self.session.client()?;
         client
             .md()
-            .tag(self.handle.ino(), set, remove)
+            .call(op::Tag {
+                changes: vec![TagChange {
+                    ino: self.handle.ino(),
+                    set,
+                    remove,
+                }],
+            })
             .map_err(|error| self.about(error))
     }
 

@@ -11,7 +11,7 @@ use slabfs_model::{Codec, Fill, Layout, Tag, check_tag_key};
 use super::MdError;
 use super::bounded;
 use super::info::ArrayInfo;
-use super::spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
+use super::spec::{Resolved, SpecChange, SpecError, SpecPlan, check_chunk, check_codec};
 
 /// Most bytes of a container's tags for new objects: all of them are written with every object.
 pub const MAX_DEFAULT_TAGS: usize = 8 << 10;
@@ -123,18 +123,9 @@ impl Defaults {
         if !codec.is_valid() {
             return Err(SpecError::Codec(codec.to_string()).into());
         }
-        if let Some(layout @ (Layout::Grid(_) | Layout::Canonical)) = layout {
-            if !codec.is_none() {
-                let (codec, layout) = (codec.to_string(), layout.to_string());
-                return Err(SpecError::CodecOfGrid { codec, layout }.into());
-            }
-            if let Layout::Grid(chunk) = layout {
-                let bytes = chunk.iter().fold(1_u64, |all, &n| all.saturating_mul(n));
-                if bytes == 0 || bytes > MAX_GRID_CHUNK {
-                    let layout = layout.to_string();
-                    return Err(SpecError::ChunkSize { layout, bytes }.into());
-                }
-            }
+        if let Some(layout) = layout {
+            check_codec(layout, codec)?;
+            check_chunk(layout, 1)?;
         }
         let mut size = 0;
         for (key, tag) in &self.tags {
@@ -221,31 +212,27 @@ pub fn inherit(
         usable.dtype = None;
         usable.fill = None;
     }
-    let info = loop {
-        let dropped = match change.or(&usable).resolve(&base) {
+    let mut info = loop {
+        let error = match change.or(&usable).resolve(&base) {
             Ok(resolved) => break resolved.info,
-            Err(error) => {
-                let dropped = match &error {
-                    SpecError::Fill(_)
-                    | SpecError::FillOfBytes
-                    | SpecError::FillOfOtherDtype { .. } => usable.fill.take().is_some(),
-                    SpecError::LayoutRank { .. } | SpecError::ChunkSize { .. } => {
-                        usable.layout.take().is_some()
-                    }
-                    SpecError::CodecOfGrid { .. } => {
-                        usable.codec.take().is_some() || usable.layout.take().is_some()
-                    }
-                    _ => false,
-                };
-                if !dropped {
-                    return Err(error);
-                }
-                dropped
-            }
+            Err(error) => error,
         };
-        debug_assert!(dropped);
+        let dropped = match &error {
+            SpecError::Fill(_) | SpecError::FillOfBytes | SpecError::FillOfOtherDtype { .. } => {
+                usable.fill.take().is_some()
+            }
+            SpecError::LayoutRank { .. } | SpecError::ChunkSize { .. } => {
+                usable.layout.take().is_some()
+            }
+            SpecError::CodecOfGrid { .. } => {
+                usable.codec.take().is_some() || usable.layout.take().is_some()
+            }
+            _ => false,
+        };
+        if !dropped {
+            return Err(error);
+        }
     };
-    let mut info = info;
     if !info.declared {
         info.given.layout = now.given.layout || change.layout.is_some();
     }

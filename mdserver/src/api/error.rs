@@ -72,7 +72,7 @@ pub enum MdError {
     #[error("the object has data; it has to be rewritten for this change")]
     NeedsRewrite,
     /// The object would grow over bytes that a dead session may have written and never committed: the caller sends
-    /// [`super::Op::Reserve`] first, which returns what to clear.
+    /// [`super::op::Reserve`] first, which returns what to clear.
     #[error("a dead session left bytes beyond the end; they have to be cleared first")]
     NeedsClear,
     /// The service could not be reached before the deadline (`EIO`).

@@ -9,35 +9,8 @@ use super::types::{Ino, Kind, Time};
 /// Most hits in one page.
 pub const MAX_HITS: u32 = 4096;
 
-/// Most bytes of keys and values of tags returned with one hit; [`super::Op::Tags`] returns all.
+/// Most bytes of keys and values of tags returned with one hit; [`super::op::Tags`] returns all.
 pub const MAX_HIT_TAGS: usize = 256 << 10;
-
-/// A search, or the next page of one.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Find {
-    /// In the language of `docs/search.md`.
-    pub query: String,
-    /// Only what is below this container; `None` for everything.
-    pub under: Option<Ino>,
-    /// The caller: only what it could list is found, and tags only of what it may read. `None` finds everything.
-    pub who: Option<Caller>,
-    /// Only this inode, if it is found.
-    pub only: Option<Ino>,
-    /// At most this many hits in this page, and at most [`MAX_HITS`].
-    pub limit: u32,
-    /// Only share `.0` of `.1`: the shares are disjoint, and all together are everything.
-    pub part: Option<(u32, u32)>,
-    /// Only [`Found::count`] is wanted; a page counts as many as is possible in a short time.
-    pub count_only: bool,
-    /// Hits with their tags, up to [`MAX_HIT_TAGS`].
-    pub with_tags: bool,
-    /// Hits with this tag, to sort them.
-    pub with_tag: Option<String>,
-    /// Hits with [`Hit::form`].
-    pub with_form: bool,
-    /// [`Found::next`] of the page before.
-    pub after: Option<Vec<u8>>,
-}
 
 /// The credentials of the process that searches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -80,7 +53,7 @@ pub struct Hit {
     pub tags: Vec<(String, Tag)>,
     /// It has more tags than are returned here.
     pub tags_cut: bool,
-    /// The tag of [`Find::with_tag`].
+    /// The tag of [`super::Find::with_tag`].
     pub tag: Option<Tag>,
     /// Its form and owner, if wanted.
     pub form: Option<Form>,
@@ -95,7 +68,7 @@ pub struct Form {
     pub array: Option<(DType, Coords)>,
 }
 
-/// Reply of [`super::Op::Find`]: a page of hits, in no order. Changes between pages may be seen or not; what moves in
+/// Reply of [`super::op::Find`]: a page of hits, in no order. Changes between pages may be seen or not; what moves in
 /// the index may be returned twice.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {

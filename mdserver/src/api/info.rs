@@ -108,9 +108,9 @@ impl<'de> Deserialize<'de> for SharedInfo {
 pub enum Truncate {
     /// None: it has that size.
     Nothing,
-    /// It is emptied ([`super::Op::Clear`]).
+    /// It is emptied ([`super::op::Clear`]).
     Clear,
-    /// It gets these dims ([`super::Op::Resize`]).
+    /// It gets these dims ([`super::op::Resize`]).
     Dims(Coords),
 }
 
@@ -118,10 +118,7 @@ impl ArrayInfo {
     /// The dims in elements with the element size.
     #[must_use]
     pub fn space(&self) -> Space {
-        Space {
-            dims: self.dims.clone(),
-            elem: self.dtype.size(),
-        }
+        Space::new(&self.dims, self.dtype.size())
     }
 
     /// The space as cells: the last axis in bytes, a scalar as one axis of its element's size.
@@ -137,7 +134,13 @@ impl ArrayInfo {
     /// # Errors
     /// When the product leaves the range of sizes.
     pub fn size(&self) -> Result<u64, SpecError> {
-        self.space().bytes().map_err(|_| SpecError::TooLarge)
+        self.size_with(&self.dims)
+    }
+
+    /// Size in bytes if it had these dims.
+    fn size_with(&self, dims: &[u64]) -> Result<u64, SpecError> {
+        let space = Space::new(dims, self.dtype.size());
+        space.bytes().map_err(|_| SpecError::TooLarge)
     }
 
     /// Whether writes past the end grow the object along its slowest axis.
@@ -203,12 +206,8 @@ impl ArrayInfo {
         }
         let mut dims = self.dims.clone();
         dims[0] = bytes.div_ceil(row);
-        let grown = Space {
-            dims,
-            elem: self.dtype.size(),
-        };
-        grown.bytes().map_err(|_| SpecError::TooLarge)?;
-        Ok(Some(grown.dims))
+        self.size_with(&dims)?;
+        Ok(Some(dims))
     }
 
     /// The effect of `truncate(2)` to `bytes` on this object: fixed dims can be emptied (0) or left as they are; an
@@ -233,12 +232,8 @@ impl ArrayInfo {
         }
         let mut dims = self.dims.clone();
         dims[0] = bytes / row;
-        let wanted = Space {
-            dims,
-            elem: self.dtype.size(),
-        };
-        wanted.bytes().map_err(|_| SpecError::TooLarge)?;
-        Ok(Truncate::Dims(wanted.dims))
+        self.size_with(&dims)?;
+        Ok(Truncate::Dims(dims))
     }
 
     /// Checks new dims: same rank, none above its greatest dim.
@@ -259,11 +254,6 @@ impl ArrayInfo {
                 return Err(SpecError::AboveMax { axis, dim, max });
             }
         }
-        let wanted = Space {
-            dims: Coords::from_slice(dims),
-            elem: self.dtype.size(),
-        };
-        wanted.bytes().map_err(|_| SpecError::TooLarge)?;
-        Ok(())
+        self.size_with(dims).map(drop)
     }
 }

@@ -121,7 +121,7 @@ pub enum LockOutcome {
     Waits,
 }
 
-/// Reply of [`super::Op::Lock`].
+/// Reply of [`super::op::Lock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockReply {
     /// Answered at once.
@@ -138,7 +138,7 @@ pub enum LockReply {
         change: Option<u64>,
     },
     /// Nothing was done: the request was for another epoch. The session has to reclaim its locks first
-    /// ([`super::Op::ReclaimLocks`]).
+    /// ([`super::op::ReclaimLocks`]).
     Reclaim,
 }
 
@@ -156,9 +156,18 @@ pub struct LockDecision {
 /// An event about locks.
 pub type LockEvent = Event<LockDecision>;
 
-/// Reply of [`super::Op::LockEvents`]. In the next epoch the session has to reclaim its locks, as with
+/// Reply of [`super::op::LockEvents`]. In the next epoch the session has to reclaim its locks, as with
 /// [`LockReply::Reclaim`].
 pub type LockNews = News<LockDecision>;
+
+/// Reply of [`super::op::ReclaimLocks`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocksReclaimed {
+    /// The parts of them that the session does not hold any more: others hold conflicting locks.
+    pub lost: Vec<LostLocks>,
+    /// The epoch that begins with the last call.
+    pub epoch: LockEpoch,
+}
 
 /// The parts of an owner's reclaimed locks on a file that the session has lost, because others hold conflicting
 /// locks.

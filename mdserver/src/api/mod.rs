@@ -1,14 +1,15 @@
-//! The messages of the metadata service, and the typed wrapper [`Md`] that clients call.
+//! The messages of the metadata service: its operations ([`op`]), a type each, with their replies.
 //!
-//! A client sends a [`Request`] (session, sequence number, operation) and gets a [`Reply`] or an [`MdError`]. The
-//! same types are used in process ([`crate::client::LocalMd`]) and over a socket ([`crate::client::RemoteMd`]), there
-//! as postcard in the control part of a frame.
+//! A client sends a [`Request`] (session, sequence number, operation) and gets a [`Reply`] or an [`MdError`];
+//! [`crate::client::Md`] is the typed side of that. The same types are used in process ([`crate::client::LocalMd`])
+//! and over a socket ([`crate::client::RemoteMd`]), there as postcard in the control part of a frame.
 //!
 //! Invariants: an [`Op`] is done completely or not at all; an op that changes something has a sequence number of its
 //! session, and a resend with the same number returns the first reply instead of doing it twice. Deliberately
 //! elsewhere: the meaning of paths (`slabfs_fs::view`), permission checks (the kernel's, by `default_permissions`),
 //! moving data (`slabfs_objstore`).
 
+mod arguments;
 mod bounded;
 mod channel;
 mod defaults;
@@ -16,9 +17,8 @@ mod error;
 mod find;
 mod info;
 mod lock;
-mod md;
-pub(crate) mod name_cache;
-mod op;
+pub mod op;
+mod operation;
 mod reply;
 mod right;
 mod spec;
@@ -26,21 +26,22 @@ mod tags;
 mod tiling;
 mod types;
 
+pub use arguments::{
+    NewObject, Permit, RenameFlags, ResizeHow, Rewrite, SetAttr, SetTime, XattrFlags,
+};
 pub use channel::{Epoch, Event, News};
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
-pub use find::{Caller, Find, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
+pub use find::{Caller, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, SharedInfo, Truncate};
 pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockDecision, LockEpoch, LockEvent, LockFile, LockKind,
     LockMode, LockNews, LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant,
-    LostLocks,
+    LocksReclaimed, LostLocks,
 };
-pub use md::{Md, Requests};
-pub use op::{
-    Commit, Create, NewObject, Op, Permit, RenameFlags, Request, ResizeHow, Rewrite, SetAttr,
-    SetTime, XattrFlags,
-};
+pub use op::{Commit, Create, Find, Op};
+pub(crate) use operation::call_without_session;
+pub use operation::{Effect, Operation, ReplyType, Request};
 pub use reply::{
     Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Holdings, Lease, Permitted,
     Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare, StatFs,
@@ -68,11 +69,11 @@ pub const MAX_XATTR_LIST: usize = 64 * 1024;
 pub const MAX_SYMLINK: usize = 4095;
 /// Most hard links of one inode.
 pub const MAX_LINKS: u32 = 1 << 20;
-/// Most objects in one [`Op::CreateMany`].
+/// Most objects in one [`op::CreateMany`].
 pub const MAX_CREATE: usize = 1024;
 /// Most records in one commit.
 pub const MAX_COMMIT_RECORDS: usize = 65_536;
-/// Most inodes in one [`Op::Release`].
+/// Most inodes in one [`op::Release`].
 pub const MAX_RELEASE: usize = 65_536;
 /// Most groups of a [`Caller`], as of a process (`NGROUPS_MAX`), and one.
 pub const MAX_GROUPS: usize = 65_537;
@@ -81,7 +82,7 @@ pub const MAX_REPORTED_SERVERS: usize = 65_536;
 /// Most chunk ids in one lease.
 pub const MAX_LEASE: u32 = 65_536;
 /// How far the creator of an object may write beyond its recorded size without a
-/// [`Op::Reserve`], in bytes.
+/// [`op::Reserve`], in bytes.
 pub const CREATOR_RESERVE: u64 = 64 << 20;
 /// Largest chunk of the `aligned` layout, in bytes; larger boxes are cut before they are stored.
 pub const CHUNK_LIMIT: u64 = 64 << 20;

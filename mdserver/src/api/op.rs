@@ -1,168 +1,42 @@
-//! The operations that a client can request.
+//! The operations of the metadata service, one declaration each: what it changes, its name, its arguments, its reply.
+//!
+//! [`super::operation`] says what is made of them. Their order is their number on the wire.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, SessionId, Tag, Version};
-use slabfs_objstore::server::ServerReport;
+use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, Version};
+use slabfs_objstore::server::{ServerOrders, ServerReport};
+use std::time::Duration;
 
+use super::arguments::{self, NewObject, RenameFlags, ResizeHow, Rewrite, XattrFlags};
 use super::bounded;
-use super::defaults::DefaultsChange;
-use super::find::Find;
-use super::lock::{HeldLocks, LockAsk, LockEpoch, LockTicket};
-use super::right::{RightAsk, RightGive, RightHeld, RightTicket, RightsEpoch, Unflushed};
+use super::defaults::{Defaults, DefaultsChange};
+use super::find::{Caller, Found};
+use super::lock::{HeldLocks, LockAsk, LockEpoch, LockNews, LockReply, LockTicket, LocksReclaimed};
+use super::operation::{Effect, Operation, operations};
+use super::reply::{
+    self, Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Lease, Permitted,
+    Relocated, Reply, ReserveReply, Resized, ServerInfo, Spare,
+};
+use super::right::{
+    Looked, RightAsk, RightGive, RightHeld, RightNews, RightReply, RightTicket, RightsBegun,
+    RightsEpoch, Unflushed,
+};
 use super::spec::SpecChange;
-use super::tags::TagChange;
-use super::tiling::{Stored, StoredChunk, WantedPart};
+use super::tags::{TagChange, TagsPage};
+use super::tiling::{Stored, StoredChunk, TilingReply, WantedPart};
 use super::types::{Ino, Kind, Time};
+use super::{
+    MAX_COMMIT_RECORDS, MAX_CREATE, MAX_RELEASE, MAX_REPORTED_SERVERS, MAX_RIGHT_GIVES,
+    MAX_RIGHTS_HELD, MdError,
+};
+use crate::core::{Core, Ctx};
+use crate::{dump, locks, namespace, placement, rights, service, sessions, tags, tilings};
 
-/// One request of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// The requesting session; 0 for [`Op::Attach`] and [`Op::RegisterServer`].
-    pub session: SessionId,
-    /// The session's sequence number of this request, from 1, new for each op that changes something; 0 for those
-    /// that do not. A resend has the same number.
-    pub seq: u64,
-    /// All numbers below this one have been answered and will not be resent: their replies may be dropped from the
-    /// reply cache.
-    pub done_below: u64,
-    /// The operation.
-    pub op: Op,
-}
+operations! {
+    // Sessions.
 
-/// Flags of a rename.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum RenameFlags {
-    /// Replaces the target of the new name, if POSIX allows.
-    #[default]
-    Replace,
-    /// Refuses when the new name exists (`RENAME_NOREPLACE`).
-    NoReplace,
-    /// Swaps the two (`RENAME_EXCHANGE`).
-    Exchange,
-}
-
-/// Flags of setting an extended attribute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum XattrFlags {
-    /// Sets it whether it exists or not.
-    #[default]
-    Either,
-    /// Refuses if it exists (`XATTR_CREATE`).
-    Create,
-    /// Refuses if it does not (`XATTR_REPLACE`).
-    Replace,
-}
-
-/// A time to set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SetTime {
-    /// This one.
-    To(Time),
-    /// The service's clock.
-    Now,
-}
-
-/// Attributes to set; `None` leaves one as it is. The change time is set by the service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SetAttr {
-    /// Permission bits, 12 bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Access time.
-    pub atime: Option<SetTime>,
-    /// Modification time.
-    pub mtime: Option<SetTime>,
-}
-
-/// Arguments of [`Op::Create`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Create {
-    /// Directory it is created in.
-    pub parent: Ino,
-    /// Its name there.
-    pub name: Vec<u8>,
-    /// Kind of the inode.
-    pub kind: Kind,
-    /// Permission bits, after the umask.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group; a setgid directory gives its own instead.
-    pub gid: u32,
-    /// Device number of a device node.
-    pub rdev: u32,
-    /// Target of a symbolic link.
-    pub target: Option<Vec<u8>>,
-    /// Refuse when the name exists; otherwise an object that exists is returned as it is.
-    pub exclusive: bool,
-    /// Also count it as opened by this session, in the same step.
-    pub open: bool,
-}
-
-/// An object that [`Op::CreateMany`] creates. As with [`Op::Create`], the container's defaults supply everything that
-/// is not given here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewObject {
-    /// Container it is created in.
-    pub parent: Ino,
-    /// Its name there, which must be free.
-    pub name: Vec<u8>,
-    /// Permission bits, after the umask.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group; a setgid directory gives its own instead.
-    pub gid: u32,
-    /// Its declaration as an array; empty for a byte object.
-    pub spec: SpecChange,
-    /// Its tags, without `user.`.
-    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
-    pub tags: Vec<(String, Tag)>,
-}
-
-/// The source of an [`Op::Resize`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ResizeHow {
-    /// By `truncate`: only the slowest axis of an object that is unlimited there changes.
-    Truncate,
-    /// By `slabfs set --dims`: every axis grows up to its greatest dim, or shrinks.
-    SetDims,
-}
-
-/// A write permit of a grid object; the number is chosen by the session, a new one for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Permit {
-    /// To write into its chunks, concurrently with others.
-    Write(u64),
-    /// To copy chunks to this server, exclusively.
-    Move(u64, ServerId),
-    /// Returns the permit.
-    Back(u64),
-}
-
-/// The data of an object, rewritten for a change of its declaration. The caller has synced the new chunks; the old
-/// ones are deleted once the journal is on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rewrite {
-    /// [`super::Attr::change`] when the data was read; the op is [`super::MdError::Busy`] when
-    /// something changed since.
-    pub if_change: u64,
-    /// Generation and servers of the new chunks when the new layout is a grid, as
-    /// [`Op::SpareGeneration`] gave them.
-    pub spare: Option<super::Spare>,
-    /// The new chunks when the new layout is `aligned`, in cells of the new declaration.
-    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
-    pub records: Vec<(Hyperslab, Stored)>,
-}
-
-/// An operation. The comment of each names its reply; `Done` if none is named.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Op {
-    /// Opens a session. Reply `Attached`. Needs no session.
-    Attach {
+    /// Opens a session. Needs no session.
+    Asks Attach {
         /// Name of the machine, for people.
         host: String,
         /// Process there, for people.
@@ -171,9 +45,10 @@ pub enum Op {
         read_only: bool,
         /// It takes part in rights; see [`crate::rights`].
         strict: bool,
-    },
-    /// Keeps the session alive. Reply `Beat`.
-    Heartbeat {
+    } -> Attached => sessions::attach;
+
+    /// Keeps the session alive.
+    Listens Heartbeat {
         /// As `done_below` of the request.
         floor: u64,
         /// Version of the list of data servers the caller has.
@@ -182,70 +57,75 @@ pub enum Op {
         knows: u64,
         /// It attached as strict; a restarted lock server does not know that.
         strict: bool,
-    },
+    } -> Beat => sessions::heartbeat;
+
     /// Ends the session.
-    Detach {
+    Holds Detach {
         /// All chunks it stored are committed or deleted: no sweep is needed.
         clean: bool,
-    },
-    /// Finds a name. Also `.` and `..`. Reply `Entry`.
-    Lookup {
-        /// Directory.
-        parent: Ino,
-        /// Name in it.
-        name: Vec<u8>,
-    },
-    /// Attributes of an inode. Reply `Entry`.
-    GetAttr {
-        /// Inode.
-        ino: Ino,
-    },
-    /// Creates an inode with a name. Reply `Created`.
-    Create(Create),
-    /// Creates objects, all of them or none. Reply `CreatedMany`; an error of one is returned as
-    /// [`super::MdError::At`].
-    CreateMany {
-        /// The objects, at most [`super::MAX_CREATE`].
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_CREATE }>")]
-        objects: Vec<NewObject>,
-    },
-    /// The defaults of a container. Reply `Defaults`.
-    GetDefaults {
-        /// Container.
-        ino: Ino,
-    },
-    /// Changes the defaults of a container. Reply `Defaults`: the defaults after the change.
-    SetDefaults {
-        /// Container.
-        ino: Ino,
-        /// What to clear and what to set.
-        change: DefaultsChange,
-    },
-    /// Gives an inode one more name. Reply `Entry`.
-    Link {
-        /// Inode; not a directory.
-        ino: Ino,
-        /// Directory of the new name.
-        parent: Ino,
-        /// The new name.
-        name: Vec<u8>,
-    },
-    /// Removes a name of anything but a directory.
-    Unlink {
-        /// Directory.
-        parent: Ino,
-        /// Name in it.
-        name: Vec<u8>,
-    },
-    /// Removes an empty directory.
-    Rmdir {
-        /// Directory it is in.
+    } -> () => sessions::detach;
+
+    // Names and attributes.
+
+    /// Finds a name in a directory. Also `.` and `..`.
+    Asks Lookup { parent: Ino, name: Vec<u8> } -> Entry => namespace::lookup;
+
+    /// Attributes of an inode.
+    Asks GetAttr { ino: Ino } -> Entry => namespace::get_attr;
+
+    /// Creates an inode with a name.
+    Writes Create {
+        /// Directory it is created in.
         parent: Ino,
         /// Its name there.
         name: Vec<u8>,
-    },
+        /// Kind of the inode.
+        kind: Kind,
+        /// Permission bits, after the umask.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group; a setgid directory gives its own instead.
+        gid: u32,
+        /// Device number of a device node.
+        rdev: u32,
+        /// Target of a symbolic link.
+        target: Option<Vec<u8>>,
+        /// Refuse when the name exists; otherwise an object that exists is returned as it is.
+        exclusive: bool,
+        /// Also count it as opened by this session, in the same step.
+        open: bool,
+    } -> Created => namespace::create;
+
+    /// Creates objects, all of them or none. Returns their numbers, in order; an error of one is returned as
+    /// [`MdError::At`].
+    Writes CreateMany {
+        /// The objects, at most [`MAX_CREATE`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_CREATE }>")]
+        objects: Vec<NewObject>,
+    } -> Vec<Ino> => namespace::create_many;
+
+    /// The defaults of a container.
+    Asks GetDefaults { ino: Ino } -> Defaults => namespace::get_defaults;
+
+    /// Changes the defaults of a container. Returns the defaults after the change.
+    Writes SetDefaults {
+        ino: Ino,
+        /// What to clear and what to set.
+        change: DefaultsChange,
+    } -> Defaults => namespace::set_defaults;
+
+    /// Gives an inode, not a directory, one more name in the directory `parent`.
+    Writes Link { ino: Ino, parent: Ino, name: Vec<u8> } -> Entry => namespace::link;
+
+    /// Removes a name of anything but a directory.
+    Writes Unlink { parent: Ino, name: Vec<u8> } -> () => namespace::unlink;
+
+    /// Removes an empty directory.
+    Writes Rmdir { parent: Ino, name: Vec<u8> } -> () => namespace::rmdir;
+
     /// Renames as in POSIX.
-    Rename {
+    Writes Rename {
         /// Directory of the present name.
         parent: Ino,
         /// The present name.
@@ -256,89 +136,102 @@ pub enum Op {
         new_name: Vec<u8>,
         /// What to do when the new name exists.
         flags: RenameFlags,
-    },
-    /// Target of a symbolic link. Reply `Bytes`.
-    ReadLink {
-        /// The link.
-        ino: Ino,
-    },
-    /// Entries of a directory, without `.` and `..`. Reply `Dir`; empty at the end. Cookies are at least 16 and below
-    /// 2^63; the cookie of an entry does not change as long as its name does not.
-    ReadDir {
-        /// The directory.
+    } -> () => namespace::rename;
+
+    /// Target of a symbolic link.
+    Asks ReadLink { ino: Ino } -> Vec<u8> => namespace::read_link;
+
+    /// Entries of a directory, without `.` and `..`; empty at the end. Cookies are at least 16 and below 2^63; the
+    /// cookie of an entry does not change as long as its name does not.
+    Asks ReadDir {
         ino: Ino,
         /// Returns entries with greater cookies; 0 for the start.
         cookie: u64,
         /// At most this many.
         limit: u32,
-    },
-    /// Sets attributes. Reply `Entry`.
-    SetAttr {
-        /// Inode.
-        ino: Ino,
-        /// What to set.
-        set: SetAttr,
-    },
+    } -> Vec<DirEntry> => namespace::read_dir;
+
+    /// Sets attributes.
+    Writes SetAttr { ino: Ino, set: arguments::SetAttr } -> Entry => namespace::set_attr;
+
     /// Sets an extended attribute.
-    SetXattr {
-        /// Inode.
+    Writes SetXattr {
         ino: Ino,
         /// Full name, as `user.project`.
         name: Vec<u8>,
-        /// Value.
         value: Vec<u8>,
         /// What to do if it exists or does not.
         flags: XattrFlags,
-    },
-    /// Value of an extended attribute. Reply `Bytes`.
-    GetXattr {
-        /// Inode.
-        ino: Ino,
-        /// Full name.
-        name: Vec<u8>,
-    },
-    /// Names of the extended attributes, by bytes. Reply `Names`.
-    ListXattr {
-        /// Inode.
-        ino: Ino,
-    },
-    /// Removes an extended attribute.
-    RemoveXattr {
-        /// Inode.
-        ino: Ino,
-        /// Full name.
-        name: Vec<u8>,
-    },
-    // Tags.
+    } -> () => namespace::set_xattr;
+
+    /// Value of an extended attribute, by its full name.
+    Asks GetXattr { ino: Ino, name: Vec<u8> } -> Vec<u8> => namespace::get_xattr;
+
+    /// Names of the extended attributes, by bytes.
+    Asks ListXattr { ino: Ino } -> Vec<Vec<u8>> => namespace::list_xattr;
+
+    /// Removes an extended attribute, by its full name.
+    Writes RemoveXattr { ino: Ino, name: Vec<u8> } -> () => namespace::remove_xattr;
+
+    // Tags, and the search for them.
+
     /// Sets and removes tags of inodes, all in one step.
-    Tag {
+    Writes Tag {
         /// What to change; at most [`super::MAX_TAG_NAMES`] names.
         #[serde(deserialize_with = "super::tags::changes")]
         changes: Vec<TagChange>,
-    },
-    /// Tags of an inode. Reply `Tags`.
-    Tags {
-        /// Inode.
+    } -> () => tags::tag;
+
+    /// Tags of an inode, a page of them.
+    Asks Tags {
         ino: Ino,
         /// Returns those with greater names.
         after: Option<String>,
-    },
-    /// A page of a search. Reply `Found`.
-    Find(Find),
-    /// Counts one more open of the inode by this session. Reply `Entry`.
-    Open {
-        /// Inode.
-        ino: Ino,
-    },
+    } -> TagsPage => tags::tags;
+
+    /// A page of a search. Pages may be empty before the end; the last page has no [`Found::next`].
+    #[derive(Default)]
+    Asks Find {
+        /// In the language of `docs/search.md`.
+        query: String,
+        /// Only what is below this container; `None` for everything.
+        under: Option<Ino>,
+        /// The caller: only what it could list is found, and tags only of what it may read. `None` finds everything.
+        who: Option<Caller>,
+        /// Only this inode, if it is found.
+        only: Option<Ino>,
+        /// At most this many hits in this page, and at most [`super::MAX_HITS`].
+        limit: u32,
+        /// Only share `.0` of `.1`: the shares are disjoint, and all together are everything.
+        part: Option<(u32, u32)>,
+        /// Only [`Found::count`] is wanted; a page counts as many as is possible in a short time.
+        count_only: bool,
+        /// Hits with their tags, up to [`super::MAX_HIT_TAGS`].
+        with_tags: bool,
+        /// Hits with this tag, to sort them.
+        with_tag: Option<String>,
+        /// Hits with [`super::Hit::form`].
+        with_form: bool,
+        /// [`Found::next`] of the page before.
+        after: Option<Vec<u8>>,
+    } -> Found => tags::find;
+
+    // Opens.
+
+    /// Counts one more open of the inode by this session.
+    Holds Open { ino: Ino } -> Entry => namespace::open;
+
     /// Drops one open for each inode named; unlinked inodes that no session has open are removed.
-    Release {
-        /// Inodes, one entry per open; at most [`super::MAX_RELEASE`].
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RELEASE }>")]
+    Holds Release {
+        /// Inodes, one entry per open; at most [`MAX_RELEASE`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_RELEASE }>")]
         inos: Vec<Ino>,
-    },
-    /// The tiling of an `aligned` object. Reply `Tiling`.
-    Tiling {
-        /// Object.
+    } -> () => namespace::release;
+
+    // Data of objects, and where it is.
+
+    /// The tiling of an `aligned` object, a page of it; [`crate::client::Md::tiling`] merges them.
+    Asks Tiling {
         ino: Ino,
         /// The version the caller has, `Version(0)` for none.
         known: Version,
@@ -346,48 +239,43 @@ pub enum Op {
         after: Option<u64>,
         /// The part that is wanted, if not everything; with `after`, the box of the previous page.
         wanted: Option<WantedPart>,
-    },
-    /// Chunk ids that are never handed out again. Reply `Lease`.
-    LeaseChunks {
-        /// How many.
-        count: u32,
-    },
+    } -> TilingReply => tilings::tiling;
+
+    /// Chunk ids that are never handed out again: `count` of them.
+    Writes LeaseChunks { count: u32 } -> Lease => sessions::lease_chunks;
+
     /// Allocates bytes that are about to be written: how many to which server, so that all servers end up with equal
-    /// bytes. Replaces the session's previous allocation. Reply `Places`.
-    LeasePlaces {
+    /// bytes. Replaces the session's previous allocation.
+    Asks LeasePlaces {
         /// Bytes the caller expects to write soon.
         bytes: u64,
         /// The bytes it has stored on each server since its last request.
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_REPORTED_SERVERS }>")]
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_REPORTED_SERVERS }>")]
         spent: Vec<(ServerId, u64)>,
-    },
+    } -> Vec<(ServerId, u64)> => placement::lease_places;
+
     /// Marks a data server as draining, durably, or clears the mark.
-    SetDraining {
-        /// The server.
+    Marks SetDraining {
         server: ServerId,
         /// Whether it is to be drained.
         draining: bool,
-    },
-    /// A page of the objects that have data on a data server. Reply `Holdings`.
-    Holdings {
-        /// The server.
+    } -> () => placement::set_draining;
+
+    /// A page of the objects that have data on a data server.
+    Asks Holdings {
         server: ServerId,
         /// Returns objects with greater numbers; 0 for all.
         after: Ino,
-    },
-    /// Takes or returns a write permit of a grid object, one of whose servers is being drained. Reply `Permitted` or
-    /// `Done`; [`super::MdError::Busy`] while others hold conflicting permits; for [`Permit::Back`]
-    /// [`super::MdError::Stale`] if the permit was void, and everything done under it has to be redone.
-    Permit {
-        /// Object.
-        ino: Ino,
-        /// Which.
-        permit: Permit,
-    },
-    /// Replaces a server in the stripe of a grid object; its chunks were copied under a [`Permit::Move`] and are on
-    /// disk. Reply `Entry`.
-    Restripe {
-        /// Object.
+    } -> reply::Holdings => placement::holdings;
+
+    /// Takes or returns a write permit of a grid object, one of whose servers is being drained. Returns the object for a
+    /// permit that is taken; [`MdError::Busy`] while others hold conflicting permits; for [`arguments::Permit::Back`]
+    /// [`MdError::Stale`] if the permit was void, and everything done under it has to be redone.
+    Asks Permit { ino: Ino, permit: arguments::Permit } -> Option<Box<Permitted>> => placement::permit;
+
+    /// Replaces a server in the stripe of a grid object; its chunks were copied under a [`arguments::Permit::Move`] and are on
+    /// disk.
+    Writes Restripe {
         ino: Ino,
         /// Generation of the chunks.
         generation: u32,
@@ -395,328 +283,225 @@ pub enum Op {
         from: ServerId,
         /// The server that has them now.
         to: ServerId,
-    },
-    /// Replaces chunks of an `aligned` object by copies, where the records are unchanged: order, the chunk that the
-    /// record names, the copy. The copies are on disk. Reply `Relocated`.
-    Relocate {
-        /// Object.
+    } -> Entry => placement::restripe;
+
+    /// Replaces chunks of an `aligned` object by copies, where the records are unchanged.
+    Writes Relocate {
         ino: Ino,
         /// Generation of the tiling.
         generation: u32,
-        /// The copies.
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
+        /// Order, the chunk that the record names, the copy. The copies are on disk.
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_COMMIT_RECORDS }>")]
         moves: Vec<(u64, ChunkId, StoredChunk)>,
-    },
-    /// Makes stored data part of an object, in one step. Reply `Commit`.
-    Commit(Commit),
-    /// Sets the dims of an object whose rank does not change. Reply `Resized`. Data outside is lost; for a grid, the
-    /// caller clips the chunks on the data servers before a shrink.
-    Resize {
+    } -> Box<Relocated> => tilings::relocate;
+
+    /// Makes stored data part of an object, in one step.
+    Writes Commit {
         /// Object.
         ino: Ino,
-        /// New dims in elements.
+        /// Generation the data was written for; [`MdError::Stale`] if the object was emptied since.
+        generation: u32,
+        /// What was stored, in cells, oldest first: chunk ids leased by this session, each once. Empty for a grid. At
+        /// most [`MAX_COMMIT_RECORDS`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_COMMIT_RECORDS }>")]
+        records: Vec<(Hyperslab, Stored)>,
+        /// Dims (elements) that the object has at least afterwards; longer axes stay.
+        grow_to: Option<Coords>,
+        /// Bytes that a byte object has at least afterwards; other objects grow by complete rows.
+        size_at_least: u64,
+        /// Modification time; the service's clock when `None` and `wrote`.
+        mtime: Option<Time>,
+        /// Data was written (and not only holes punched or the object grown).
+        wrote: bool,
+        /// Bytes of a grid that are newly allocated, or freed if negative, as far as the caller knows; added to
+        /// [`super::Attr::stored`], up to the size. Ignored for `aligned`.
+        stored: i64,
+        /// The data is already on the data servers' disks: what it replaces needs no [`Settle`].
+        settled: bool,
+    } -> Box<CommitReply> => tilings::commit;
+
+    /// Sets the dims, in elements, of an object whose rank does not change. Data outside is lost; for a grid, the caller
+    /// clips the chunks on the data servers before a shrink.
+    Writes Resize {
+        ino: Ino,
         dims: Coords,
         /// The source of the change.
         how: ResizeHow,
-    },
-    /// Sets dtype, dims and so on by the rules of [`SpecChange::resolve`]. Reply `Entry`.
-    Declare {
-        /// Object.
+    } -> Resized => tilings::resize;
+
+    /// Sets dtype, dims and so on by the rules of [`SpecChange::resolve`].
+    Writes Declare {
         ino: Ino,
         /// What to set.
         change: SpecChange,
         /// The rewritten data, where [`super::SpecPlan::Rewrite`] requires it.
         rewrite: Option<Rewrite>,
-    },
+    } -> Entry => tilings::declare;
+
     /// Empties an object (`O_TRUNC`): all fill; fixed dims stay, an unlimited slowest axis gets length 0. The
-    /// generation grows. Reply `Entry`.
-    Clear {
-        /// Object.
-        ino: Ino,
-    },
-    /// Announces that data beyond the recorded size of a grid object is about to be written. Reply
-    /// `Reserve`.
-    Reserve {
-        /// Object.
+    /// generation grows.
+    Writes Clear { ino: Ino } -> Entry => tilings::clear;
+
+    /// Announces that data beyond the recorded size of a grid object is about to be written.
+    Writes Reserve {
         ino: Ino,
         /// Bytes of the object up to which data may be written.
         upto: u64,
-    },
+    } -> ReserveReply => tilings::reserve;
+
     /// A generation, and servers, for grid chunks that are written before a [`Rewrite`] makes them part of the
-    /// object. Reply `Spare`.
-    SpareGeneration {
-        /// Object.
+    /// object.
+    Writes SpareGeneration {
         ino: Ino,
         /// The placement that the object will have.
         placement: Placement,
-    },
+    } -> Spare => tilings::spare_generation;
+
     /// The data of all commits up to a version is on the data servers' disks: the data that they replaced may be
     /// deleted (once the journal is on disk, too).
-    Settle {
-        /// Object.
+    Writes Settle {
         ino: Ino,
         /// Version of its tiling.
         version: Version,
-    },
+    } -> () => tilings::settle;
+
+    // The service itself.
+
     /// Returns once everything that was answered before is on the service's disk.
-    Sync,
-    /// Totals over the data servers. Reply `StatFs`.
-    StatFs,
-    /// The data servers. Reply `Servers`.
-    Servers,
-    /// A page of a dump of all metadata; without a ticket a new dump is begun. Reply `Dump`.
-    Dump {
+    Asks Sync {} -> () => service::sync;
+
+    /// Totals over the data servers.
+    Asks StatFs {} -> reply::StatFs => service::statfs;
+
+    /// The data servers.
+    Asks Servers {} -> Vec<ServerInfo> => service::servers;
+
+    /// A page of a dump of all metadata; without a ticket a new dump is begun.
+    Asks Dump {
         /// The dump, as named by its first page.
         ticket: Option<u64>,
         /// The first byte wanted.
         offset: u64,
-    },
-    /// A data server reports to the service. Reply `Orders`. Needs no session.
-    RegisterServer(ServerReport),
-    /// Requests or releases a lock; see [`crate::locks`]. Reply `Lock`.
-    Lock {
+    } -> DumpPage => dump::page;
+
+    /// A data server reports to the service. Needs no session.
+    Asks RegisterServer { report: ServerReport } -> ServerOrders => placement::register;
+
+    // Locks; see `crate::locks`.
+
+    /// Requests or releases a lock.
+    Holds Lock {
         /// The epoch it is for.
         epoch: LockEpoch,
-        /// The request.
         ask: LockAsk,
-    },
-    /// Cancels a waiting request for a lock. Reply `LockCancelled`.
-    CancelLock {
-        /// The request.
-        ticket: LockTicket,
-    },
-    /// Waits for the outcome of queued lock requests. Reply `LockNews`.
-    LockEvents {
+    } -> LockReply => locks::lock;
+
+    /// Cancels a waiting request for a lock. Returns whether the request waited.
+    Asks CancelLock { ticket: LockTicket } -> bool => locks::cancel;
+
+    /// Waits for the outcome of queued lock requests.
+    Listens LockEvents {
         /// The epoch they are waiting in.
         epoch: LockEpoch,
         /// Number of the last event that the session has; events up to it are dropped.
         seen: u64,
         /// How long to wait for an event; at most ten seconds.
         wait_ms: u32,
-    },
-    /// Reclaims the session's locks (as in NFSv4); it then holds no others, none of its requests waits, and a new
-    /// epoch begins. Reply `LocksReclaimed`.
-    ReclaimLocks {
+    } -> LockNews => locks::events;
+
+    /// Reclaims the session's locks (as in NFSv4), in one request or several; it then holds no others, none of its
+    /// requests waits, and a new epoch begins.
+    Holds ReclaimLocks {
         /// Its locks, or some of them.
         held: Vec<HeldLocks>,
         /// These are the first.
         first: bool,
         /// These are the last; the reclaim is complete.
         last: bool,
-    },
-    /// Requests a right; see [`crate::rights`]. Reply `Right`.
-    AskRight {
+    } -> LocksReclaimed => locks::reclaim;
+
+    // Rights; see `crate::rights`.
+
+    /// Requests a right.
+    Holds AskRight {
         /// The epoch it is for.
         epoch: RightsEpoch,
-        /// The request.
         ask: RightAsk,
-    },
+    } -> RightReply => rights::ask;
+
     /// Cancels a waiting request; if it was granted meanwhile, the grant is valid.
-    CancelRight {
+    Asks CancelRight {
         /// The epoch it was for.
         epoch: RightsEpoch,
-        /// The request.
         ticket: RightTicket,
-    },
+    } -> () => rights::cancel;
+
     /// Returns rights. No effect in an epoch that is over.
-    GiveRights {
+    Holds GiveRights {
         /// The epoch they were granted in.
         epoch: RightsEpoch,
-        /// The rights.
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHT_GIVES }>")]
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_RIGHT_GIVES }>")]
         gives: Vec<RightGive>,
-    },
-    /// Waits for the lock server's events about rights. Reply `RightNews`.
-    RightEvents {
+    } -> () => rights::give;
+
+    /// Waits for the lock server's events about rights.
+    Listens RightEvents {
         /// The epoch the session is in.
         epoch: RightsEpoch,
         /// Number of the last event that the session has; events up to it are dropped.
         seen: u64,
         /// How long to wait for an event; at most ten seconds.
         wait_ms: u32,
-    },
+    } -> RightNews => rights::events;
+
     /// Resets the session's rights: it holds none, and caches nothing that would need one, except those named here. A
-    /// new epoch begins, in which it holds these as if they had been granted before its first grant. Reply
-    /// `RightsBegun`.
-    ResetRights {
+    /// new epoch begins, in which it holds these as if they had been granted before its first grant.
+    Holds ResetRights {
         /// All that it retains: rights that it held in the previous epoch. None if it does not know whether it held
         /// them.
-        #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_RIGHTS_HELD }>")]
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_RIGHTS_HELD }>")]
         held: Vec<RightHeld>,
-    },
-    /// Attributes of an inode, including unflushed writes of other sessions. Reply `Looked`: those of a directory may
-    /// be cacheable.
-    Stat {
-        /// Inode.
+    } -> RightsBegun => rights::reset;
+
+    /// Attributes of an inode, including unflushed writes of other sessions. Those of a directory may be cacheable.
+    Asks Stat {
         ino: Ino,
         /// Whether the session would cache them.
         keep: bool,
-    },
+    } -> Looked => rights::stat;
+
     /// Answers a [`super::RightEventKind::Size`].
-    ReportSize {
+    Asks ReportSize {
         /// The query.
         question: u64,
         /// The answer; `None` if nothing is unflushed.
         unflushed: Option<Unflushed>,
-    },
-    /// Looks up a name, as `Lookup`, and asks whether the result may be cached; see [`crate::rights`]. Reply
-    /// `Looked`, also if no such name exists.
-    Look {
-        /// Directory.
-        parent: Ino,
-        /// Name in it.
-        name: Vec<u8>,
-    },
+    } -> () => rights::report_size;
+
+    /// Looks up a name in a directory, as [`Lookup`], and asks whether the result may be cached, also if no such name
+    /// exists.
+    Asks Look { parent: Ino, name: Vec<u8> } -> Looked => rights::look;
+
     /// Acknowledges a [`super::RightEventKind::Names`]; or reports, unsolicited, that the session caches no names at
     /// all.
-    ReportForgotten {
+    Asks ReportForgotten {
         /// The epoch that the session is in.
         epoch: RightsEpoch,
         /// The event; `None` for all names.
         change: Option<u64>,
-    },
-    /// Attributes of an inode that was removed, for a session that still has it; sets them first if they are given.
-    /// Reply `Entry` without info, or `NotFound` if the removal is too long ago.
-    Removed {
-        /// Inode.
+    } -> () => rights::forgot;
+
+    /// Attributes of an inode that was removed, without info, for a session that still has it; sets them first if they
+    /// are given. [`MdError::NotFound`] if the removal is too long ago.
+    Asks Removed {
         ino: Ino,
         /// What to set.
-        set: Option<SetAttr>,
-    },
+        set: Option<arguments::SetAttr>,
+    } -> Entry => namespace::removed;
 }
 
-/// Arguments of [`Op::Commit`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Commit {
-    /// Object.
-    pub ino: Ino,
-    /// Generation the data was written for; [`super::MdError::Stale`] if the object was emptied since.
-    pub generation: u32,
-    /// What was stored, in cells, oldest first: chunk ids leased by this session, each once. Empty for a grid. At
-    /// most [`super::MAX_COMMIT_RECORDS`].
-    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_COMMIT_RECORDS }>")]
-    pub records: Vec<(Hyperslab, Stored)>,
-    /// Dims (elements) that the object has at least afterwards; longer axes stay.
-    pub grow_to: Option<Coords>,
-    /// Bytes that a byte object has at least afterwards; other objects grow by complete rows.
-    pub size_at_least: u64,
-    /// Modification time; the service's clock when `None` and `wrote`.
-    pub mtime: Option<Time>,
-    /// Data was written (and not only holes punched or the object grown).
-    pub wrote: bool,
-    /// Bytes of a grid that are newly allocated, or freed if negative, as far as the caller knows; added to
-    /// [`super::Attr::stored`], up to the size. Ignored for `aligned`.
-    pub stored: i64,
-    /// The data is already on the data servers' disks: what it replaces needs no [`Op::Settle`].
-    pub settled: bool,
-}
-
-impl Op {
-    /// Whether the op changes something, if only in memory, and so needs a sequence number that makes it happen only
-    /// once.
-    #[must_use]
-    pub fn changes(&self) -> bool {
-        !matches!(
-            self,
-            Self::Attach { .. }
-                | Self::Heartbeat { .. }
-                | Self::Lookup { .. }
-                | Self::GetAttr { .. }
-                | Self::GetDefaults { .. }
-                | Self::ReadLink { .. }
-                | Self::ReadDir { .. }
-                | Self::GetXattr { .. }
-                | Self::ListXattr { .. }
-                | Self::Tags { .. }
-                | Self::Find(_)
-                | Self::Tiling { .. }
-                | Self::LeasePlaces { .. }
-                | Self::SetDraining { .. }
-                | Self::Holdings { .. }
-                | Self::Permit { .. }
-                | Self::Sync
-                | Self::StatFs
-                | Self::Servers
-                | Self::Dump { .. }
-                | Self::RegisterServer(_)
-                | Self::CancelLock { .. }
-                | Self::LockEvents { .. }
-                | Self::CancelRight { .. }
-                | Self::RightEvents { .. }
-                | Self::Stat { .. }
-                | Self::ReportSize { .. }
-                | Self::Look { .. }
-                | Self::ReportForgotten { .. }
-                | Self::Removed { .. }
-        )
-    }
-
-    /// Whether the op changes names, or attributes that may belong to a directory: other sessions may have to drop
-    /// cached entries first.
-    #[must_use]
-    pub fn changes_names(&self) -> bool {
-        self.each_changed(|_, _| ())
-    }
-
-    /// Calls `each` with the names that the op changes and their directories, and with `None` for inodes whose
-    /// attributes it changes, which may be directories; some more than once. Returns false for an op that changes
-    /// none.
-    pub fn each_changed<'a>(&'a self, mut each: impl FnMut(Ino, Option<&'a [u8]>)) -> bool {
-        match self {
-            Self::Create(create) => each(create.parent, Some(&create.name)),
-            Self::CreateMany { objects } => objects
-                .iter()
-                .for_each(|object| each(object.parent, Some(&object.name))),
-            Self::Link { parent, name, .. }
-            | Self::Unlink { parent, name }
-            | Self::Rmdir { parent, name } => each(*parent, Some(name)),
-            Self::Rename {
-                parent,
-                name,
-                new_parent,
-                new_name,
-                ..
-            } => {
-                each(*parent, Some(name));
-                each(*new_parent, Some(new_name));
-            }
-            Self::SetAttr { ino, .. }
-            | Self::SetXattr { ino, .. }
-            | Self::RemoveXattr { ino, .. }
-            | Self::SetDefaults { ino, .. } => each(*ino, None),
-            Self::Tag { changes } => changes.iter().for_each(|change| each(change.ino, None)),
-            _ => return false,
-        }
-        true
-    }
-
-    /// Whether the op only keeps the session alive, or waits for events.
-    #[must_use]
-    pub fn listens(&self) -> bool {
-        matches!(
-            self,
-            Self::Heartbeat { .. } | Self::LockEvents { .. } | Self::RightEvents { .. }
-        )
-    }
-
-    /// Whether the op changes files, which a read-only session may not.
-    #[must_use]
-    pub fn writes(&self) -> bool {
-        // The mark needs no sequence number, as it may be set twice; files move because of it.
-        if let Self::SetDraining { .. } = self {
-            return true;
-        }
-        self.changes()
-            && !matches!(
-                self,
-                Self::Detach { .. }
-                    | Self::Open { .. }
-                    | Self::Release { .. }
-                    | Self::Lock { .. }
-                    | Self::ReclaimLocks { .. }
-                    | Self::AskRight { .. }
-                    | Self::GiveRights { .. }
-                    | Self::ResetRights { .. }
-            )
-    }
+/// A time to wait for an event.
+#[must_use]
+pub fn millis(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)
 }

@@ -5,9 +5,11 @@ use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use slabfs_objstore::server::ServerOrders;
 
 use super::defaults::Defaults;
+use super::error::MdError;
 use super::find::Found;
 use super::info::SharedInfo;
-use super::lock::{LockEpoch, LockNews, LockReply, LostLocks};
+use super::lock::{LockEpoch, LockNews, LockReply, LocksReclaimed};
+use super::operation::replies;
 use super::right::{Looked, RightNews, RightReply, RightsBegun};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
@@ -33,7 +35,7 @@ pub struct DirEntry {
     pub entry: Entry,
 }
 
-/// Reply of [`super::Op::Attach`].
+/// Reply of [`super::op::Attach`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     /// The new session.
@@ -51,7 +53,7 @@ pub struct Attached {
     pub rights: Option<RightsBegun>,
 }
 
-/// Reply of [`super::Op::Heartbeat`].
+/// Reply of [`super::op::Heartbeat`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
     /// Sessions attached, including the caller's.
@@ -66,7 +68,7 @@ pub struct Beat {
     pub locks: LockEpoch,
 }
 
-/// Reply of [`super::Op::Create`].
+/// Reply of [`super::op::Create`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Created {
     /// The inode that has the name now.
@@ -75,7 +77,7 @@ pub struct Created {
     pub created: bool,
 }
 
-/// Reply of [`super::Op::Dump`].
+/// Reply of [`super::op::Dump`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpPage {
     /// The dump.
@@ -86,7 +88,7 @@ pub struct DumpPage {
     pub bytes: Vec<u8>,
 }
 
-/// Reply of [`super::Op::LeaseChunks`]: the ids `first .. first + count`.
+/// Reply of [`super::op::LeaseChunks`]: the ids `first .. first + count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The first id.
@@ -95,7 +97,7 @@ pub struct Lease {
     pub count: u32,
 }
 
-/// Reply of [`super::Op::SpareGeneration`].
+/// Reply of [`super::op::SpareGeneration`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spare {
     /// The generation.
@@ -104,7 +106,7 @@ pub struct Spare {
     pub stripe: Vec<ServerId>,
 }
 
-/// Reply of [`super::Op::Holdings`].
+/// Reply of [`super::op::Holdings`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holdings {
     /// Objects that have data on the server.
@@ -115,7 +117,7 @@ pub struct Holdings {
     pub ready: bool,
 }
 
-/// Reply of [`super::Op::Permit`].
+/// Reply of [`super::op::Permit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permitted {
     /// The object.
@@ -124,7 +126,7 @@ pub struct Permitted {
     pub reach: u64,
 }
 
-/// Reply of [`super::Op::Relocate`].
+/// Reply of [`super::op::Relocate`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relocated {
     /// The object now.
@@ -133,7 +135,7 @@ pub struct Relocated {
     pub useless: Vec<ChunkId>,
 }
 
-/// Reply of [`super::Op::Commit`].
+/// Reply of [`super::op::Commit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReply {
     /// Version of the tiling now; a caller that had the one before it and applies this reply is up
@@ -151,7 +153,7 @@ pub struct CommitReply {
     pub dropped: Vec<u64>,
 }
 
-/// Reply of [`super::Op::Resize`].
+/// Reply of [`super::op::Resize`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resized {
     /// The object now.
@@ -160,7 +162,7 @@ pub struct Resized {
     pub clipped: bool,
 }
 
-/// Reply of [`super::Op::Reserve`].
+/// Reply of [`super::op::Reserve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveReply {
     /// Data may be written up to here (bytes of the object), unless `clear` is given.
@@ -201,7 +203,7 @@ pub struct ServerInfo {
     pub in_flight: u64,
 }
 
-/// Reply of [`super::Op::StatFs`]: totals over the data servers that are online.
+/// Reply of [`super::op::StatFs`]: totals over the data servers that are online.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StatFs {
     /// Bytes of their disks.
@@ -214,80 +216,80 @@ pub struct StatFs {
     pub inodes: u64,
 }
 
-/// A reply; each op names the one it gets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
-    /// Done, without data.
-    Done,
-    /// Of `Attach`.
+replies! {
     Attached(Attached),
-    /// Of `Heartbeat`.
     Beat(Beat),
-    /// Of ops that return an inode.
     Entry(Entry),
-    /// Of `Create`.
     Created(Created),
-    /// Of `CreateMany`: the numbers of the new objects, in order.
     CreatedMany(Vec<Ino>),
-    /// Of `GetDefaults` and `SetDefaults`.
     Defaults(Defaults),
-    /// Of `ReadDir`.
     Dir(Vec<DirEntry>),
-    /// Of `ReadLink` and `GetXattr`.
     Bytes(Vec<u8>),
-    /// Of `ListXattr`.
     Names(Vec<Vec<u8>>),
-    /// Of `Tags`.
     Tags(TagsPage),
-    /// Of `Find`.
     Found(Found),
-    /// Of `Tiling`.
     Tiling(TilingReply),
-    /// Of `LeaseChunks`.
     Lease(Lease),
-    /// Of `Commit`.
     Commit(Box<CommitReply>),
-    /// Of `Resize`.
     Resized(Resized),
-    /// Of `Reserve`.
     Reserve(ReserveReply),
-    /// Of `SpareGeneration`.
     Spare(Spare),
-    /// Of `Holdings`.
     Holdings(Holdings),
-    /// Of `Permit`, if one is taken.
     Permitted(Box<Permitted>),
-    /// Of `Relocate`.
     Relocated(Box<Relocated>),
-    /// Of `LeasePlaces`: bytes that may go to each server.
     Places(Vec<(ServerId, u64)>),
-    /// Of `StatFs`.
     StatFs(StatFs),
-    /// Of `Dump`.
     Dump(DumpPage),
-    /// Of `Servers`.
     Servers(Vec<ServerInfo>),
-    /// Of `RegisterServer`.
     Orders(ServerOrders),
-    /// Of `Lock`.
     Lock(LockReply),
-    /// Of `CancelLock`: whether the request waited.
     LockCancelled(bool),
-    /// Of `LockEvents`.
     LockNews(LockNews),
-    /// Of `ReclaimLocks`.
-    LocksReclaimed {
-        /// The parts of them that the session does not hold any more: others hold conflicting locks.
-        lost: Vec<LostLocks>,
-        /// The epoch that begins with the last call.
-        epoch: LockEpoch,
-    },
-    /// Of `AskRight`.
+    LocksReclaimed(LocksReclaimed),
     Right(RightReply),
-    /// Of `RightEvents`.
     RightNews(RightNews),
-    /// Of `ResetRights`.
     RightsBegun(RightsBegun),
-    /// Of `Look` and `Stat`.
     Looked(Looked),
+}
+
+impl Reply {
+    /// The error of a caller that gets this reply and expects another one.
+    pub(super) fn unexpected(&self) -> MdError {
+        MdError::Protocol(format!("unexpected reply {self:?}"))
+    }
+}
+
+impl From<()> for Reply {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+impl TryFrom<Reply> for () {
+    type Error = MdError;
+
+    fn try_from(reply: Reply) -> Result<Self, MdError> {
+        match reply {
+            Reply::Done => Ok(()),
+            other => Err(other.unexpected()),
+        }
+    }
+}
+
+impl From<Option<Box<Permitted>>> for Reply {
+    fn from(reply: Option<Box<Permitted>>) -> Self {
+        reply.map_or(Self::Done, Self::Permitted)
+    }
+}
+
+impl TryFrom<Reply> for Option<Box<Permitted>> {
+    type Error = MdError;
+
+    fn try_from(reply: Reply) -> Result<Self, MdError> {
+        match reply {
+            Reply::Done => Ok(None),
+            Reply::Permitted(permitted) => Ok(Some(permitted)),
+            other => Err(other.unexpected()),
+        }
+    }
 }

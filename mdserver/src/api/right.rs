@@ -18,9 +18,9 @@ pub use super::channel::Epoch as RightsEpoch;
 
 /// Most boxes of one [`RightArea`].
 pub const MAX_RIGHT_BOXES: usize = 64;
-/// Most areas in one [`super::Op::GiveRights`].
+/// Most areas in one [`super::op::GiveRights`].
 pub const MAX_RIGHT_GIVES: usize = 1024;
-/// Most areas in one [`super::Op::ResetRights`].
+/// Most areas in one [`super::op::ResetRights`].
 pub const MAX_RIGHTS_HELD: usize = 1024;
 
 /// How long a session may cache entries of a directory, from the time of its request; the lock server allows for
@@ -136,7 +136,7 @@ pub struct RightGrant {
     pub entry: Entry,
 }
 
-/// Reply of [`super::Op::AskRight`].
+/// Reply of [`super::op::AskRight`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RightReply {
     /// Granted.
@@ -169,7 +169,7 @@ pub enum RightEventKind {
     Refused(RightTicket),
     /// Another session requests a conflicting right.
     Recall(RightRecall),
-    /// A size query: another session needs size and time of the object; answered by [`super::Op::ReportSize`].
+    /// A size query: another session needs size and time of the object; answered by [`super::op::ReportSize`].
     Size {
         /// Object.
         ino: Ino,
@@ -177,7 +177,7 @@ pub enum RightEventKind {
         question: u64,
     },
     /// Another session changes directories: cached entries of them have to be dropped, and that acknowledged by
-    /// [`super::Op::ReportForgotten`].
+    /// [`super::op::ReportForgotten`].
     Names {
         /// The directories.
         inos: Vec<Ino>,
@@ -189,8 +189,8 @@ pub enum RightEventKind {
 /// An event about rights.
 pub type RightEvent = Event<RightEventKind>;
 
-/// Reply of [`super::Op::RightEvents`]. Before the next epoch the session has to give up everything except what running
-/// operations need, and then to reset its rights ([`super::Op::ResetRights`]).
+/// Reply of [`super::op::RightEvents`]. Before the next epoch the session has to give up everything except what running
+/// operations need, and then to reset its rights ([`super::op::ResetRights`]).
 pub type RightNews = News<RightEventKind>;
 
 /// What a session returns.
@@ -227,7 +227,7 @@ pub struct Unflushed {
     pub mtime: Option<Time>,
 }
 
-/// Reply of [`super::Op::Look`].
+/// Reply of [`super::op::Look`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
     /// The target of the name, if it exists.

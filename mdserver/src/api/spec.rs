@@ -8,8 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{
-    Codec, Coords, DType, Fill, Layout, MAX_RANK, MaxDim, Placement, Space, format_dims,
-    format_max_dims,
+    Codec, Coords, DType, Fill, Layout, MAX_RANK, MaxDim, Placement, format_dims, format_max_dims,
 };
 use thiserror::Error;
 
@@ -219,7 +218,7 @@ impl SpecChange {
         let mut new = now.clone();
         self.set_dtype(now, &mut new, empty, size)?;
         self.set_dims(now, &mut new, empty, size)?;
-        let bytes = check_space(&new)?;
+        let bytes = new.size()?;
         if !empty && bytes != size {
             return Err(SpecError::Bytes {
                 dims: format_dims(&new.dims),
@@ -330,30 +329,17 @@ impl SpecChange {
         {
             new.layout = Layout::Aligned;
         }
-        if let Layout::Grid(chunk) = &new.layout {
-            let layout = new.layout.to_string();
-            if chunk.len() != new.dims.len() {
-                let (given, rank) = (chunk.len(), new.dims.len());
-                return Err(SpecError::LayoutRank {
-                    layout,
-                    given,
-                    rank,
-                });
-            }
-            let bytes = chunk
-                .iter()
-                .fold(new.dtype.size(), |bytes, &n| bytes.saturating_mul(n));
-            if bytes == 0 || bytes > MAX_GRID_CHUNK {
-                return Err(SpecError::ChunkSize { layout, bytes });
-            }
-        }
-        if new.is_grid() && !new.codec.is_none() {
-            return Err(SpecError::CodecOfGrid {
-                codec: new.codec.to_string(),
+        if let Layout::Grid(chunk) = &new.layout
+            && chunk.len() != new.dims.len()
+        {
+            return Err(SpecError::LayoutRank {
                 layout: new.layout.to_string(),
+                given: chunk.len(),
+                rank: new.dims.len(),
             });
         }
-        Ok(())
+        check_chunk(&new.layout, new.dtype.size())?;
+        check_codec(&new.layout, new.codec)
     }
 
     fn set_fill(&self, now: &ArrayInfo, new: &mut ArrayInfo) -> Result<(), SpecError> {
@@ -394,20 +380,33 @@ fn plan(now: &ArrayInfo, new: &ArrayInfo, empty: bool) -> SpecPlan {
     }
 }
 
+/// Checks the chunk of a grid, with elements of `elem` bytes.
+pub(super) fn check_chunk(layout: &Layout, elem: u64) -> Result<(), SpecError> {
+    if let Layout::Grid(chunk) = layout {
+        let bytes = chunk.iter().fold(elem, |bytes, &n| bytes.saturating_mul(n));
+        if bytes == 0 || bytes > MAX_GRID_CHUNK {
+            let layout = layout.to_string();
+            return Err(SpecError::ChunkSize { layout, bytes });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a codec on chunks that are written in place.
+pub(super) fn check_codec(layout: &Layout, codec: Codec) -> Result<(), SpecError> {
+    if !matches!(layout, Layout::Aligned) && !codec.is_none() {
+        let (codec, layout) = (codec.to_string(), layout.to_string());
+        return Err(SpecError::CodecOfGrid { codec, layout });
+    }
+    Ok(())
+}
+
 fn too_many(rank: usize) -> Result<(), SpecError> {
     if rank > MAX_RANK {
         Err(SpecError::TooManyAxes { rank })
     } else {
         Ok(())
     }
-}
-
-fn check_space(info: &ArrayInfo) -> Result<u64, SpecError> {
-    let space = Space {
-        dims: info.dims.clone(),
-        elem: info.dtype.size(),
-    };
-    space.bytes().map_err(|_| SpecError::TooLarge)
 }
 
 #[cfg(test)]

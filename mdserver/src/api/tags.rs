@@ -6,11 +6,11 @@ use slabfs_model::Tag;
 use super::bounded;
 use super::types::Ino;
 
-/// Most names that one [`super::Op::Tag`] sets or removes, over all its inodes. Each change of one of an inode's
+/// Most names that one [`super::op::Tag`] sets or removes, over all its inodes. Each change of one of an inode's
 /// tags, up to 16 KiB, rewrites all of them, and one step writes at most 32 MiB: so of inodes with this many tags,
 /// fewer can be changed at a time.
 pub const MAX_TAG_NAMES: usize = 8192;
-/// Most bytes of names and values in one [`super::Op::Tag`].
+/// Most bytes of names and values in one [`super::op::Tag`].
 pub const MAX_TAG_BYTES: usize = 8 << 20;
 /// About the most bytes of names and values in one page of [`super::Reply::Tags`]: with one more tag they still fit a
 /// reply of a mount, however JSON escapes them.
@@ -37,7 +37,7 @@ pub(super) fn changes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TagChang
     })
 }
 
-/// Reply of [`super::Op::Tags`].
+/// Reply of [`super::op::Tags`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TagsPage {
     /// Names and values, by name.

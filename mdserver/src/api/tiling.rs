@@ -63,7 +63,7 @@ pub enum TilingReply {
         /// That version.
         version: Version,
     },
-    /// All of it (over a socket in pages, which [`super::Md::tiling`] merges).
+    /// All of it (over a socket in pages, which [`crate::client::Md::tiling`] merges).
     All {
         /// Its version.
         version: Version,
@@ -102,6 +102,15 @@ pub enum TilingReply {
     },
 }
 
+/// What the pages of a tiling have in common.
+pub(crate) struct TilingPage<'a> {
+    pub(crate) version: Version,
+    /// The box, of a part.
+    pub(crate) region: Option<&'a Region>,
+    pub(crate) records: &'a mut Vec<Record<Stored>>,
+    pub(crate) more: &'a mut bool,
+}
+
 impl TilingReply {
     /// The caller's version once it has applied this.
     #[must_use]
@@ -112,6 +121,32 @@ impl TilingReply {
             | Self::Part { version, .. }
             | Self::Changes { version, .. } => *version,
         }
+    }
+
+    /// The records, if there may be more of them on other pages.
+    pub(crate) fn page(&mut self) -> Option<TilingPage<'_>> {
+        let (version, region, records, more) = match self {
+            Self::All {
+                version,
+                records,
+                more,
+                ..
+            } => (*version, None, records, more),
+            Self::Part {
+                version,
+                region,
+                records,
+                more,
+                ..
+            } => (*version, Some(&*region), records, more),
+            Self::Unchanged { .. } | Self::Changes { .. } => return None,
+        };
+        Some(TilingPage {
+            version,
+            region,
+            records,
+            more,
+        })
     }
 
     /// Updates a tiling of the version named in the request to [`Self::version`]. After a part, the tiling has only

@@ -37,7 +37,7 @@ use std::path::Path;
 
 use crate::api::Ino;
 use crate::keys;
-use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery, each_pair};
+use crate::kv::{KvError, KvOptions, LocalKv, MetaKv, Recovery, pairs};
 use crate::records::{Inode, decode};
 use chunks::{Claim, LeasedPart};
 use inodes::Row;
@@ -133,10 +133,11 @@ impl Walk<'_> {
         page: usize,
         mut work: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckError>,
     ) -> Result<(), CheckError> {
-        let kv = self.kv;
-        each_pair(kv, range, page, &mut |key, value| {
-            work(self, key, value).map(|()| true)
-        })
+        for pair in pairs(self.kv, range, page) {
+            let (key, value) = pair?;
+            work(self, &key, &value)?;
+        }
+        Ok(())
     }
 
     /// Returns the numbers of a key; reports a finding if the key has another length.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::{Class, Depth, Facts, Finding, Looked, metadata};
 use crate::api::{
-    Kind, Md, Metadata, ROOT, RenameFlags, ResizeHow, Stored, StoredChunk, XattrFlags,
+    Kind, Metadata, ROOT, RenameFlags, ResizeHow, Stored, StoredChunk, XattrFlags, op,
 };
+use crate::client::Md;
 use crate::keys;
 use crate::kv::{Batch, Key, KvError, Lsn, MemoryKv, MetaKv, Pair};
 use crate::namespace::first_slot;
@@ -94,10 +95,10 @@ fn busy() -> (Shared, Arc<Service>, Md) {
         .unwrap();
     let cleared = array(&md, "cleared", &[8, 8]);
     put(&md, cleared, &[0, 0], &[4, 8]).unwrap();
-    md.clear(cleared).unwrap();
+    md.call(op::Clear { ino: cleared }).unwrap();
     let open = array(&md, "open", &[8]);
     put(&md, open, &[0], &[8]).unwrap();
-    md.open(open).unwrap();
+    md.call(op::Open { ino: open }).unwrap();
     md.unlink(ROOT, b"open").unwrap();
     let gone = array(&md, "gone", &[8]);
     put(&md, gone, &[0], &[8]).unwrap();
@@ -116,7 +117,7 @@ fn busy() -> (Shared, Arc<Service>, Md) {
     md.unlink(ROOT, b"l0").unwrap();
     md.rename(ROOT, b"b", sub, b"b2", RenameFlags::Replace)
         .unwrap();
-    md.lease_chunks(5).unwrap();
+    md.call(op::LeaseChunks { count: 5 }).unwrap();
     (kv, service, md)
 }
 
@@ -138,13 +139,13 @@ fn the_service_leaves_a_consistent_store_at_every_step() {
     service.settle_down().unwrap();
     clean(&kv);
     let a = md.lookup(ROOT, b"a").unwrap().attr.ino;
-    let version = info(md.getattr(a).unwrap()).tiling;
+    let version = info(md.call(op::GetAttr { ino: a }).unwrap()).tiling;
     md.settle(a, version).unwrap();
     clean(&kv);
     let orders = beat(&service, vec![]).delete;
     beat(&service, orders);
     clean(&kv);
-    md.detach(false).unwrap();
+    md.call(op::Detach { clean: false }).unwrap();
     clean(&kv);
     let (facts, _) = check(&kv);
     assert!(
@@ -441,7 +442,7 @@ fn tilings() {
         with(keys::tile(ino(md, "a"), 0, 0), fill_of(kv))
     });
     names(&[Class::Tile], &["a second time"], |kv, md| {
-        let generation = info(md.getattr(ino(md, "a")).unwrap()).generation;
+        let generation = info(md.call(op::GetAttr { ino: ino(md, "a") }).unwrap()).generation;
         with(keys::tile(ino(md, "a"), generation, 99), fill_of(kv))
     });
     names(&[Class::Tile], &["beyond the object's dims"], |kv, _| {
@@ -458,7 +459,7 @@ fn tilings() {
         &["outside the box of its block on level 1"],
         |_, md| {
             let a = ino(md, "a");
-            let generation = info(md.getattr(a).unwrap()).generation;
+            let generation = info(md.call(op::GetAttr { ino: a }).unwrap()).generation;
             with(keys::bounds(a, generation, 0, 0), encode(&()).unwrap())
         },
     );
@@ -470,7 +471,7 @@ fn tilings() {
     });
     names(&[Class::Tile], &["in version 99"], |_, md| {
         let a = ino(md, "a");
-        let generation = info(md.getattr(a).unwrap()).generation;
+        let generation = info(md.call(op::GetAttr { ino: a }).unwrap()).generation;
         let key = keys::waiting(a, generation, Version(99), ChunkId(0));
         with(key, encode(&(ServerId(1), SessionId(1))).unwrap())
     });
@@ -504,7 +505,7 @@ fn chunk_ids_used_twice() {
     names(&[Class::ChunkId], &["replaced chunks"], |kv, md| {
         let StoredChunk { chunk, server, .. } = chunk_of(kv);
         let a = ino(md, "a");
-        let generation = info(md.getattr(a).unwrap()).generation;
+        let generation = info(md.call(op::GetAttr { ino: a }).unwrap()).generation;
         let key = keys::waiting(a, generation, Version(1), chunk);
         with(key, encode(&(server, SessionId(1))).unwrap())
     });
@@ -721,13 +722,13 @@ fn chunks_of_another_form() {
 #[test]
 fn unreferenced_chunks() {
     let filled = filled();
-    let spare = filled.md.lease_chunks(2).unwrap();
+    let spare = filled.md.call(op::LeaseChunks { count: 2 }).unwrap();
     let name = ChunkName::Free(spare.first);
     store_chunk(&filled.store, &filled.md, &name, 8);
     let (_, found) = filled.look(Depth::Heads);
     assert!(found.is_empty(), "it is being written: {found:#?}");
     // The session ends cleanly and reports that no writes are pending.
-    filled.md.detach(true).unwrap();
+    filled.md.call(op::Detach { clean: true }).unwrap();
     filled.finds(Depth::Heads, Class::Garbage, &name);
     assert_eq!(filled.look(Depth::Heads).0.garbage, [name]);
     let stored_later = ChunkName::Free(ChunkId(u64::MAX / 2));
@@ -874,18 +875,18 @@ fn chunks_of_a_later_incarnation_are_reported_and_not_garbage() {
     let a = array(&md, "a", &[64, 8]);
     let (chunk, _) = put(&md, a, &[0, 0], &[8, 8]).unwrap();
     store_chunk(&store, &md, &ChunkName::Free(chunk), 8);
-    let garbage = md.lease_chunks(4).unwrap().first;
+    let garbage = md.call(op::LeaseChunks { count: 4 }).unwrap().first;
     let g = file(&md, "g");
     let (stored, _) = put(&md, a, &[56, 0], &[8, 8]).unwrap();
     store_chunk(&store, &md, &ChunkName::Free(stored), 8);
-    md.detach(true).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
     let md = attach(&service);
     crate::tests::dumps::taken(&md, &dump);
 
     // The later incarnation stores chunks of an array, of an object that was emptied, and of a new object.
     let (later, _) = put(&md, a, &[8, 0], &[8, 8]).unwrap();
     store_chunk(&store, &md, &ChunkName::Free(later), 8);
-    let generation = info(md.clear(g).unwrap()).generation;
+    let generation = info(md.call(op::Clear { ino: g }).unwrap()).generation;
     let new_one = file(&md, "new");
     let mut wanted = [
         ChunkName::Free(later),
@@ -923,8 +924,12 @@ fn chunks_of_a_later_incarnation_are_reported_and_not_garbage() {
         beat(&service, vec![]);
         let md = attach(&service);
         let made = file(&md, &format!("made{incarnation}"));
-        grid_chunk(&store, made, info(md.getattr(made).unwrap()).generation);
-        md.detach(true).unwrap();
+        grid_chunk(
+            &store,
+            made,
+            info(md.call(op::GetAttr { ino: made }).unwrap()).generation,
+        );
+        md.call(op::Detach { clean: true }).unwrap();
         service.close().unwrap();
     }
 }

@@ -1,7 +1,12 @@
-//! Clients of a metadata service: [`LocalMd`] in this process, [`RemoteMd`] over a socket.
+//! The caller's side of the metadata service: [`Md`], a session with it, over [`LocalMd`] in this process or
+//! [`RemoteMd`] behind a socket.
 
+mod calls;
 mod local;
+mod md;
+pub(crate) mod name_cache;
 mod remote;
 
 pub use local::LocalMd;
+pub use md::{Md, Requests};
 pub use remote::RemoteMd;

@@ -10,7 +10,7 @@ use slabfs_objstore::{Addr, StoreError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::api::{MdError, Metadata, Op, Reply, Request};
+use crate::api::{MdError, Metadata, Op, Reply, Request, call_without_session, op};
 use crate::server::{Envelope, KIND_CALL};
 use crate::service::registrar_error;
 
@@ -51,12 +51,7 @@ impl RemoteMd {
             addr: self.pool.addr().to_string(),
             detail,
         };
-        let request = Request {
-            session: SessionId(0),
-            seq: 0,
-            done_below: 0,
-            op: Op::Servers,
-        };
+        let request = Request::unnumbered(SessionId(0), op::Servers {});
         let control = postcard::to_stdvec(&request)
             .map_err(|error| protocol(format!("cannot encode the request: {error}")))?;
         let until = Instant::now() + patience;
@@ -103,7 +98,7 @@ impl Metadata for RemoteMd {
         let control = postcard::to_stdvec(&request)
             .map_err(|error| MdError::Protocol(format!("cannot encode the request: {error}")))?;
         let reply = match request.op {
-            Op::Heartbeat { .. } => self.hurried(&control),
+            Op::Heartbeat(_) => self.hurried(&control),
             _ => self.pool.call(KIND_CALL, &control, &[], &mut Vec::new()),
         };
         let reply = reply.map_err(|error| self.unavailable(error))?;
@@ -124,17 +119,7 @@ impl Metadata for RemoteMd {
 
 impl Registrar for RemoteMd {
     fn heartbeat(&self, report: ServerReport) -> Result<ServerOrders, StoreError> {
-        let op = Op::RegisterServer(report);
-        let request = Request {
-            session: SessionId(0),
-            seq: 0,
-            done_below: 0,
-            op,
-        };
-        match self.call(request) {
-            Ok(Reply::Orders(orders)) => Ok(orders),
-            Ok(other) => Err(StoreError::Protocol(format!("unexpected reply {other:?}"))),
-            Err(error) => Err(registrar_error(&error)),
-        }
+        call_without_session(self, op::RegisterServer { report })
+            .map_err(|error| registrar_error(&error))
     }
 }

@@ -44,6 +44,7 @@ mod load;
 mod local;
 mod memtable;
 mod pages;
+mod pairs;
 mod reconcile;
 mod recovery;
 mod replay;
@@ -67,6 +68,7 @@ pub use error::{Damage, KvError};
 pub use key::Key;
 pub use load::Source;
 pub use local::{KvOptions, LocalKv};
+pub(crate) use pairs::pairs;
 pub use recovery::Recovery;
 
 use std::fmt;
@@ -103,31 +105,6 @@ pub struct Lsn(pub u64);
 impl fmt::Display for Lsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
-    }
-}
-
-/// Accepts a pair; returns false to end.
-type Each<'a, E> = dyn FnMut(&[u8], &[u8]) -> Result<bool, E> + 'a;
-
-/// Calls `work` for each pair with `from <= key < to`, ascending, until it returns false. Reads a `page` of pairs at a
-/// time, so the pairs of different pages may be of different moments.
-pub(crate) fn each_pair<E: From<KvError>>(
-    kv: &dyn MetaKv,
-    (mut from, to): (Vec<u8>, Vec<u8>),
-    page: usize,
-    work: &mut Each<'_, E>,
-) -> Result<(), E> {
-    loop {
-        let pairs = kv.scan(&from, &to, page)?;
-        for (key, value) in &pairs {
-            if !work(key, value)? {
-                return Ok(());
-            }
-        }
-        match pairs.last() {
-            Some((key, _)) if pairs.len() == page => from = crate::keys::after(key),
-            _ => return Ok(()),
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::table::{Holder, Place, Table, Taken, Wanted};
 use super::tries::Tries;
 use crate::api::{
     HeldLocks, LockAsk, LockDecision, LockEpoch, LockKind, LockMode, LockNews, LockOutcome,
-    LockReply, LockSpan, LockTicket, LockWant, LostLocks, MdError,
+    LockReply, LockSpan, LockTicket, LockWant, LocksReclaimed, LostLocks, MdError,
 };
 use crate::sessions::channel::{Channel, Look, poll};
 
@@ -238,7 +238,7 @@ impl State {
         held: Vec<HeldLocks>,
         first: bool,
         last: bool,
-    ) -> Result<(Vec<LostLocks>, LockEpoch), MdError> {
+    ) -> Result<LocksReclaimed, MdError> {
         let mine = self.mine(session);
         mine.channel.renew(seq)?;
         if first {
@@ -255,7 +255,8 @@ impl State {
         } else {
             Vec::new()
         };
-        Ok((lost, self.mine(session).channel.epoch()))
+        let epoch = self.mine(session).channel.epoch();
+        Ok(LocksReclaimed { lost, epoch })
     }
 
     pub(super) fn mine(&mut self, session: SessionId) -> &mut Mine {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::directory::find_with;
-use crate::api::{Attr, Ino, Kind, MAX_NAME, MdError, Reply, SetAttr, SetTime, Time};
+use crate::api::{Attr, Entry, Ino, Kind, MAX_NAME, MdError, SetAttr, SetTime, Time, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Body, Inode};
 
 /// Finds a name; also `.` and `..`.
-pub(crate) fn lookup(core: &Core, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+pub(crate) fn named(core: &Core, parent: Ino, name: &[u8]) -> Result<Entry, MdError> {
     if name.len() > MAX_NAME {
         return Err(MdError::NameTooLong);
     }
     if let Some(found) = glance(core, parent, name) {
-        return found.map(|inode| Reply::Entry(inode.entry()));
+        return found.map(|inode| inode.entry());
     }
     let kv = &*core.kv;
     let mut state = core.state();
@@ -30,7 +30,12 @@ pub(crate) fn lookup(core: &Core, parent: Ino, name: &[u8]) -> Result<Reply, MdE
             found.ok_or(MdError::NotFound)?.ino
         }
     };
-    Ok(Reply::Entry(state.inode(kv, ino)?.entry()))
+    Ok(state.inode(kv, ino)?.entry())
+}
+
+/// Finds a name, for a session.
+pub(crate) fn lookup(core: &Core, _: &Ctx, op: op::Lookup) -> Result<Entry, MdError> {
+    named(core, op.parent, &op.name)
 }
 
 /// Finds a name without the state's lock, if everything needed is among the copies or known to be absent.
@@ -60,31 +65,33 @@ pub(crate) fn glance(core: &Core, parent: Ino, name: &[u8]) -> Option<Result<Arc
 }
 
 /// Attributes of an inode.
-pub(crate) fn get_attr(core: &Core, ino: Ino) -> Result<Reply, MdError> {
-    Ok(Reply::Entry(core.inode(ino)?.entry()))
+pub(crate) fn get_attr(core: &Core, _: &Ctx, op: op::GetAttr) -> Result<Entry, MdError> {
+    Ok(core.inode(op.ino)?.entry())
 }
 
 /// Target of a symbolic link, also of a removed one.
-pub(crate) fn read_link(core: &Core, ino: Ino) -> Result<Reply, MdError> {
+pub(crate) fn read_link(core: &Core, _: &Ctx, op: op::ReadLink) -> Result<Vec<u8>, MdError> {
+    let op::ReadLink { ino } = op;
     let inode = match core.inode(ino) {
-        Err(MdError::NotFound) => return core.removed.target(ino).map(Reply::Bytes),
+        Err(MdError::NotFound) => return core.removed.target(ino),
         found => found?,
     };
     match &inode.body {
-        Body::Symlink(target) => Ok(Reply::Bytes(target.clone())),
+        Body::Symlink(target) => Ok(target.clone()),
         _ => Err(MdError::Invalid("not a symbolic link".to_owned())),
     }
 }
 
 /// Sets mode, owner, times.
-pub(crate) fn set_attr(core: &Core, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Reply, MdError> {
+pub(crate) fn set_attr(core: &Core, ctx: &Ctx, op: op::SetAttr) -> Result<Entry, MdError> {
+    let op::SetAttr { ino, set } = op;
     let mut txn = core.begin(ctx)?;
     let now = txn.now;
     let mut inode = txn.inode(ino)?;
     self::set(&mut txn.own(&mut inode).attr, set, now)?;
     txn.put(inode);
     let entry = txn.inode(ino)?.entry();
-    txn.commit(Reply::Entry(entry))
+    txn.commit(entry)
 }
 
 /// Sets the given attributes.

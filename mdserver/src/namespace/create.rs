@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::check_name;
 use super::directory::add_subdirectory;
 use crate::api::{
-    ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Defaults, Given, Ino, Kind, MAX_LINKS,
-    MAX_SYMLINK, MdError, Reply, SharedInfo, SpecChange, inherit,
+    ArrayInfo, Attr, CREATOR_RESERVE, Create, Created, Defaults, Entry, Given, Ino, Kind,
+    MAX_LINKS, MAX_SYMLINK, MdError, SharedInfo, SpecChange, inherit, op,
 };
 use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode, Named, Object, Xattrs};
@@ -22,7 +22,7 @@ pub(crate) const DIRECTORY_SIZE: u64 = 4096;
 const SETGID: u32 = 0o2000;
 
 /// Creates an inode with a name.
-pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, MdError> {
+pub(crate) fn create(core: &Core, ctx: &Ctx, create: op::Create) -> Result<Created, MdError> {
     check_name(&create.name)?;
     let mut txn = core.begin_making(ctx, 1)?;
     let mut parent = txn.directory(create.parent)?;
@@ -37,10 +37,10 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: Create) -> Result<Reply, Md
     if create.open {
         txn.open_once(ino)?;
     }
-    txn.commit(Reply::Created(Created {
+    txn.commit(Created {
         entry,
         created: true,
-    }))
+    })
 }
 
 /// Creates an inode under a free name, with its container's defaults; the caller stores both. For an object, `spec`
@@ -127,7 +127,7 @@ fn tagged(
 }
 
 /// The result of creating a name that exists.
-fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Reply, MdError> {
+fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Created, MdError> {
     if create.exclusive || create.kind != Kind::Object {
         return Err(MdError::Exists);
     }
@@ -140,10 +140,10 @@ fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Reply, MdErro
     if create.open {
         txn.open_once(ino)?;
     }
-    txn.commit(Reply::Created(Created {
+    txn.commit(Created {
         entry: inode.entry(),
         created: false,
-    }))
+    })
 }
 
 /// Mode and group: inherited from a setgid directory; directories inherit the bit, too.
@@ -284,13 +284,12 @@ impl Object {
 }
 
 /// Gives an inode one more name.
-pub(crate) fn link(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    parent: Ino,
-    name: &[u8],
-) -> Result<Reply, MdError> {
+pub(crate) fn link(core: &Core, ctx: &Ctx, op: op::Link) -> Result<Entry, MdError> {
+    let op::Link {
+        ino,
+        parent,
+        ref name,
+    } = op;
     check_name(name)?;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
@@ -314,5 +313,5 @@ pub(crate) fn link(
     txn.add_name(linked, (parent, slot), name)?;
     txn.put(inode);
     let entry = txn.inode(ino)?.entry();
-    txn.commit(Reply::Entry(entry))
+    txn.commit(entry)
 }

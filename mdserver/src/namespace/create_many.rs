@@ -5,18 +5,15 @@ use std::sync::Arc;
 
 use super::check_name;
 use super::create::make;
-use crate::api::{Create, Ino, Kind, MAX_CREATE, MdError, NewObject, Reply};
+use crate::api::{Create, Ino, Kind, MAX_CREATE, MdError, NewObject, op};
 use crate::core::{Core, Ctx};
 use crate::records::Inode;
 use crate::tags::rows;
 use crate::txn::Txn;
 
 /// Creates all the objects, or none.
-pub(crate) fn create_many(
-    core: &Core,
-    ctx: &Ctx,
-    objects: Vec<NewObject>,
-) -> Result<Reply, MdError> {
+pub(crate) fn create_many(core: &Core, ctx: &Ctx, op: op::CreateMany) -> Result<Vec<Ino>, MdError> {
+    let op::CreateMany { objects } = op;
     if objects.len() > MAX_CREATE {
         return Err(MdError::Invalid(format!(
             "at most {MAX_CREATE} objects in one request; this one has {}: send several",
@@ -35,7 +32,7 @@ pub(crate) fn create_many(
     for parent in parents {
         txn.put(parent);
     }
-    txn.commit(Reply::CreatedMany(made))
+    txn.commit(made)
 }
 
 fn at(index: usize, error: MdError) -> MdError {

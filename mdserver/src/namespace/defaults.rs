@@ -3,25 +3,23 @@
 use slabfs_model::Placement;
 use std::sync::Arc;
 
-use crate::api::{Defaults, DefaultsChange, Ino, MdError, Reply};
+use crate::api::{Defaults, MdError, op};
 use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode};
 
 /// The defaults of a container.
-pub(crate) fn get_defaults(core: &Core, ino: Ino) -> Result<Reply, MdError> {
-    let inode = core.inode(ino)?;
-    Ok(Reply::Defaults(
-        of(&inode)?.as_deref().cloned().unwrap_or_default(),
-    ))
+pub(crate) fn get_defaults(core: &Core, _: &Ctx, op: op::GetDefaults) -> Result<Defaults, MdError> {
+    let inode = core.inode(op.ino)?;
+    Ok(of(&inode)?.as_deref().cloned().unwrap_or_default())
 }
 
 /// Changes the defaults of a container.
 pub(crate) fn set_defaults(
     core: &Core,
     ctx: &Ctx,
-    ino: Ino,
-    change: &DefaultsChange,
-) -> Result<Reply, MdError> {
+    op: op::SetDefaults,
+) -> Result<Defaults, MdError> {
+    let op::SetDefaults { ino, ref change } = op;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
     let now = of(&inode)?.as_deref().cloned().unwrap_or_default();
@@ -35,7 +33,7 @@ pub(crate) fn set_defaults(
         }
         txn.put(inode);
     }
-    txn.commit(Reply::Defaults(new))
+    txn.commit(new)
 }
 
 fn of(inode: &Inode) -> Result<&Option<Arc<Defaults>>, MdError> {

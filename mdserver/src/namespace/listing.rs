@@ -1,7 +1,7 @@
 //! Listings of directories.
 
-use crate::api::{DirEntry, Ino, Kind, MdError, Reply};
-use crate::core::Core;
+use crate::api::{DirEntry, Kind, MdError, op};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Slot, decode};
 
@@ -10,7 +10,8 @@ const MAX_ENTRIES: u32 = 1024;
 
 /// Entries after `cookie`. Names that are added or removed meanwhile are listed or not; all others are listed once.
 /// The list is empty only at the end.
-pub(crate) fn read_dir(core: &Core, ino: Ino, cookie: u64, limit: u32) -> Result<Reply, MdError> {
+pub(crate) fn read_dir(core: &Core, _: &Ctx, op: op::ReadDir) -> Result<Vec<DirEntry>, MdError> {
+    let op::ReadDir { ino, cookie, limit } = op;
     if core.inode(ino)?.attr.kind != Kind::Directory {
         return Err(MdError::NotDirectory);
     }
@@ -46,5 +47,5 @@ pub(crate) fn read_dir(core: &Core, ino: Ino, cookie: u64, limit: u32) -> Result
             break;
         }
     }
-    Ok(Reply::Dir(entries))
+    Ok(entries)
 }

@@ -21,7 +21,7 @@ mod xattr;
 
 #[cfg(test)]
 pub(crate) use attributes::glance;
-pub(crate) use attributes::{check_time, get_attr, lookup, read_link, set_attr};
+pub(crate) use attributes::{check_time, get_attr, lookup, named, read_link, set_attr};
 pub(crate) use create::{DIRECTORY_SIZE, byte_layout, create, link};
 pub(crate) use create_many::create_many;
 pub(crate) use defaults::{get_defaults, set_defaults};
@@ -30,7 +30,7 @@ pub(crate) use listing::read_dir;
 pub(crate) use open::{close, open, release};
 pub(crate) use remove::{rmdir, unlink};
 pub(crate) use removed::{Remembered, Removed, removed};
-pub(crate) use rename::{Place, rename};
+pub(crate) use rename::rename;
 pub(crate) use touched::touched;
 pub(crate) use xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 

@@ -5,16 +5,14 @@
 
 use slabfs_model::SessionId;
 
-use crate::api::{Ino, Kind, MdError, Reply};
+use crate::api::{Entry, Ino, Kind, MAX_RELEASE, MdError, op};
 use crate::core::{Core, Ctx, if_any};
 use crate::sessions::session_of;
 use crate::txn::Txn;
 
-/// Inodes in one release.
-const MAX_RELEASES: usize = 65_536;
-
 /// Counts one more open of an inode.
-pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+pub(crate) fn open(core: &Core, ctx: &Ctx, op: op::Open) -> Result<Entry, MdError> {
+    let op::Open { ino } = op;
     core.fetch(ino)?;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
@@ -28,27 +26,28 @@ pub(crate) fn open(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
         }
     }
     txn.open_once(ino)?;
-    txn.commit(Reply::Entry(inode.entry()))
+    txn.commit(inode.entry())
 }
 
 /// Drops one open for each inode named.
-pub(crate) fn release(core: &Core, ctx: &Ctx, inos: &[Ino]) -> Result<Reply, MdError> {
-    if inos.len() > MAX_RELEASES {
+pub(crate) fn release(core: &Core, ctx: &Ctx, op: op::Release) -> Result<(), MdError> {
+    let op::Release { inos } = op;
+    if inos.len() > MAX_RELEASE {
         return Err(MdError::Invalid(format!(
-            "at most {MAX_RELEASES} releases at a time"
+            "at most {MAX_RELEASE} releases at a time"
         )));
     }
     let session = session_of(ctx)?;
     let mut txn = core.begin(ctx)?;
     let mut closed = Vec::new();
-    for &ino in inos {
+    for ino in inos {
         close(&mut txn, ino, session, 1, ctx.remote)?;
         if txn.opened(ino, session) == 0 {
             drop_reserve(&mut txn, ino, session)?;
             closed.push(ino);
         }
     }
-    txn.commit_then(Reply::Done, |_| core.rights.close(session, &closed))
+    txn.commit_then((), |_| core.rights.close(session, &closed))
 }
 
 /// Drops the reservation of a session that closed an object: it has committed everything it wrote, so none of its

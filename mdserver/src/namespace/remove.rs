@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::check_name;
 use super::directory::{Found, remove_subdirectory};
-use crate::api::{Ino, Kind, MdError, Reply};
+use crate::api::{Ino, Kind, MdError, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Body, Inode, encode};
 use crate::txn::Txn;
 
 /// Removes a name of anything but a directory.
-pub(crate) fn unlink(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+pub(crate) fn unlink(core: &Core, ctx: &Ctx, op: op::Unlink) -> Result<(), MdError> {
+    let op::Unlink { parent, ref name } = op;
     check_name(name)?;
     let mut txn = core.begin(ctx)?;
     let mut dir = txn.directory(parent)?;
@@ -23,11 +24,12 @@ pub(crate) fn unlink(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result
     take_out(&mut txn, &mut dir, found)?;
     txn.put(dir);
     txn.drop_link(inode, (parent, found.slot))?;
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 /// Removes an empty directory.
-pub(crate) fn rmdir(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+pub(crate) fn rmdir(core: &Core, ctx: &Ctx, op: op::Rmdir) -> Result<(), MdError> {
+    let op::Rmdir { parent, ref name } = op;
     if name == b".." {
         return Err(MdError::NotEmpty);
     }
@@ -42,7 +44,7 @@ pub(crate) fn rmdir(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<
     remove_subdirectory(Arc::make_mut(&mut dir));
     txn.put(dir);
     txn.drop_link(inode, (parent, found.slot))?;
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 /// Refuses anything but an empty directory.

@@ -10,8 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use parking_lot::Mutex;
 
 use super::attributes::set;
-use crate::api::{Attr, Entry, Ino, Kind, MdError, Reply, SetAttr, Time};
-use crate::core::Core;
+use crate::api::{Attr, Entry, Ino, Kind, MdError, Time, op};
+use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode};
 
 /// Directories remembered.
@@ -102,7 +102,8 @@ impl Latest {
 }
 
 /// Attributes of a removed inode, after setting those given.
-pub(crate) fn removed(core: &Core, ino: Ino, change: Option<SetAttr>) -> Result<Reply, MdError> {
+pub(crate) fn removed(core: &Core, _: &Ctx, op: op::Removed) -> Result<Entry, MdError> {
+    let op::Removed { ino, set: change } = op;
     let now = Time::now();
     let attr = core.removed.with(ino, |inode| {
         if let Some(change) = change {
@@ -111,7 +112,7 @@ pub(crate) fn removed(core: &Core, ino: Ino, change: Option<SetAttr>) -> Result<
         }
         Ok::<_, MdError>(inode.attr.clone())
     })??;
-    Ok(Reply::Entry(Entry { attr, info: None }))
+    Ok(Entry { attr, info: None })
 }
 
 #[cfg(test)]

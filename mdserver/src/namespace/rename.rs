@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::check_name;
 use super::directory::{Found, add_subdirectory, remove_subdirectory};
 use super::remove::check_empty;
-use crate::api::{Ino, Kind, MdError, ROOT, RenameFlags, Reply};
+use crate::api::{Ino, Kind, MdError, ROOT, RenameFlags, op};
 use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode};
 use crate::txn::Txn;
@@ -19,14 +19,17 @@ pub(crate) struct Place {
 /// Deepest nesting of directories that is followed; a deeper one is damage.
 const MAX_DEPTH: usize = 1 << 20;
 
-/// Renames `from` to `to`.
-pub(crate) fn rename(
-    core: &Core,
-    ctx: &Ctx,
-    from: &Place,
-    to: &Place,
-    flags: RenameFlags,
-) -> Result<Reply, MdError> {
+/// Renames as in POSIX.
+pub(crate) fn rename(core: &Core, ctx: &Ctx, op: op::Rename) -> Result<(), MdError> {
+    let from = Place {
+        parent: op.parent,
+        name: op.name,
+    };
+    let to = Place {
+        parent: op.new_parent,
+        name: op.new_name,
+    };
+    let (from, to, flags) = (&from, &to, op.flags);
     check_name(&from.name)?;
     check_name(&to.name)?;
     let mut txn = core.begin(ctx)?;
@@ -48,7 +51,7 @@ pub(crate) fn rename(
         }
         // Two names of one inode: nothing happens, and both remain.
         (Some(target), RenameFlags::Replace) if target.ino == source.ino => {
-            return txn.commit(Reply::Done);
+            return txn.commit(());
         }
         (Some(target), RenameFlags::Replace) => {
             replace(&mut txn, ctx, to, target, is_directory)?;
@@ -71,7 +74,7 @@ pub(crate) fn rename(
         txn.change(to.parent, add_subdirectory)?;
     }
     txn.moved(&moved, (from.parent, source.slot), (to, slot))?;
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 /// Removes the target of the new name, if the rules permit.
@@ -108,9 +111,9 @@ fn exchange(
     source: Found,
     target: Found,
     moved: Arc<Inode>,
-) -> Result<Reply, MdError> {
+) -> Result<(), MdError> {
     if source.ino == target.ino {
-        return txn.commit(Reply::Done);
+        return txn.commit(());
     }
     let other = txn.inode(target.ino)?;
     ctx.may_move(&other)?;
@@ -138,7 +141,7 @@ fn exchange(
     }
     txn.moved(&moved, (from.parent, source.slot), (to, target.slot))?;
     txn.moved(&other, (to.parent, target.slot), (from, source.slot))?;
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 /// Refuses to move directory `ino` into itself or its descendants.

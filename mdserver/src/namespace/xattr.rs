@@ -4,19 +4,18 @@
 use slabfs_model::Tag;
 
 use super::MAX_NAME;
-use crate::api::{Ino, MAX_XATTR_VALUE, MdError, Reply, XattrFlags};
+use crate::api::{MAX_XATTR_VALUE, MdError, XattrFlags, op};
 use crate::core::{Core, Ctx};
 use crate::tags::rows;
 
 /// Sets an attribute; a tag that is set this way has the type that its value parses as.
-pub(crate) fn set_xattr(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    name: Vec<u8>,
-    value: Vec<u8>,
-    flags: XattrFlags,
-) -> Result<Reply, MdError> {
+pub(crate) fn set_xattr(core: &Core, ctx: &Ctx, op: op::SetXattr) -> Result<(), MdError> {
+    let op::SetXattr {
+        ino,
+        name,
+        value,
+        flags,
+    } = op;
     check(&name)?;
     if value.len() > MAX_XATTR_VALUE {
         return Err(MdError::TooBig(format!(
@@ -35,37 +34,34 @@ pub(crate) fn set_xattr(
     }
     txn.change_xattrs(&mut inode, vec![(name, Some(Tag::auto(value)))])?;
     txn.put(inode);
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 /// Value of an attribute.
-pub(crate) fn get_xattr(core: &Core, ino: Ino, name: &[u8]) -> Result<Reply, MdError> {
+pub(crate) fn get_xattr(core: &Core, _: &Ctx, op: op::GetXattr) -> Result<Vec<u8>, MdError> {
+    let op::GetXattr { ino, ref name } = op;
     check(name)?;
     let found = rows::reread(core, ino, |inode| rows::get(&*core.kv, inode.place(), name))?;
     let tag = found.ok_or(MdError::NoData)?;
-    Ok(Reply::Bytes(tag.bytes))
+    Ok(tag.bytes)
 }
 
 /// Names of all attributes.
-pub(crate) fn list_xattr(core: &Core, ino: Ino) -> Result<Reply, MdError> {
-    let names = rows::reread(core, ino, |inode| {
+pub(crate) fn list_xattr(core: &Core, _: &Ctx, op: op::ListXattr) -> Result<Vec<Vec<u8>>, MdError> {
+    let op::ListXattr { ino } = op;
+    rows::reread(core, ino, |inode| {
         let mut names = Vec::with_capacity(inode.xattrs.count as usize);
         rows::each(&*core.kv, inode.place(), b"", |xattr| {
             names.push(xattr.name.to_vec());
             true
         })?;
         Ok(names)
-    })?;
-    Ok(Reply::Names(names))
+    })
 }
 
 /// Removes an attribute.
-pub(crate) fn remove_xattr(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    name: Vec<u8>,
-) -> Result<Reply, MdError> {
+pub(crate) fn remove_xattr(core: &Core, ctx: &Ctx, op: op::RemoveXattr) -> Result<(), MdError> {
+    let op::RemoveXattr { ino, name } = op;
     check(&name)?;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
@@ -74,7 +70,7 @@ pub(crate) fn remove_xattr(
         return Err(MdError::NoData);
     }
     txn.put(inode);
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 fn check(name: &[u8]) -> Result<(), MdError> {

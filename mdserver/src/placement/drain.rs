@@ -15,10 +15,10 @@ use slabfs_model::{Placement, ServerId};
 use std::sync::Arc;
 
 use super::RetireKey;
-use crate::api::{Holdings, Ino, MdError, Reply, Stored};
+use crate::api::{Entry, Holdings, Ino, MdError, Stored, op};
 use crate::core::{Core, Ctx, State};
 use crate::keys;
-use crate::kv::{Batch, each_pair};
+use crate::kv::{Batch, pairs};
 use crate::records::{Body, Inode, Tile, decode, encode};
 
 /// Inodes examined, and tiles, for one page.
@@ -26,7 +26,11 @@ const INODES: usize = 1000;
 const TILES: usize = 4096;
 
 /// Marks a server as draining, or clears the mark.
-pub(crate) fn set_draining(core: &Core, id: ServerId, draining: bool) -> Result<Reply, MdError> {
+pub(crate) fn set_draining(core: &Core, _: &Ctx, op: op::SetDraining) -> Result<(), MdError> {
+    let op::SetDraining {
+        server: id,
+        draining,
+    } = op;
     {
         let mut state = core.state();
         let state = &mut *state;
@@ -55,7 +59,7 @@ pub(crate) fn set_draining(core: &Core, id: ServerId, draining: bool) -> Result<
         }
     }
     core.kv.sync()?;
-    Ok(Reply::Done)
+    Ok(())
 }
 
 /// Whether every session knows that the server is being drained, and has no write under way that began before it
@@ -69,7 +73,8 @@ fn is_ready(state: &State, id: ServerId) -> bool {
 }
 
 /// A page of the objects that have data on a server.
-pub(crate) fn holdings(core: &Core, id: ServerId, after: Ino) -> Result<Reply, MdError> {
+pub(crate) fn holdings(core: &Core, _: &Ctx, op: op::Holdings) -> Result<Holdings, MdError> {
+    let op::Holdings { server: id, after } = op;
     let ready = {
         let state = core.state();
         state.servers.named(id)?;
@@ -96,7 +101,7 @@ pub(crate) fn holdings(core: &Core, id: ServerId, after: Ino) -> Result<Reply, M
         next,
         ready,
     };
-    Ok(Reply::Holdings(holdings))
+    Ok(holdings)
 }
 
 fn holds(core: &Core, inode: &Inode, id: ServerId) -> Result<bool, MdError> {
@@ -111,25 +116,27 @@ fn holds(core: &Core, inode: &Inode, id: ServerId) -> Result<bool, MdError> {
     if info.is_grid() {
         return Ok(false);
     }
-    let range = keys::tiles(inode.attr.ino, info.generation);
-    let mut found = false;
-    each_pair(&*core.kv, range, TILES, &mut |key, value| {
-        let value = decode::<Tile>(key, value)?.value;
-        found = matches!(value, Stored::Chunk(chunk) if chunk.server == id);
-        Ok::<_, MdError>(!found)
-    })?;
-    Ok(found)
+    let tiles = keys::tiles(inode.attr.ino, info.generation);
+    for pair in pairs(&*core.kv, tiles, TILES) {
+        let (key, value) = pair?;
+        if let Stored::Chunk(chunk) = decode::<Tile>(&key, &value)?.value
+            && chunk.server == id
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Replaces one server by another in the stripe of a grid object. The caller has copied the chunks, and holds the
 /// exclusive write permit of the object.
-pub(crate) fn restripe(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    generation: u32,
-    (from, to): (ServerId, ServerId),
-) -> Result<Reply, MdError> {
+pub(crate) fn restripe(core: &Core, ctx: &Ctx, op: op::Restripe) -> Result<Entry, MdError> {
+    let op::Restripe {
+        ino,
+        generation,
+        from,
+        to,
+    } = op;
     let mut txn = core.begin(ctx)?;
     if !txn.state.permits.is_exclusive(ino, ctx.session) {
         return Err(MdError::Stale);
@@ -153,7 +160,7 @@ pub(crate) fn restripe(
     txn.retire(from, RetireKey::Generation(ino, generation + 1))?;
     txn.put_quietly(inode);
     let entry = txn.inode(ino)?.entry();
-    txn.commit(Reply::Entry(entry))
+    txn.commit(entry)
 }
 
 /// Records, before chunks of an object are copied to a server, that they may be found there. Refused while the server
@@ -173,6 +180,6 @@ pub(crate) fn expect_strays(core: &Core, ctx: &Ctx, ino: Ino, to: ServerId) -> R
     }
     object.strays_on(&[to]);
     txn.put_quietly(inode);
-    txn.commit(Reply::Done)?;
+    txn.commit(())?;
     Ok(())
 }

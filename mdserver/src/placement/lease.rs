@@ -10,7 +10,7 @@ use slabfs_model::ServerId;
 use std::time::{Duration, Instant};
 
 use super::Servers;
-use crate::api::{MdError, Reply};
+use crate::api::{MdError, op};
 use crate::core::{Core, Ctx, State};
 use crate::sessions::session_of;
 
@@ -30,9 +30,9 @@ pub(crate) struct Places {
 pub(crate) fn lease_places(
     core: &Core,
     ctx: &Ctx,
-    bytes: u64,
-    spent: &[(ServerId, u64)],
-) -> Result<Reply, MdError> {
+    op: op::LeasePlaces,
+) -> Result<Vec<(ServerId, u64)>, MdError> {
+    let op::LeasePlaces { bytes, ref spent } = op;
     let id = session_of(ctx)?;
     let now = Instant::now();
     let mut state = core.state();
@@ -53,7 +53,7 @@ pub(crate) fn lease_places(
         leased: leased.clone(),
         since: Some(now),
     };
-    Ok(Reply::Places(leased))
+    Ok(leased)
 }
 
 /// Returns the unused places of a session that ended.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::drain::expect_strays;
-use crate::api::{Ino, MdError, Permit, Permitted, Reply};
+use crate::api::{Ino, MdError, Permit, Permitted, op};
 use crate::core::{Core, Ctx};
 use crate::records::Inode;
 use crate::sessions::session_of;
@@ -99,7 +99,12 @@ impl Permits {
 }
 
 /// Takes or returns a write permit.
-pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result<Reply, MdError> {
+pub(crate) fn permit(
+    core: &Core,
+    ctx: &Ctx,
+    op: op::Permit,
+) -> Result<Option<Box<Permitted>>, MdError> {
+    let op::Permit { ino, permit } = op;
     let session = session_of(ctx)?;
     let now = Instant::now();
     match permit {
@@ -137,7 +142,7 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
         }
         Permit::Back(number) => {
             if core.state().permits.give(ino, (session, number)) {
-                Ok(Reply::Done)
+                Ok(None)
             } else {
                 Err(MdError::Stale)
             }
@@ -145,9 +150,9 @@ pub(crate) fn permit(core: &Core, ctx: &Ctx, ino: Ino, permit: Permit) -> Result
     }
 }
 
-fn permitted(inode: &Inode) -> Result<Reply, MdError> {
+fn permitted(inode: &Inode) -> Result<Option<Box<Permitted>>, MdError> {
     let reserved = inode.object()?.reserves.iter().map(|(_, upto)| *upto);
-    Ok(Reply::Permitted(Box::new(Permitted {
+    Ok(Some(Box::new(Permitted {
         entry: inode.entry(),
         reach: reserved.fold(inode.attr.size, u64::max),
     })))

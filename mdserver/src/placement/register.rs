@@ -6,8 +6,8 @@ use slabfs_objstore::server::{ServerOrders, ServerReport};
 use std::time::Instant;
 
 use super::{RetireKey, Server};
-use crate::api::MdError;
-use crate::core::Core;
+use crate::api::{MdError, op};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::Batch;
 use crate::records::{ServerRecord, encode};
@@ -19,8 +19,12 @@ const MAX_ORDERS: usize = 8192;
 const MAX_ADDR: usize = 4096;
 
 /// Processes a report and returns orders.
-pub(crate) fn register(core: &Core, report: ServerReport) -> Result<ServerOrders, MdError> {
-    let (orders, new) = enter(core, report)?;
+pub(crate) fn register(
+    core: &Core,
+    _: &Ctx,
+    op: op::RegisterServer,
+) -> Result<ServerOrders, MdError> {
+    let (orders, new) = enter(core, op.report)?;
     if new {
         // The number must never be assigned to another server, not even after a power loss.
         core.kv.sync()?;

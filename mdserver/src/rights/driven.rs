@@ -19,7 +19,7 @@ use super::server::LockServer;
 use super::session::Pending;
 use crate::api::{
     Entry, MdError, Op, Reply, Request, RightEventKind, RightGive, RightNews, RightTicket,
-    RightsBegun, RightsEpoch,
+    RightsBegun, RightsEpoch, op,
 };
 use crate::sessions::Answers;
 
@@ -209,13 +209,13 @@ impl Driven {
     }
 
     fn execute(&self, session: SessionId, seq: u64, op: Op) -> Result<Reply, MdError> {
-        if let Op::Release { inos } = op {
+        if let Op::Release(op::Release { inos }) = op {
             self.lock_server.close(session, &inos);
             return Ok(Reply::Done);
         }
         let mut lock_server = self.lock_server.enter();
         match op {
-            Op::AskRight { epoch, ask } => {
+            Op::AskRight(op::AskRight { epoch, ask }) => {
                 let entry = self.entry.clone();
                 let reply = ops::ask_in(&mut lock_server, session, epoch, &ask, entry)?;
                 if self.flaw == Some(Flaw::GrantsBeforeItIsGiven) {
@@ -223,17 +223,17 @@ impl Driven {
                 }
                 Ok(Reply::Right(reply))
             }
-            Op::GiveRights { epoch, mut gives } => {
+            Op::GiveRights(op::GiveRights { epoch, mut gives }) => {
                 if self.flaw == Some(Flaw::TakesWhatIsNotGiven) {
                     gives.iter_mut().for_each(|give| give.serial.0 = u64::MAX);
                 }
                 lock_server.give(session, epoch, ops::cells(gives)?);
                 Ok(Reply::Done)
             }
-            Op::ResetRights { held } => {
+            Op::ResetRights(op::ResetRights { held }) => {
                 ops::reset_in(&mut lock_server, session, seq, held).map(Reply::RightsBegun)
             }
-            Op::CancelRight { epoch, ticket } => {
+            Op::CancelRight(op::CancelRight { epoch, ticket }) => {
                 lock_server.cancel(session, epoch, ticket);
                 Ok(Reply::Done)
             }

@@ -10,30 +10,25 @@ use super::session::Pending;
 use super::sizes::merge;
 use super::table::{Ask, Granted, Retained};
 use crate::api::{
-    Entry, Ino, Kind, Looked, MAX_RIGHT_BOXES, MdError, News, Reply, RightAsk, RightEvent,
-    RightEventKind, RightGive, RightGrant, RightHeld, RightNews, RightReply, RightTicket,
-    RightsBegun, RightsEpoch, Unflushed,
+    Entry, Ino, Kind, Looked, MAX_RIGHT_BOXES, MdError, News, RightAsk, RightEvent, RightEventKind,
+    RightGive, RightGrant, RightHeld, RightNews, RightReply, RightsBegun, RightsEpoch, op,
 };
 use crate::core::{self, Core, Ctx};
-use crate::namespace::{check_name, lookup};
+use crate::namespace::{check_name, named};
 use crate::sessions::session_of;
 use slabfs_model::BoxSet;
 
 /// Longest time to wait for other sessions to report an object's size.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// [`crate::api::Op::AskRight`].
-pub(crate) fn ask(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    ask: &RightAsk,
-) -> Result<Reply, MdError> {
+/// [`op::AskRight`].
+pub(crate) fn ask(core: &Core, ctx: &Ctx, op: op::AskRight) -> Result<RightReply, MdError> {
+    let op::AskRight { epoch, ref ask } = op;
     let session = session_of(ctx)?;
     // The state stays locked: the grant must describe what was committed when it was granted.
     let (mut state, mut lock_server) = enter(core, ctx)?;
     let entry = state.inode(&*core.kv, ask.ino)?.entry();
-    ask_in(&mut lock_server, session, epoch, ask, entry).map(Reply::Right)
+    ask_in(&mut lock_server, session, epoch, ask, entry)
 }
 
 /// [`ask`] on a given lock server. `entry`: the current state of the object.
@@ -84,31 +79,23 @@ fn grant(granted: Granted, entry: Entry) -> RightGrant {
     }
 }
 
-/// [`crate::api::Op::CancelRight`].
-pub(crate) fn cancel(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    ticket: RightTicket,
-) -> Result<Reply, MdError> {
+/// [`op::CancelRight`].
+pub(crate) fn cancel(core: &Core, ctx: &Ctx, op: op::CancelRight) -> Result<(), MdError> {
+    let op::CancelRight { epoch, ticket } = op;
     let session = session_of(ctx)?;
     enter(core, ctx)?.1.cancel(session, epoch, ticket);
-    Ok(Reply::Done)
+    Ok(())
 }
 
-/// [`crate::api::Op::GiveRights`].
-pub(crate) fn give(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    gives: Vec<RightGive>,
-) -> Result<Reply, MdError> {
+/// [`op::GiveRights`].
+pub(crate) fn give(core: &Core, ctx: &Ctx, op: op::GiveRights) -> Result<(), MdError> {
+    let op::GiveRights { epoch, gives } = op;
     let session = session_of(ctx)?;
     let gives = cells(gives)?;
     let (state, mut lock_server) = enter(core, ctx)?;
     drop(state);
     lock_server.give(session, epoch, gives);
-    Ok(Reply::Done)
+    Ok(())
 }
 
 /// Returned rights with their cells.
@@ -117,11 +104,12 @@ pub(super) fn cells(gives: Vec<RightGive>) -> Result<Vec<(RightGive, BoxSet)>, M
     gives.into_iter().map(cells).collect()
 }
 
-/// [`crate::api::Op::ResetRights`].
-pub(crate) fn reset(core: &Core, ctx: &Ctx, retained: Vec<RightHeld>) -> Result<Reply, MdError> {
+/// [`op::ResetRights`].
+pub(crate) fn reset(core: &Core, ctx: &Ctx, op: op::ResetRights) -> Result<RightsBegun, MdError> {
+    let op::ResetRights { held: retained } = op;
     let session = session_of(ctx)?;
     let (_state, mut lock_server) = enter(core, ctx)?;
-    reset_in(&mut lock_server, session, ctx.seq, retained).map(Reply::RightsBegun)
+    reset_in(&mut lock_server, session, ctx.seq, retained)
 }
 
 /// [`reset`] on a given lock server. `seq`: the sequence number of the request.
@@ -141,21 +129,20 @@ pub(super) fn reset_in(
     lock_server.reset(session, seq, retained.collect::<Result<_, MdError>>()?)
 }
 
-/// [`crate::api::Op::RightEvents`].
-pub(crate) fn events(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    seen: u64,
-    wait_ms: u32,
-) -> Result<Reply, MdError> {
+/// [`op::RightEvents`].
+pub(crate) fn events(core: &Core, ctx: &Ctx, op: op::RightEvents) -> Result<RightNews, MdError> {
+    let op::RightEvents {
+        epoch,
+        seen,
+        wait_ms,
+    } = op;
     let session = session_of(ctx)?;
     let wait = Duration::from_millis(u64::from(wait_ms));
     let news = core.rights.news(session, epoch, seen, wait);
     // The session may have ended meanwhile.
     core.state().session(session)?;
     let entry = |ino| Ok(core.inode(ino)?.entry());
-    Ok(Reply::RightNews(to_wire(news?, entry)?))
+    to_wire(news?, entry)
 }
 
 /// Converts the result of a poll to its wire form. `entry` returns the current state of an object.
@@ -194,32 +181,34 @@ fn event(
     })
 }
 
-/// [`crate::api::Op::Stat`].
-pub(crate) fn stat(core: &Core, ctx: &Ctx, ino: Ino, keep: bool) -> Result<Reply, MdError> {
+/// [`op::Stat`].
+pub(crate) fn stat(core: &Core, ctx: &Ctx, op: op::Stat) -> Result<Looked, MdError> {
+    let op::Stat { ino, keep } = op;
     let session = session_of(ctx)?;
     if core.inode(ino)?.attr.kind == Kind::Directory {
         // Ask for permission before reading the attributes.
         let keep_attributes = keep && core.rights.keep_names(session, ino);
-        return Ok(Reply::Looked(Looked {
+        return Ok(Looked {
             found: Some(core.inode(ino)?.entry()),
             keep_name: false,
             keep_attributes,
-        }));
+        });
     }
     let patience = PATIENCE.min(core.options.lease);
     let unflushed = core.rights.unflushed(session, ino, patience);
     // Read last: what a session flushed before it answered is committed.
     let mut entry = core.inode(ino)?.entry();
     merge(&mut entry, &unflushed);
-    Ok(Reply::Looked(Looked {
+    Ok(Looked {
         found: Some(entry),
         keep_name: false,
         keep_attributes: false,
-    }))
+    })
 }
 
-/// [`crate::api::Op::Look`].
-pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<Reply, MdError> {
+/// [`op::Look`].
+pub(crate) fn look(core: &Core, ctx: &Ctx, op: op::Look) -> Result<Looked, MdError> {
+    let op::Look { parent, ref name } = op;
     let session = session_of(ctx)?;
     if core.inode(parent)?.attr.kind != Kind::Directory {
         return Err(MdError::NotDirectory);
@@ -228,9 +217,8 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
     let is_name = check_name(name).is_ok();
     // Ask for both permissions before reading anything that may be cached.
     let keep_name = is_name && core.rights.keep_names(session, parent);
-    let found = match lookup(core, parent, name) {
-        Ok(Reply::Entry(entry)) => Some(entry),
-        Ok(other) => return Ok(other),
+    let found = match named(core, parent, name) {
+        Ok(entry) => Some(entry),
         // The directory itself may be gone since; then it has no such name either.
         Err(MdError::NotFound) => None,
         Err(error) => return Err(error),
@@ -249,34 +237,24 @@ pub(crate) fn look(core: &Core, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<R
         },
         None => (found, false),
     };
-    Ok(Reply::Looked(Looked {
+    Ok(Looked {
         found,
         keep_name,
         keep_attributes,
-    }))
+    })
 }
 
-/// [`crate::api::Op::ReportForgotten`].
-pub(crate) fn forgot(
-    core: &Core,
-    ctx: &Ctx,
-    epoch: RightsEpoch,
-    change: Option<u64>,
-) -> Result<Reply, MdError> {
-    core.rights.forgot(session_of(ctx)?, epoch, change);
-    Ok(Reply::Done)
+/// [`op::ReportForgotten`].
+pub(crate) fn forgot(core: &Core, ctx: &Ctx, op: op::ReportForgotten) -> Result<(), MdError> {
+    core.rights.forgot(session_of(ctx)?, op.epoch, op.change);
+    Ok(())
 }
 
-/// [`crate::api::Op::ReportSize`].
-pub(crate) fn report_size(
-    core: &Core,
-    ctx: &Ctx,
-    question: u64,
-    unflushed: Option<Unflushed>,
-) -> Result<Reply, MdError> {
+/// [`op::ReportSize`].
+pub(crate) fn report_size(core: &Core, ctx: &Ctx, op: op::ReportSize) -> Result<(), MdError> {
     core.rights
-        .report_size(session_of(ctx)?, question, unflushed);
-    Ok(Reply::Done)
+        .report_size(session_of(ctx)?, op.question, op.unflushed);
+    Ok(())
 }
 
 /// Locks the state, and the lock server for a session that is alive as long as the state is locked.

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::api::{MdError, Reply, Request};
-use crate::core::Core;
+use crate::api::{MdError, Reply, Request, op};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::{Batch, KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
 use crate::records::encode;
+pub(crate) use dispatch::{servers, statfs, sync};
 pub(crate) use start::FORMAT;
 pub(crate) use start::known_format;
 use upkeep::Upkeep;
@@ -229,7 +230,7 @@ impl Service {
 
     /// Processes a data server's report and returns its orders.
     pub fn register(&self, report: ServerReport) -> Result<ServerOrders, MdError> {
-        crate::placement::register(&self.core, report)
+        crate::placement::register(&self.core, &Ctx::SERVICE, op::RegisterServer { report })
     }
 
     /// Does at once what the background thread would do soon.

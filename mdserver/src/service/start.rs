@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::{Recovery, ServiceOptions};
-use crate::api::{Attr, Ino, Kind, MdError, ROOT, Reply, Time};
+use crate::api::{Attr, Ino, Kind, MdError, ROOT, Time};
 use crate::core::{Core, Ctx, State};
 use crate::keys;
-use crate::kv::{Batch, Lsn, MetaKv, Pair};
+use crate::kv::{Batch, Lsn, MetaKv, pairs};
 use crate::namespace::DIRECTORY_SIZE;
 use crate::placement::{RetireKey, Server};
 use crate::records::{
@@ -82,7 +82,7 @@ pub(super) fn start(
             }
             Err(error) => return Err(error),
         }
-        txn.commit(Reply::Done)?;
+        txn.commit(())?;
     }
     core.kv.sync()?;
     // All data derived from the store is up to date.
@@ -131,11 +131,10 @@ fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdErro
         ids.inodes = inodes;
         return Ok(());
     }
-    let (from, to) = keys::inodes();
-    each(kv, from, &to, |_, _| {
+    for pair in pairs(kv, keys::inodes(), PAGE) {
+        pair?;
         ids.inodes += 1;
-        Ok(())
-    })?;
+    }
     let mut batch = Batch::new();
     batch.put(keys::INODES, encode(&ids.inodes)?);
     kv.commit(batch)?;
@@ -167,39 +166,37 @@ fn number<T: serde::de::DeserializeOwned>(
 }
 
 fn servers(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
-    let (from, to) = keys::servers();
-    each(kv, from, &to, |key, value| {
-        let [id] = parse(key, [4])?;
-        let record: ServerRecord = decode(key, value)?;
+    for pair in pairs(kv, keys::servers(), PAGE) {
+        let (key, value) = pair?;
+        let [id] = parse(&key, [4])?;
+        let record: ServerRecord = decode(&key, &value)?;
         let id = ServerId(id as u32);
         state.servers.by_uuid.insert(record.uuid, id);
         let mut server = Server::silent(record);
         // It is not known which sessions know the list: they report again.
         server.marked = state.servers.version;
         state.servers.by_id.insert(id, server);
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 fn retired(kv: &dyn MetaKv, state: &mut State) -> Result<(), MdError> {
-    let (from, to) = keys::all_retired();
-    each(kv, from, &to, |key, _| {
-        let (server, what) = RetireKey::parse(key)?;
+    for pair in pairs(kv, keys::all_retired(), PAGE) {
+        let (key, _) = pair?;
+        let (server, what) = RetireKey::parse(&key)?;
         state.retired.add(server, what, Lsn(0));
-        Ok(())
-    })?;
-    let (from, to) = keys::all_waiting();
-    each(kv, from, &to, |key, _| {
-        let [ino, ..] = parse(key, [8, 4, 8, 8])?;
+    }
+    for pair in pairs(kv, keys::all_waiting(), PAGE) {
+        let (key, _) = pair?;
+        let [ino, ..] = parse(&key, [8, 4, 8, 8])?;
         state.waiting.insert(ObjectId(ino));
-        Ok(())
-    })?;
-    let (from, to) = keys::purges();
-    each(kv, from, &to, |key, value| {
-        let [ino] = parse(key, [8])?;
-        state.purges.insert(ObjectId(ino), decode(key, value)?);
-        Ok(())
-    })
+    }
+    for pair in pairs(kv, keys::purges(), PAGE) {
+        let (key, value) = pair?;
+        let [ino] = parse(&key, [8])?;
+        state.purges.insert(ObjectId(ino), decode(&key, &value)?);
+    }
+    Ok(())
 }
 
 fn sessions(
@@ -208,63 +205,59 @@ fn sessions(
     recovery: &mut Recovery,
     lossy: bool,
 ) -> Result<(), MdError> {
-    let (from, to) = keys::sessions();
     let mut ended = Batch::new();
-    each(kv, from, &to, |key, value| {
-        let [id] = parse(key, [8])?;
-        let mut record: SessionRecord = decode(key, value)?;
+    for pair in pairs(kv, keys::sessions(), PAGE) {
+        let (key, value) = pair?;
+        let [id] = parse(&key, [8])?;
+        let mut record: SessionRecord = decode(&key, &value)?;
         if (record.local || lossy) && record.ended.is_none() {
             record.ended = Some(false);
-            ended.put(key.to_vec(), encode(&record)?);
+            ended.put(key, encode(&record)?);
         }
         if let Some(clean) = record.ended {
             recovery.ended += 1;
             state.unclean |= !clean && !record.read_only;
-            return Ok(());
+            continue;
         }
         let id = SessionId(id);
         let mut session = Session::new(record);
-        let (from, to) = keys::replies(id);
-        each(kv, from, &to, |key, _| {
-            let [_, seq] = parse(key, [8, 8])?;
+        for pair in pairs(kv, keys::replies(id), PAGE) {
+            let (key, _) = pair?;
+            let [_, seq] = parse(&key, [8, 8])?;
             session.found(seq);
-            Ok(())
-        })?;
-        let (from, to) = keys::leases(id);
-        each(kv, from, &to, |key, value| {
-            let [_, first] = parse(key, [8, 8])?;
+        }
+        for pair in pairs(kv, keys::leases(id), PAGE) {
+            let (key, value) = pair?;
+            let [_, first] = parse(&key, [8, 8])?;
             session
                 .leases
-                .found(first, decode::<LeaseRecord>(key, value)?);
-            Ok(())
-        })?;
+                .found(first, decode::<LeaseRecord>(&key, &value)?);
+        }
         state.sessions.live.insert(id, session);
-        Ok(())
-    })?;
+    }
     if !ended.is_empty() {
         kv.commit(ended)?;
     }
-    let (from, to) = keys::opens();
-    each(kv, from, &to, |key, value| {
-        let [session, ino] = parse(key, [8, 8])?;
+    for pair in pairs(kv, keys::opens(), PAGE) {
+        let (key, value) = pair?;
+        let [session, ino] = parse(&key, [8, 8])?;
         let holders = state.opens.entry(ObjectId(ino)).or_default();
-        holders.push((SessionId(session), decode(key, value)?));
-        Ok(())
-    })
+        holders.push((SessionId(session), decode(&key, &value)?));
+    }
+    Ok(())
 }
 
 /// Orphans that no session has open.
 fn orphans(kv: &dyn MetaKv, state: &State) -> Result<Vec<Ino>, MdError> {
     let mut closed = HashSet::new();
-    let (from, to) = keys::orphans();
-    each(kv, from, &to, |key, _| {
-        let [ino] = parse(key, [8])?;
+    for pair in pairs(kv, keys::orphans(), PAGE) {
+        let (key, _) = pair?;
+        let [ino] = parse(&key, [8])?;
         let ino = ObjectId(ino);
         if !state.opens.contains_key(&ino) {
             closed.insert(ino);
         }
-        Ok(())
-    })?;
+    }
     Ok(closed.into_iter().collect())
 }
 
@@ -303,27 +296,8 @@ fn make_root(core: &Core) -> Result<(), MdError> {
         names: SmallVec::new(),
         body,
     });
-    txn.commit(Reply::Done)?;
+    txn.commit(())?;
     Ok(())
-}
-
-/// Calls `work` for each pair with `from <= key < to`.
-fn each(
-    kv: &dyn MetaKv,
-    mut from: Vec<u8>,
-    to: &[u8],
-    mut work: impl FnMut(&[u8], &[u8]) -> Result<(), MdError>,
-) -> Result<(), MdError> {
-    loop {
-        let page: Vec<Pair> = kv.scan(&from, to, PAGE)?;
-        for (key, value) in &page {
-            work(key, value)?;
-        }
-        match page.last() {
-            Some((key, _)) if page.len() == PAGE => from = keys::after(key),
-            _ => return Ok(()),
-        }
-    }
 }
 
 fn parse<const N: usize>(key: &[u8], widths: [usize; N]) -> Result<[u64; N], MdError> {

@@ -24,13 +24,7 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         done_below,
         ref op,
     } = *request;
-    let unnumbered = Ctx {
-        session: Some(id),
-        seq: 0,
-        done_below: 0,
-        remote,
-        moves: [None; 2],
-    };
+    let unnumbered = Ctx::unnumbered(id, remote);
     if !remote && let Some(read_only) = core.local_reads_only(id) {
         may_write(read_only, op)?;
         return Ok(Admission::Go(unnumbered));
@@ -62,11 +56,9 @@ pub(crate) fn admit(core: &Core, request: &Request, remote: bool) -> Result<Admi
         }
         session.running.insert(seq);
         return Ok(Admission::Go(Ctx {
-            session: Some(id),
             seq,
             done_below,
-            remote,
-            moves: [None; 2],
+            ..unnumbered
         }));
     }
 }

@@ -3,9 +3,9 @@
 use slabfs_model::SessionId;
 use std::time::Instant;
 
-use super::Session;
-use crate::api::{Attached, Beat, MdError, Reply};
-use crate::core::Core;
+use super::{Session, session_of};
+use crate::api::{Attached, Beat, MdError, op};
+use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::Batch;
 use crate::records::{SessionRecord, encode};
@@ -15,35 +15,26 @@ const MAX_SESSIONS: usize = 65_536;
 /// Longest name of a machine, in bytes.
 const MAX_HOST: usize = 255;
 
-/// Opens a session. `local`: it belongs to the service's own process.
-pub(crate) fn attach(
-    core: &Core,
-    host: String,
-    pid: u32,
-    read_only: bool,
-    strict: bool,
-    local: bool,
-) -> Result<Reply, MdError> {
-    if host.len() > MAX_HOST {
+/// Opens a session.
+pub(crate) fn attach(core: &Core, ctx: &Ctx, op: op::Attach) -> Result<Attached, MdError> {
+    if op.host.len() > MAX_HOST {
         return Err(MdError::NameTooLong);
     }
-    let reply = enter(
-        core,
-        SessionRecord {
-            host,
-            pid,
-            read_only,
-            local,
-            ended: None,
-        },
-        strict,
-    )?;
+    let record = SessionRecord {
+        host: op.host,
+        pid: op.pid,
+        read_only: op.read_only,
+        // It belongs to the service's own process.
+        local: !ctx.remote,
+        ended: None,
+    };
+    let attached = enter(core, record, op.strict)?;
     // The number must never be assigned again, not even after a power loss.
     core.kv.sync()?;
-    Ok(reply)
+    Ok(attached)
 }
 
-fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdError> {
+fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Attached, MdError> {
     let mut state = core.state();
     if state.sessions.live.len() >= MAX_SESSIONS {
         return Err(MdError::Busy);
@@ -68,7 +59,7 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdEr
     let rights = strict.then(|| core.rights.attach(session));
     state.fences.attached();
     core.count_sessions(&state);
-    Ok(Reply::Attached(Attached {
+    Ok(Attached {
         session,
         servers: state.servers.list(),
         servers_version: state.servers.version,
@@ -79,20 +70,20 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Reply, MdEr
         },
         locks: core.locks.epoch(),
         rights,
-    }))
+    })
 }
 
 /// Processes a heartbeat; reports to an unknown session that it is lost.
 ///
 /// Replies below `floor` are dropped.
-pub(crate) fn heartbeat(
-    core: &Core,
-    id: SessionId,
-    floor: u64,
-    servers_version: u64,
-    knows: u64,
-    strict: bool,
-) -> Result<Reply, MdError> {
+pub(crate) fn heartbeat(core: &Core, ctx: &Ctx, op: op::Heartbeat) -> Result<Beat, MdError> {
+    let op::Heartbeat {
+        floor,
+        servers_version,
+        knows,
+        strict,
+    } = op;
+    let id = session_of(ctx)?;
     let mut state = core.state();
     let lost = match state.session(id) {
         Ok(session) => {
@@ -114,11 +105,11 @@ pub(crate) fn heartbeat(
         Err(_) => true,
     };
     let servers = (servers_version != state.servers.version).then(|| state.servers.list());
-    Ok(Reply::Beat(Beat {
+    Ok(Beat {
         sessions: state.sessions.live.len() as u32,
         servers,
         servers_version: state.servers.version,
         lost,
         locks: core.locks.epoch(),
-    }))
+    })
 }

@@ -9,8 +9,8 @@
 use slabfs_model::{ServerId, SessionId};
 use std::time::Instant;
 
-use super::lease::unused;
-use crate::api::{Ino, MdError, Reply};
+use super::lease::{session_of, unused};
+use crate::api::{Ino, MdError, op};
 use crate::core::{Core, Ctx, State};
 use crate::keys;
 use crate::kv::{Batch, MetaKv};
@@ -22,9 +22,9 @@ use crate::records::{LeaseRecord, SessionRecord, decode, encode};
 const BATCH: usize = 1000;
 
 /// Ends a session at its own request. An unknown one has ended already.
-pub(crate) fn detach(core: &Core, session: SessionId, clean: bool) -> Result<Reply, MdError> {
-    end(core, session, clean)?;
-    Ok(Reply::Done)
+pub(crate) fn detach(core: &Core, ctx: &Ctx, op: op::Detach) -> Result<(), MdError> {
+    end(core, session_of(ctx)?, op.clean)?;
+    Ok(())
 }
 
 /// Ends the sessions that sent no heartbeat for too long.
@@ -184,7 +184,7 @@ fn sweep(core: &Core, session: SessionId, clean: bool) -> Result<(), MdError> {
                 }
             }
         }
-        txn.commit(Reply::Done)?;
+        txn.commit(())?;
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ fn close_all(core: &Core, session: SessionId) -> Result<(), MdError> {
         for &ino in inos {
             close(&mut txn, ino, session, u32::MAX, true)?;
         }
-        txn.commit(Reply::Done)?;
+        txn.commit(())?;
     }
     Ok(())
 }

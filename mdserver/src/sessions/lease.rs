@@ -5,7 +5,7 @@ use slabfs_model::{ChunkId, SessionId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::api::{Lease, MAX_LEASE, MdError, Reply};
+use crate::api::{Lease, MAX_LEASE, MdError, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{LeaseRecord, encode};
@@ -82,7 +82,8 @@ pub(crate) fn unused(first: u64, part: &LeaseRecord) -> impl Iterator<Item = Chu
 }
 
 /// Leases `count` ids to the session.
-pub(crate) fn lease_chunks(core: &Core, ctx: &Ctx, count: u32) -> Result<Reply, MdError> {
+pub(crate) fn lease_chunks(core: &Core, ctx: &Ctx, op: op::LeaseChunks) -> Result<Lease, MdError> {
+    let op::LeaseChunks { count } = op;
     if count == 0 || count > MAX_LEASE {
         return Err(MdError::Invalid(format!(
             "{count} chunk ids; 1 to {MAX_LEASE} at a time"
@@ -112,7 +113,7 @@ pub(crate) fn lease_chunks(core: &Core, ctx: &Ctx, count: u32) -> Result<Reply, 
         first: ChunkId(first),
         count,
     };
-    txn.commit_then(Reply::Lease(lease), |state| {
+    txn.commit_then(lease, |state| {
         state.ids.chunk = end;
         if let Ok(session) = state.session(session) {
             session.leases.set(parts);

@@ -13,7 +13,7 @@ use super::index::{Index, IndexError, IndexOptions};
 use super::rows::{self, tag_name};
 use crate::api::{Ino, MdError};
 use crate::keys;
-use crate::kv::{KvError, Lsn, MetaKv, each_pair};
+use crate::kv::{KvError, Lsn, MetaKv, pairs};
 
 /// Rows read from the store at a time.
 const PAGE: usize = 512;
@@ -121,12 +121,13 @@ pub(crate) fn each_row(
     mut work: impl FnMut(bool, Vec<Vec<u8>>) -> Result<(), MdError>,
 ) -> Result<(), MdError> {
     let mut last = None;
-    each_pair(kv, keys::table(b'x'), PAGE, &mut |key, bytes| {
-        let ino = keys::xattr_of(key).map(|(ino, _)| ino);
-        work(ino != last, entries_of(key, bytes)?)?;
+    for pair in pairs(kv, keys::table(b'x'), PAGE) {
+        let (key, bytes) = pair?;
+        let ino = keys::xattr_of(&key).map(|(ino, _)| ino);
+        work(ino != last, entries_of(&key, &bytes)?)?;
         last = ino;
-        Ok(true)
-    })
+    }
+    Ok(())
 }
 
 /// The entries made from a row.

@@ -1,12 +1,12 @@
 //! Setting, removing and reading tags, many at a time.
 
 use super::rows::{self, Change, tag_name, xattr_name};
-use crate::api::{Ino, MAX_TAG_NAMES, MdError, Reply, TAGS_PAGE, TagChange, TagsPage};
+use crate::api::{Ino, MAX_TAG_NAMES, MdError, TAGS_PAGE, TagChange, TagsPage, op};
 use crate::core::{Core, Ctx};
 
 /// Makes all changes in one step, or none.
-pub(crate) fn tag(core: &Core, ctx: &Ctx, changes: Vec<TagChange>) -> Result<Reply, MdError> {
-    let all = flat(changes)?;
+pub(crate) fn tag(core: &Core, ctx: &Ctx, op: op::Tag) -> Result<(), MdError> {
+    let all = flat(op.changes)?;
     let mut txn = core.begin(ctx)?;
     let mut all = all.into_iter().peekable();
     while let Some((ino, first)) = all.next() {
@@ -19,7 +19,7 @@ pub(crate) fn tag(core: &Core, ctx: &Ctx, changes: Vec<TagChange>) -> Result<Rep
             txn.put(inode);
         }
     }
-    txn.commit(Reply::Done)
+    txn.commit(())
 }
 
 /// Checks the changes and sorts them by inode and name; the last change of each name wins.
@@ -56,10 +56,12 @@ fn flat(changes: Vec<TagChange>) -> Result<Vec<(Ino, Change)>, MdError> {
 }
 
 /// The tags of an inode after a name, a page at a time.
-pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, MdError> {
-    let page = rows::reread(core, ino, |inode| {
+pub(crate) fn tags(core: &Core, _: &Ctx, op: op::Tags) -> Result<TagsPage, MdError> {
+    let op::Tags { ino, after } = op;
+    rows::reread(core, ino, |inode| {
         let mut page = TagsPage::default();
         let mut bytes = 0;
+        let after = after.as_deref();
         let behind = after.map(|after| format!("user.{after}"));
         let behind = behind.as_deref().unwrap_or_default().as_bytes();
         rows::each(&*core.kv, inode.place(), behind, |xattr| {
@@ -78,6 +80,5 @@ pub(crate) fn tags(core: &Core, ino: Ino, after: Option<&str>) -> Result<Reply, 
             true
         })?;
         Ok(page)
-    })?;
-    Ok(Reply::Tags(page))
+    })
 }

@@ -23,10 +23,10 @@ use super::plan::{Choices, Join, Plan, Reads, plan, restart_search};
 use super::query::{Builtin, Query, Subject};
 use super::seen::Seen;
 use super::subject::{Candidate, is_object};
-use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Reply, Time};
-use crate::core::Core;
+use crate::api::{Find, Found, Hit, Ino, MAX_HIT_TAGS, MAX_HITS, MdError, Time, op};
+use crate::core::{Core, Ctx};
 use crate::keys as stored;
-use crate::kv::each_pair;
+use crate::kv::pairs;
 use crate::records::{InodeHead, decode_head};
 
 /// How long one page may take.
@@ -61,7 +61,7 @@ pub(super) enum At {
 }
 
 /// Searches.
-pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
+pub(crate) fn find(core: &Core, _: &Ctx, find: op::Find) -> Result<Found, MdError> {
     let until = Instant::now() + SLICE;
     let query = Query::parse_with(&find.query, &is_user)
         .map_err(|error| MdError::Invalid(error.to_string()))?;
@@ -86,7 +86,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
         bytes: 0,
     };
     if let Some(only) = find.only {
-        return search.only(only).map(Reply::Found);
+        return search.only(only);
     }
     let digest = xxh3_64(find.query.as_bytes());
     let before = match &find.after {
@@ -116,7 +116,7 @@ pub(crate) fn find(core: &Core, find: Find) -> Result<Reply, MdError> {
             .map_err(|error| MdError::Io(format!("cannot encode a cursor: {error}")))?;
         search.found.next = Some(next);
     }
-    Ok(Reply::Found(search.found))
+    Ok(search.found)
 }
 
 /// Whether a user of this name exists; true if that cannot be determined.
@@ -270,19 +270,18 @@ impl Search<'_> {
     /// Reads all inodes from one on; returns the position to continue at if the page ended.
     fn scan(&mut self, from: Ino) -> Result<Option<At>, MdError> {
         let range = (stored::inode(from).to_vec(), stored::inodes().1);
-        let mut next = None;
-        each_pair(&*self.core.kv, range, SCANNED, &mut |key, bytes| {
-            let inode = decode_head(key, bytes)?;
+        for pair in pairs(&*self.core.kv, range, SCANNED) {
+            let (key, bytes) = pair?;
+            let inode = decode_head(&key, &bytes)?;
             let ino = inode.attr.ino;
             if self.mine(ino) {
-                self.consider((inode, bytes.to_vec()), false, |_| false)?;
+                self.consider((inode, bytes), false, |_| false)?;
             }
             if self.full() {
-                next = Some(At::Inode(ObjectId(ino.0.saturating_add(1))));
+                return Ok(Some(At::Inode(ObjectId(ino.0.saturating_add(1)))));
             }
-            Ok::<_, MdError>(next.is_none())
-        })?;
-        Ok(next)
+        }
+        Ok(None)
     }
 
     /// Whether an inode is in the caller's share.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::api::{Ino, MAX_TAG_BYTES, MAX_XATTR_LIST, MAX_XATTRS, MdError};
 use crate::core::Core;
 use crate::keys;
-use crate::kv::{MetaKv, each_pair};
+use crate::kv::{MetaKv, pairs};
 use crate::records::{Inode, Xattrs, decode_borrowed, encode};
 use crate::txn::Txn;
 
@@ -136,11 +136,15 @@ pub(crate) fn each(
     const PAGE: usize = 16;
     let (first, to) = keys::xattrs(ino);
     let from = keys::after(&keys::xattr(ino, behind));
-    each_pair(kv, (from, to), PAGE, &mut |key, bytes| {
-        let Single { kind, bytes } = decode_borrowed(key, bytes)?;
+    for pair in pairs(kv, (from, to), PAGE) {
+        let (key, bytes) = pair?;
+        let Single { kind, bytes } = decode_borrowed(&key, &bytes)?;
         let name = &key[first.len()..];
-        Ok(name.is_empty() || work(Xattr { name, kind, bytes }))
-    })
+        if !name.is_empty() && !work(Xattr { name, kind, bytes }) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Reads the attributes of an inode with `read`, which accesses the store several times: it is repeated if the inode

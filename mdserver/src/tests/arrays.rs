@@ -4,7 +4,7 @@
 use slabfs_model::{Coords, Layout, Placement, ServerId, parse_dims, parse_max_dims};
 
 use super::support::*;
-use crate::api::{MdError, ResizeHow, Rewrite, Spare, SpecChange, Truncate};
+use crate::api::{MdError, ResizeHow, Rewrite, Spare, SpecChange, Truncate, op};
 
 fn dims(text: &str) -> Coords {
     parse_dims(text).unwrap()
@@ -13,7 +13,12 @@ fn dims(text: &str) -> Coords {
 #[test]
 fn a_new_object_is_bytes() {
     let (_service, md) = ready();
-    let info = info(md.getattr(file(&md, "a")).unwrap());
+    let info = info(
+        md.call(op::GetAttr {
+            ino: file(&md, "a"),
+        })
+        .unwrap(),
+    );
     assert!(!info.declared && info.is_grid() && info.is_empty() && info.unlimited_rows());
     assert_eq!(info.stripe.len(), 1);
     assert_eq!(info.tiling.0, 1);
@@ -28,7 +33,7 @@ fn truncation_of_bytes() {
     let mut commit = commit_of(&md, ino);
     commit.size_at_least = 200;
     commit.stored = 150;
-    let reply = md.commit(commit).unwrap();
+    let reply = md.call(commit).unwrap();
     assert_eq!((reply.attr.size, reply.attr.stored), (200, 150));
     let resized = md.resize(ino, dims("50"), ResizeHow::Truncate).unwrap();
     assert!(resized.clipped);
@@ -36,7 +41,7 @@ fn truncation_of_bytes() {
         (resized.entry.attr.size, resized.entry.attr.stored),
         (50, 50)
     );
-    let entry = md.clear(ino).unwrap();
+    let entry = md.call(op::Clear { ino }).unwrap();
     assert_eq!((entry.attr.size, info(entry).generation), (0, 2));
 }
 
@@ -45,9 +50,9 @@ fn fixed_dims_stay_when_cleared() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[4, 4]);
     put(&md, ino, &[0, 0], &[4, 4]).unwrap();
-    let now = info(md.getattr(ino).unwrap());
+    let now = info(md.call(op::GetAttr { ino }).unwrap());
     assert_eq!(now.truncate(0), Ok(Truncate::Clear));
-    let entry = md.clear(ino).unwrap();
+    let entry = md.call(op::Clear { ino }).unwrap();
     assert_eq!((entry.attr.size, entry.attr.stored), (16, 0));
     let now = info(entry);
     assert!(!now.holds && now.dims.as_slice() == [4, 4]);
@@ -81,7 +86,7 @@ fn dims_grow_to_their_max_and_no_further() {
         "truncation changes rows only"
     );
     md.resize(ino, dims("3,6"), ResizeHow::Truncate).unwrap();
-    let entry = md.clear(ino).unwrap();
+    let entry = md.call(op::Clear { ino }).unwrap();
     assert_eq!(
         (entry.attr.size, info(entry).dims.as_slice()),
         (0, &[0, 6][..])
@@ -94,7 +99,7 @@ fn bytes_become_an_array() {
     let ino = file(&md, "a");
     let mut commit = commit_of(&md, ino);
     commit.size_at_least = 16;
-    md.commit(commit).unwrap();
+    md.call(commit).unwrap();
     let change = SpecChange {
         dims: Some(dims("4,4")),
         ..SpecChange::default()
@@ -103,9 +108,9 @@ fn bytes_become_an_array() {
         md.declare(ino, change.clone(), None),
         Err(MdError::NeedsRewrite)
     );
-    let lease = md.lease_chunks(1).unwrap();
+    let lease = md.call(op::LeaseChunks { count: 1 }).unwrap();
     let mut rewrite = Rewrite {
-        if_change: md.getattr(ino).unwrap().attr.change - 1,
+        if_change: md.call(op::GetAttr { ino }).unwrap().attr.change - 1,
         spare: None,
         records: vec![(slab(&[0, 0], &[4, 4]), stored(&lease, 0))],
     };
@@ -125,13 +130,18 @@ fn an_array_moves_to_a_grid() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[4, 4]);
     put(&md, ino, &[0, 0], &[4, 4]).unwrap();
-    let spare = md.spare_generation(ino, Placement::Dynamic).unwrap();
+    let spare = md
+        .call(op::SpareGeneration {
+            ino,
+            placement: Placement::Dynamic,
+        })
+        .unwrap();
     let change = SpecChange {
         layout: Some("grid:2,2".parse().unwrap()),
         ..SpecChange::default()
     };
     let rewrite = |spare| Rewrite {
-        if_change: md.getattr(ino).unwrap().attr.change,
+        if_change: md.call(op::GetAttr { ino }).unwrap().attr.change,
         spare,
         records: vec![],
     };
@@ -161,7 +171,7 @@ fn an_array_moves_to_a_grid() {
     );
     assert!(now.is_grid() && now.holds);
     assert_eq!(
-        info(md.clear(ino).unwrap()).generation,
+        info(md.call(op::Clear { ino }).unwrap()).generation,
         spare.generation + 1
     );
 }
@@ -176,13 +186,21 @@ fn writes_for_an_old_shape_are_refused() {
         ..SpecChange::default()
     };
     md.declare(ino, change, None).unwrap();
-    assert_eq!(md.commit(old), Err(MdError::Stale));
+    assert_eq!(md.call(old), Err(MdError::Stale));
 }
 
 #[test]
 fn directories_are_no_arrays() {
     let (_service, md) = ready();
-    assert_eq!(md.clear(crate::api::ROOT), Err(MdError::IsDirectory));
+    assert_eq!(
+        md.call(op::Clear {
+            ino: crate::api::ROOT
+        }),
+        Err(MdError::IsDirectory)
+    );
     let link = make(&md, crate::api::ROOT, "l", crate::api::Kind::Symlink).unwrap();
-    assert!(matches!(md.clear(link), Err(MdError::Invalid(_))));
+    assert!(matches!(
+        md.call(op::Clear { ino: link }),
+        Err(MdError::Invalid(_))
+    ));
 }

@@ -8,9 +8,10 @@ use super::support::*;
 use crate::LocalMd;
 use crate::api::{
     Caller, Commit, DefaultKey, DefaultsChange, Find, Hit, Kind, MAX_COMMIT_RECORDS, MAX_CREATE,
-    MAX_HIT_TAGS, MAX_TAG_NAMES, Md, MdError, Metadata, NewObject, Op, ROOT, Request, SpecChange,
-    Stored, StoredChunk, TagChange,
+    MAX_HIT_TAGS, MAX_TAG_NAMES, MdError, Metadata, NewObject, Op, ROOT, Request, SpecChange,
+    Stored, StoredChunk, TagChange, op,
 };
+use crate::client::Md;
 
 /// The most bytes of a cursor: small compared with a request, even in hexadecimal.
 const SMALL: usize = 128 << 10;
@@ -27,7 +28,7 @@ fn query(text: &str, limit: u32) -> Find {
 fn all(md: &Md, mut find: Find) -> Vec<Hit> {
     let mut hits = Vec::new();
     loop {
-        let page = md.find(find.clone()).unwrap();
+        let page = md.call(find.clone()).unwrap();
         hits.extend(page.hits);
         match page.next {
             Some(next) => {
@@ -84,7 +85,7 @@ fn new_keys_do_not_move_a_search() {
         md.tag(ino, vec![(key(n), Tag::int(1))], vec![]).unwrap();
     }
     let mut find = query("key* = 1 or *9 = 1", 2);
-    let first = md.find(find.clone()).unwrap();
+    let first = md.call(find.clone()).unwrap();
     for n in 0..9 {
         let ino = file(&md, &format!("new{n}"));
         let tag = (format!("key{:02}", 10 * n + 5), Tag::int(1));
@@ -108,10 +109,10 @@ fn a_search_does_not_continue_from_the_cursor_of_another() {
         md.tag(ino, vec![("n".to_owned(), Tag::int(n))], vec![])
             .unwrap();
     }
-    let next = md.find(query("n >= 0", 2)).unwrap().next;
+    let next = md.call(query("n >= 0", 2)).unwrap().next;
     let mut other = query("n >= 1", 2);
     other.after = next;
-    let error = md.find(other).unwrap_err();
+    let error = md.call(other).unwrap_err();
     assert!(
         matches!(&error, MdError::Invalid(text) if text.contains("the search cannot")),
         "{error}"
@@ -168,15 +169,25 @@ fn the_error_for_a_too_large_request_names_a_remedy() {
         changes.collect()
     };
     for part in inos.chunks(500) {
-        md.tag_many(change("large", 15 << 10, part)).unwrap();
+        md.call(op::Tag {
+            changes: change("large", 15 << 10, part),
+        })
+        .unwrap();
     }
-    let error = md.tag_many(change("small", 1, &inos)).unwrap_err();
+    let error = md
+        .call(op::Tag {
+            changes: change("small", 1, &inos),
+        })
+        .unwrap_err();
     assert!(
         matches!(&error, MdError::Invalid(text) if text.contains("fewer")),
         "{error}"
     );
     for part in inos.chunks(1200) {
-        md.tag_many(change("small", 1, part)).unwrap();
+        md.call(op::Tag {
+            changes: change("small", 1, part),
+        })
+        .unwrap();
     }
     assert_eq!(md.tags(inos[2399]).unwrap().len(), 2);
 }
@@ -239,37 +250,37 @@ fn overlong_lists_are_not_decoded() {
     };
     for op in [
         Op::Commit(commit),
-        Op::CreateMany {
+        Op::CreateMany(op::CreateMany {
             objects: vec![object(0); MAX_CREATE + 1],
-        },
-        Op::CreateMany {
+        }),
+        Op::CreateMany(op::CreateMany {
             objects: vec![object(1 << 16)],
-        },
-        Op::Tag {
+        }),
+        Op::Tag(op::Tag {
             changes: vec![change(vec![], vec![]); MAX_TAG_NAMES + 1],
-        },
-        Op::Tag {
+        }),
+        Op::Tag(op::Tag {
             changes: vec![change(tags(MAX_TAG_NAMES + 1), vec![])],
-        },
-        Op::Tag {
+        }),
+        Op::Tag(op::Tag {
             changes: vec![change(vec![], vec![String::new(); MAX_TAG_NAMES + 1])],
-        },
+        }),
         // Many lists, none of which is too long.
-        Op::Tag {
+        Op::Tag(op::Tag {
             changes: vec![change(tags(100), vec![]); 100],
-        },
+        }),
         Op::Find(find),
-        Op::SetDefaults {
+        Op::SetDefaults(op::SetDefaults {
             ino: ROOT,
             change: clear,
-        },
-        Op::Release {
+        }),
+        Op::Release(op::Release {
             inos: vec![ino; 1 << 20],
-        },
-        Op::LeasePlaces {
+        }),
+        Op::LeasePlaces(op::LeasePlaces {
             bytes: 1,
             spent: vec![(ServerId(1), 1); 1 << 20],
-        },
+        }),
     ] {
         let request = Request {
             session: SessionId(1),

@@ -9,7 +9,7 @@ use super::rights::{LONG, Mount, mount, two};
 use super::support::*;
 use crate::Service;
 use crate::api::{
-    Create, Ino, Kind, MdError, Op, ROOT, RenameFlags, Reply, Request, RightEventKind,
+    Create, Ino, Kind, MdError, Op, ROOT, RenameFlags, Reply, Request, RightEventKind, op,
 };
 
 /// The directories in the next event that asks a mount to drop names, and the number of the change.
@@ -27,7 +27,10 @@ fn forget(mount: &Mount, (inos, change): (Vec<Ino>, u64)) {
     mount.md.forget_names(&inos);
     mount
         .md
-        .report_forgotten(mount.begun.epoch, Some(change))
+        .call(op::ReportForgotten {
+            epoch: mount.begun.epoch,
+            change: Some(change),
+        })
         .unwrap();
 }
 
@@ -75,13 +78,19 @@ fn a_session_in_a_new_epoch_has_dropped_its_names() {
             two.md.forget_all_names();
             match resets {
                 true => two.reset(),
-                false => two.md.report_forgotten(two.begun.epoch, None).unwrap(),
+                false => two
+                    .md
+                    .call(op::ReportForgotten {
+                        epoch: two.begun.epoch,
+                        change: None,
+                    })
+                    .unwrap(),
             }
             making.join().unwrap();
         });
         assert!(two.md.look(dir, b"x").is_ok());
-        one.md.detach(true).unwrap();
-        two.md.detach(true).unwrap();
+        one.md.call(op::Detach { clean: true }).unwrap();
+        two.md.call(op::Detach { clean: true }).unwrap();
     }
 }
 
@@ -133,7 +142,7 @@ fn a_request_abandoned_while_it_waits_is_not_executed() {
     thread::scope(|scope| {
         let making = scope.spawn(|| ask(1000, Op::Create(new(dir, "x", Kind::Directory))));
         let news = names_event(&two, 0);
-        ask(1001, Op::Release { inos: vec![] }).unwrap();
+        ask(1001, Op::Release(op::Release { inos: vec![] })).unwrap();
         forget(&two, news);
         assert!(making.join().unwrap().is_err());
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{Kind, MdError, ROOT, RenameFlags, SetAttr, SetTime, Time, XattrFlags};
+use crate::api::{Kind, MdError, ROOT, RenameFlags, SetAttr, SetTime, Time, XattrFlags, op};
 
 const YEAR: i64 = 365 * 86_400;
 
@@ -17,13 +17,13 @@ fn jumps_change_times_and_nothing_else() {
     let mut service = service;
     let mut md = attach(&service);
     let ino = array(&md, "a", &[8, 8]);
-    let mut change = md.getattr(ino).unwrap().attr.change;
+    let mut change = md.call(op::GetAttr { ino }).unwrap().attr.change;
     let jumps = [-10 * YEAR, 100 * YEAR, -80 * YEAR, 10_000 * YEAR, -1, 0];
     for (round, jump) in jumps.into_iter().enumerate() {
         Time::jump(jump);
         let now = Time::now();
         put(&md, ino, &[0, 0], &[8, 4]).unwrap();
-        let attr = md.getattr(ino).unwrap().attr;
+        let attr = md.call(op::GetAttr { ino }).unwrap().attr;
         assert!(
             attr.mtime >= now && attr.mtime.sec < now.sec + 60,
             "{attr:?}"
@@ -39,7 +39,7 @@ fn jumps_change_times_and_nothing_else() {
         };
         md.setattr(ino, set).unwrap();
         let name = format!("name-{round}");
-        md.create(new(ROOT, &name, Kind::Object)).unwrap();
+        md.call(new(ROOT, &name, Kind::Object)).unwrap();
         md.rename(
             ROOT,
             name.as_bytes(),
@@ -50,9 +50,9 @@ fn jumps_change_times_and_nothing_else() {
         .unwrap();
         // Neither a session nor a data server is declared dead because of the jump.
         service.settle_down().unwrap();
-        assert!(md.servers().unwrap()[0].online);
+        assert!(md.call(op::Servers {}).unwrap()[0].online);
         md.lookup(ROOT, b"renamed").unwrap();
-        let before = md.getattr(ino).unwrap();
+        let before = md.call(op::GetAttr { ino }).unwrap();
         drop(md);
         service.close().unwrap();
         drop(service);
@@ -60,7 +60,7 @@ fn jumps_change_times_and_nothing_else() {
         service = Arc::new(again);
         beat(&service, vec![]);
         md = attach(&service);
-        assert_eq!(md.getattr(ino).unwrap(), before);
+        assert_eq!(md.call(op::GetAttr { ino }).unwrap(), before);
         assert_eq!(md.getxattr(ino, b"user.round").unwrap(), [round as u8]);
         assert!(matches!(
             md.lookup(ROOT, name.as_bytes()),

@@ -6,8 +6,9 @@ use slabfs_model::Coords;
 use std::path::{Path, PathBuf};
 
 use super::support::*;
-use crate::api::{Kind, Md, ROOT, RenameFlags, ResizeHow, SetAttr, XattrFlags};
+use crate::api::{Kind, ROOT, RenameFlags, ResizeHow, SetAttr, XattrFlags, op};
 use crate::check;
+use crate::client::Md;
 use crate::kv::{MetaKv, Pair};
 use crate::{Service, ServiceOptions};
 
@@ -90,8 +91,8 @@ fn an_operation_that_was_cut_off_did_not_happen() {
     let sub = make(&md, ROOT, "sub", Kind::Directory).unwrap();
     file(&md, "over");
     put(&md, a, &[0, 0], &[8, 8]).unwrap();
-    let lease = md.lease_chunks(8).unwrap();
-    md.sync().unwrap();
+    let lease = md.call(op::LeaseChunks { count: 8 }).unwrap();
+    md.call(op::Sync {}).unwrap();
     let dir = dir.path();
     let ok = |what: &str, work: &dyn Fn() -> Result<(), crate::api::MdError>| {
         wholly_or_not_at_all(dir, what, || work().unwrap());
@@ -117,7 +118,7 @@ fn an_operation_that_was_cut_off_did_not_happen() {
             (slab(&[0, 0], &[4, 8]), stored(&lease, 0)),
             (slab(&[2, 0], &[6, 8]), stored(&lease, 1)),
         ];
-        md.commit(commit).map(drop)
+        md.call(commit).map(drop)
     });
     ok("dims", &|| {
         md.resize(a, Coords::from_slice(&[3, 8]), ResizeHow::SetDims)
@@ -130,7 +131,7 @@ fn an_operation_that_was_cut_off_did_not_happen() {
         };
         md.setattr(a, set).map(drop)
     });
-    ok("clear", &|| md.clear(a).map(drop));
+    ok("clear", &|| md.call(op::Clear { ino: a }).map(drop));
     ok("unlink", &|| md.unlink(ROOT, b"over"));
     ok("unlink of the last name", &|| md.unlink(sub, b"hard"));
     ok("rmdir", &|| md.rmdir(sub, b"new"));

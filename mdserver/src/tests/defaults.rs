@@ -5,9 +5,10 @@ use slabfs_model::{DType, Tag};
 use super::support::*;
 use crate::Service;
 use crate::api::{
-    DefaultKey, Defaults, DefaultsChange, Ino, Kind, MAX_CREATE, Md, MdError, NewObject, Op, ROOT,
-    Reply, Request, SpecChange,
+    DefaultKey, Defaults, DefaultsChange, Ino, Kind, MAX_CREATE, MdError, NewObject, Op, ROOT,
+    Reply, Request, SpecChange, op,
 };
+use crate::client::Md;
 
 fn dtype(text: &str) -> SpecChange {
     SpecChange {
@@ -28,13 +29,13 @@ fn set(md: &Md, ino: Ino, spec: SpecChange, tags: &[(&str, i64)]) -> Result<Defa
         .iter()
         .map(|&(key, value)| (key.to_owned(), Tag::int(value)))
         .collect();
-    md.set_defaults(
+    md.call(op::SetDefaults {
         ino,
-        DefaultsChange {
+        change: DefaultsChange {
             clear: vec![],
             set: Defaults { spec, tags },
         },
-    )
+    })
 }
 
 fn new_in(parent: Ino, name: &str, spec: SpecChange) -> NewObject {
@@ -64,12 +65,22 @@ fn containers_hand_their_defaults_down() {
         clear: vec![DefaultKey::All],
         set: Defaults::default(),
     };
-    assert!(md.set_defaults(run, cleared).unwrap().is_empty());
-    assert_eq!(md.defaults(inner).unwrap().tags.len(), 2);
-    assert!(md.defaults(ROOT).unwrap().is_empty());
+    assert!(
+        md.call(op::SetDefaults {
+            ino: run,
+            change: cleared
+        })
+        .unwrap()
+        .is_empty()
+    );
+    assert_eq!(
+        md.call(op::GetDefaults { ino: inner }).unwrap().tags.len(),
+        2
+    );
+    assert!(md.call(op::GetDefaults { ino: ROOT }).unwrap().is_empty());
 
     let object = make(&md, inner, "temp", Kind::Object).unwrap();
-    let now = info(md.getattr(object).unwrap());
+    let now = info(md.call(op::GetAttr { ino: object }).unwrap());
     assert!(!now.declared && !now.codec.is_none());
     let keys: Vec<String> = md.tags(object).unwrap().into_iter().map(|t| t.0).collect();
     assert_eq!(keys, ["a", "b"]);
@@ -97,13 +108,19 @@ fn defaults_are_of_containers_and_outlive_a_restart() {
             set(&md, object, dtype("f4"), &[]),
             Err(MdError::NotDirectory)
         );
-        assert_eq!(md.defaults(object), Err(MdError::NotDirectory));
+        assert_eq!(
+            md.call(op::GetDefaults { ino: object }),
+            Err(MdError::NotDirectory)
+        );
         assert!(set(&md, ROOT, dims("4"), &[]).is_err());
         service.close().unwrap();
     }
     let service = service_in(dir.path());
     let md = attach(&service);
-    assert_eq!(md.defaults(ROOT).unwrap().spec, dtype("f4"));
+    assert_eq!(
+        md.call(op::GetDefaults { ino: ROOT }).unwrap().spec,
+        dtype("f4")
+    );
     let now = info(md.declare(object, dims("4"), None).unwrap());
     assert_eq!(now.dtype.to_string(), "f4");
 }
@@ -134,7 +151,7 @@ fn many_at_once_or_none() {
         info(md.lookup(ROOT, b"o1").unwrap()).dtype.to_string(),
         "u1"
     );
-    assert_eq!(md.getattr(run).unwrap().attr.nlink, 2);
+    assert_eq!(md.call(op::GetAttr { ino: run }).unwrap().attr.nlink, 2);
 
     // One name exists already: nothing is created.
     let more: Vec<NewObject> = [new_in(run, "p", dims("4")), objects[4].clone()].into();
@@ -181,9 +198,9 @@ fn a_batch_that_is_sent_again_happens_once() {
         session: md.session(),
         seq: 1,
         done_below: 1,
-        op: Op::CreateMany {
+        op: Op::CreateMany(op::CreateMany {
             objects: vec![new_in(ROOT, "a", dims("4")), new_in(ROOT, "b", dims("4"))],
-        },
+        }),
     };
     let first = service.call_remote(request.clone()).unwrap();
     assert!(matches!(&first, Reply::CreatedMany(made) if made.len() == 2));

@@ -7,14 +7,20 @@ use slabfs_model::{Placement, SessionId, Version};
 use std::time::Duration;
 
 use super::support::*;
-use crate::api::{Ino, Kind, Md, MdError, ROOT, XattrFlags};
+use crate::api::{Ino, Kind, MdError, ROOT, XattrFlags, op};
+use crate::client::Md;
 use crate::{Service, ServiceOptions, dump};
 
 /// Takes a dump by the requests of a client.
 pub(crate) fn taken(md: &Md, path: &Path) -> u64 {
     let (mut bytes, mut ticket) = (Vec::new(), None);
     loop {
-        let page = md.dump(ticket, bytes.len() as u64).unwrap();
+        let page = md
+            .call(op::Dump {
+                ticket,
+                offset: bytes.len() as u64,
+            })
+            .unwrap();
         ticket = Some(page.ticket);
         let Some(total) = page.total else { continue };
         bytes.extend_from_slice(&page.bytes);
@@ -37,7 +43,7 @@ fn filled(dir: &Path) -> (Arc<Service>, Md) {
         .unwrap();
     md.link(ino, ROOT, b"b").unwrap();
     for i in 0..300 {
-        md.create(new(ROOT, &format!("file{i}"), Kind::Object))
+        md.call(new(ROOT, &format!("file{i}"), Kind::Object))
             .unwrap();
     }
     (service, md)
@@ -66,12 +72,12 @@ fn a_load_restores_the_dump() {
     };
     // Later changes are not in the dump.
     let later = md
-        .create(new(ROOT, "later", Kind::Object))
+        .call(new(ROOT, "later", Kind::Object))
         .unwrap()
         .entry
         .attr
         .ino;
-    let lease = md.lease_chunks(1).unwrap();
+    let lease = md.call(op::LeaseChunks { count: 1 }).unwrap();
 
     let loaded = dump::load(&path, &dir.path().join("new")).unwrap();
     assert!(loaded.pairs > 600, "{loaded:?}");
@@ -84,17 +90,17 @@ fn a_load_restores_the_dump() {
         assert_eq!(there.lookup(ROOT, b"b").unwrap(), at_the_dump);
         assert_eq!(there.tiling(ino, Version(0)).unwrap(), tiling);
         assert_eq!(there.getxattr(ino, b"user.tag").unwrap(), b"value");
-        assert_eq!(there.servers().unwrap().len(), 1);
+        assert_eq!(there.call(op::Servers {}).unwrap().len(), 1);
         assert_eq!(there.lookup(ROOT, b"file299").unwrap().attr.nlink, 1);
         assert!(matches!(
             there.lookup(ROOT, b"later"),
             Err(MdError::NotFound)
         ));
         // No number is allocated twice, although later allocations are not in the dump.
-        let made = there.create(new(ROOT, "made", Kind::Object)).unwrap();
+        let made = there.call(new(ROOT, "made", Kind::Object)).unwrap();
         assert!(made.entry.attr.ino > later);
         there.unlink(ROOT, b"made").unwrap();
-        assert!(there.lease_chunks(1).unwrap().first > lease.first);
+        assert!(there.call(op::LeaseChunks { count: 1 }).unwrap().first > lease.first);
         drop(there);
         other.close().unwrap();
     }
@@ -113,12 +119,12 @@ fn no_session_continues_after_a_load() {
         done_below: 0,
         op,
     };
-    let attach_op = crate::api::Op::Attach {
+    let attach_op = crate::api::Op::Attach(crate::api::op::Attach {
         host: "elsewhere".to_owned(),
         pid: 1,
         read_only: false,
         strict: false,
-    };
+    });
     service.call_remote(remote(attach_op)).unwrap();
     let md = attach(&service);
     let path = dir.path().join("dump");
@@ -183,7 +189,7 @@ fn a_dump_of_another_version_is_refused() {
 
 /// Empties an object; returns its new generation.
 fn emptied(md: &Md, ino: Ino) -> u32 {
-    info(md.clear(ino).unwrap()).generation
+    info(md.call(op::Clear { ino }).unwrap()).generation
 }
 
 #[test]
@@ -206,9 +212,12 @@ fn no_generation_is_allocated_twice() {
         let given = [
             (0..50).map(|_| emptied(&md, inos[0])).max().unwrap(),
             emptied(&md, inos[1]),
-            md.spare_generation(inos[2], Placement::Dynamic)
-                .unwrap()
-                .generation,
+            md.call(op::SpareGeneration {
+                ino: inos[2],
+                placement: Placement::Dynamic,
+            })
+            .unwrap()
+            .generation,
         ];
         for (at, generation) in given.into_iter().enumerate() {
             assert!(
@@ -234,14 +243,33 @@ fn an_abandoned_dump_is_released() {
     let service = Arc::new(Service::open(&dir.path().join("md"), options).unwrap().0);
     let md = attach(&service);
     let ticket = loop {
-        let page = md.dump(None, 0).unwrap();
+        let page = md
+            .call(op::Dump {
+                ticket: None,
+                offset: 0,
+            })
+            .unwrap();
         if page.total.is_some() {
             break page.ticket;
         }
     };
-    assert!(!md.dump(Some(ticket), 1).unwrap().bytes.is_empty());
+    assert!(
+        !md.call(op::Dump {
+            ticket: Some(ticket),
+            offset: 1
+        })
+        .unwrap()
+        .bytes
+        .is_empty()
+    );
     service.settle_down().unwrap();
-    let error = md.dump(Some(ticket), 1).unwrap_err().to_string();
+    let error = md
+        .call(op::Dump {
+            ticket: Some(ticket),
+            offset: 1,
+        })
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("begin again"), "{error}");
     drop(md);
     service.close().unwrap();

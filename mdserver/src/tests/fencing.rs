@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{Md, MdError, Permit, ROOT};
+use crate::api::{MdError, Permit, ROOT, op};
+use crate::client::Md;
 use crate::core::Ctx;
 use crate::placement;
 
@@ -39,15 +40,18 @@ fn a_session_of_this_process_that_has_ended_is_refused() {
     let other = attach(&service);
     let (ended, alive) = (md.session(), other.session());
     assert_eq!(session_list(&service).live, [ended, alive]);
-    md.detach(true).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
     // Lookups do not take the common lock, so they have to check for the end of the session too.
-    assert_eq!(md.getattr(ino).err(), Some(MdError::SessionLost));
+    assert_eq!(
+        md.call(op::GetAttr { ino }).err(),
+        Some(MdError::SessionLost)
+    );
     assert_eq!(md.lookup(ROOT, b"f").err(), Some(MdError::SessionLost));
     assert_eq!(md.unlink(ROOT, b"f").err(), Some(MdError::SessionLost));
     assert_eq!(md.reserve(ino, 10).err(), Some(MdError::SessionLost));
     assert_eq!(md.lease_places(1, vec![]).err(), Some(MdError::SessionLost));
     assert!(md.heartbeat(0).unwrap().lost);
-    assert!(other.getattr(ino).is_ok() && !other.heartbeat(0).unwrap().lost);
+    assert!(other.call(op::GetAttr { ino }).is_ok() && !other.heartbeat(0).unwrap().lost);
     let list = session_list(&service);
     assert_eq!(list.live, [alive]);
     assert!(list.is_over(ended) && !list.is_over(alive));
@@ -66,9 +70,9 @@ fn no_permit_is_granted_to_a_session_that_has_ended_meanwhile() {
         session: Some(md.session()),
         ..Ctx::SERVICE
     };
-    md.detach(true).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
     for permit in [Permit::Write(1), Permit::Move(1, ServerId(1))] {
-        let given = placement::permit(service.core(), &ctx, ino, permit);
+        let given = placement::permit(service.core(), &ctx, op::Permit { ino, permit });
         assert_eq!(given.err(), Some(MdError::SessionLost), "{permit:?}");
     }
     // The ended session holds no permit that others would wait for.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use super::support::*;
 use crate::Service;
 use crate::api::{
-    Caller, Find, Hit, Ino, Kind, Md, MdError, ROOT, RenameFlags, SetAttr, TagChange, XattrFlags,
+    Caller, Find, Hit, Ino, Kind, MdError, ROOT, RenameFlags, SetAttr, TagChange, XattrFlags, op,
 };
+use crate::client::Md;
 
 fn query(text: &str) -> Find {
     Find {
@@ -25,7 +26,7 @@ fn query(text: &str) -> Find {
 fn all(md: &Md, mut find: Find) -> Vec<Hit> {
     let mut hits = Vec::new();
     for _ in 0..100_000 {
-        let page = md.find(find.clone()).unwrap();
+        let page = md.call(find.clone()).unwrap();
         assert_eq!(page.count, page.hits.len() as u64);
         hits.extend(page.hits);
         match page.next {
@@ -96,7 +97,7 @@ fn tagged_objects_are_found_at_once() {
     assert_eq!(paths(&md, "has step"), ["/e/a2"]);
     md.unlink(d, b"a2").unwrap();
     assert!(paths(&md, "has step").is_empty());
-    let error = md.find(query("step = = 3")).unwrap_err();
+    let error = md.call(query("step = = 3")).unwrap_err();
     assert!(
         matches!(&error, MdError::Invalid(text) if text.contains('^')),
         "{error}"
@@ -119,7 +120,7 @@ fn below_a_container_in_shares_and_counted() {
     below.under = Some(dirs[1]);
     assert_eq!(all(&md, below.clone()).len(), 25);
     below.count_only = true;
-    let counted = md.find(below).unwrap();
+    let counted = md.call(below).unwrap();
     assert_eq!((counted.count, counted.hits.len()), (25, 0));
     for text in ["n >= 0", "not n = 5"] {
         let mut together = Vec::new();
@@ -133,7 +134,7 @@ fn below_a_container_in_shares_and_counted() {
     }
     let mut wrong = query("n = 1");
     wrong.part = Some((3, 3));
-    assert!(matches!(md.find(wrong), Err(MdError::Invalid(_))));
+    assert!(matches!(md.call(wrong), Err(MdError::Invalid(_))));
     let mut with = query("n = 7");
     with.with_tags = true;
     with.with_tag = Some("n".to_owned());
@@ -150,7 +151,7 @@ fn a_user_finds_only_listable_objects() {
     for name in ["open", "closed"] {
         let mut create = new(under, name, Kind::Directory);
         (create.uid, create.gid, create.mode) = (1, 20, 0o755);
-        under = md.create(create).unwrap().entry.attr.ino;
+        under = md.call(create).unwrap().entry.attr.ino;
         dirs.push(under);
         let ino = make(&md, under, "f", Kind::Object).unwrap();
         tag(&md, ino, "t", Tag::int(1));
@@ -226,7 +227,7 @@ fn tags_of_unreadable_objects_are_neither_matched_nor_returned() {
             ..find.clone()
         };
         let hits = all(&md, find);
-        assert_eq!(md.find(counted).unwrap().count, hits.len() as u64);
+        assert_eq!(md.call(counted).unwrap().count, hits.len() as u64);
         for hit in &hits {
             let ino = hit.ino;
             let seen = uid < 2 || ino == public || ino == group && gids.contains(&20);
@@ -279,7 +280,7 @@ fn tags_of_unreadable_objects_are_neither_matched_nor_returned() {
         uid: 5,
         gids: vec![],
     });
-    assert_eq!(md.find(one).unwrap().count, 0);
+    assert_eq!(md.call(one).unwrap().count, 0);
 }
 
 fn value() -> impl Strategy<Value = Tag> {
@@ -357,12 +358,12 @@ fn ten_thousand_terms_are_searched() {
         assert_eq!(all(&md, find.clone()).len(), 20);
     }
     let mut find = query(&format!("n = {}", "9".repeat(1 << 20)));
-    assert!(matches!(md.find(find.clone()), Err(MdError::Invalid(_))));
+    assert!(matches!(md.call(find.clone()), Err(MdError::Invalid(_))));
     find.query = "(".repeat(1000);
-    assert!(matches!(md.find(find.clone()), Err(MdError::Invalid(_))));
+    assert!(matches!(md.call(find.clone()), Err(MdError::Invalid(_))));
     find.query = "n = 1".to_owned();
     find.after = Some(b"forged".to_vec());
-    assert!(md.find(find).is_err());
+    assert!(md.call(find).is_err());
 }
 
 proptest! {
@@ -430,7 +431,7 @@ fn a_text_that_changes_around_an_infix_is_found_once() {
     find.limit = 1;
     let mut paths = Vec::new();
     for text in ["x-mid-a", "x-mid-zz mid-0", "mid"] {
-        let page = md.find(find.clone()).unwrap();
+        let page = md.call(find.clone()).unwrap();
         paths.extend(paths_of(page.hits));
         find.after = page.next;
         for ino in inos {
@@ -541,12 +542,15 @@ fn the_index_survives_kills_and_damage() {
             set: vec![("v".to_owned(), Tag::int(value))],
             remove: vec![],
         });
-        md.tag_many(changes.collect()).unwrap();
+        md.call(op::Tag {
+            changes: changes.collect(),
+        })
+        .unwrap();
     };
     set(0, 50, 1);
     service.checkpoint().unwrap();
     set(0, 20, 2);
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     killed(&live, &copy);
     let counts = |service: &Arc<Service>| {
         let md = attach(service);
@@ -575,7 +579,7 @@ fn the_index_survives_kills_and_damage() {
         let service = service_in(&spoiled);
         // Damage in a leaf is detected when it is read: the search fails, and the next background round repairs it.
         let md = attach(&service);
-        if md.find(query("v = 1")).is_err() {
+        if md.call(query("v = 1")).is_err() {
             service.settle_down().unwrap();
         }
         assert_eq!(counts(&service), [30, 20], "{}", path.display());
@@ -596,7 +600,10 @@ fn an_index_with_the_rows_of_another_store_is_rebuilt() {
             set: vec![("v".to_owned(), Tag::int(value as i64))],
             remove: vec![],
         };
-        md.tag_many(vec![tagged]).unwrap();
+        md.call(op::Tag {
+            changes: vec![tagged],
+        })
+        .unwrap();
         drop(md);
         service.close().unwrap();
     }
@@ -621,11 +628,17 @@ fn two_objects_are_never_mixed_up_while_they_change() {
         };
         inos.iter().map(change).collect::<Vec<_>>()
     };
-    md.tag_many(changes(0)).unwrap();
+    md.call(op::Tag {
+        changes: changes(0),
+    })
+    .unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for round in 1..30 {
-                md.tag_many(changes(round)).unwrap();
+                md.call(op::Tag {
+                    changes: changes(round),
+                })
+                .unwrap();
             }
         });
         while !writer.is_finished() {

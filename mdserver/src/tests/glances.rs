@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
 use super::support::*;
-use crate::api::{Kind, MdError, ROOT, RenameFlags, SetAttr};
+use crate::api::{Kind, MdError, ROOT, RenameFlags, SetAttr, op};
 use crate::core::Core;
 use crate::kv::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair};
 use crate::namespace::glance;
@@ -90,7 +90,7 @@ fn a_glance_never_contradicts_the_store() {
             Err(MdError::NotFound) => None,
             Err(other) => panic!("{other}"),
         };
-        let dir = reader.getattr(ROOT).unwrap().attr.change;
+        let dir = reader.call(op::GetAttr { ino: ROOT }).unwrap().attr.change;
         (found(b"a"), found(b"b"), dir)
     };
     let step = |what: &str, work: &dyn Fn()| {

@@ -10,9 +10,10 @@ use super::support::*;
 use crate::Service;
 use crate::api::{
     HeldLocks, Ino, LockAsk, LockDecision, LockEpoch, LockEvent, LockFile, LockKind, LockMode,
-    LockNews, LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LostLocks, Md,
-    MdError, Metadata, Op, Reply, Request,
+    LockNews, LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant, LocksReclaimed,
+    LostLocks, MdError, Metadata, Op, Reply, Request, op,
 };
+use crate::client::Md;
 
 const FILE: Ino = slabfs_model::ObjectId(7);
 const NOW: Duration = Duration::ZERO;
@@ -164,7 +165,7 @@ fn locks_of_a_dead_mount_are_free_once_data_servers_refuse_its_writes() {
     beat(&service, vec![]);
     dead.lock(1, (0, 9), TRY);
     assert_eq!(next.lock(2, (0, 9), WAIT), QUEUED);
-    dead.md.detach(false).unwrap();
+    dead.md.call(op::Detach { clean: false }).unwrap();
     assert_eq!(
         next.events(0, NOW),
         [],
@@ -187,8 +188,8 @@ fn an_ended_session_releases_its_locks_and_gets_no_more() {
     assert_eq!(two.lock(2, (0, 9), WAIT), QUEUED);
     let three = mount(&service);
     assert_eq!(three.lock(3, (0, 9), WAIT), QUEUED);
-    two.md.detach(true).unwrap();
-    one.md.detach(true).unwrap();
+    two.md.call(op::Detach { clean: true }).unwrap();
+    one.md.call(op::Detach { clean: true }).unwrap();
     assert_eq!(three.events(0, NOW).len(), 1);
     let late = one.md.lock(one.epoch, ask(1, (20, 29), TRY));
     assert_eq!(late, Err(MdError::SessionLost));
@@ -213,10 +214,10 @@ fn a_resent_request_is_not_repeated() {
         session: one.md.session(),
         seq,
         done_below,
-        op: Op::Lock {
+        op: Op::Lock(op::Lock {
             epoch: one.epoch,
             ask: ask(1, (0, 9), want),
-        },
+        }),
     };
     let lock = request(1, 1, TRY);
     let first = service.call_remote(lock.clone()).unwrap();
@@ -332,7 +333,7 @@ fn a_non_blocking_request_waits_for_a_lock_whose_file_is_closed() {
     assert_eq!(range_lock(&one, 3, TRY), QUEUED);
     assert_eq!(range_lock(&one, 4, LockWant::Unlock), done(4));
     assert_eq!(one.events(1, NOW), []);
-    two.md.detach(true).unwrap();
+    two.md.call(op::Detach { clean: true }).unwrap();
     let events = one.events(1, NOW);
     assert!(matches!(
         events[..],
@@ -433,20 +434,25 @@ fn a_restarted_service_grants_no_lock_before_all_are_reclaimed() {
     let service = restart(service, dir.path());
     let (one, two) = (one.with(&service), two.with(&service));
 
-    let lock = |epoch, owner, span, want| Op::Lock {
-        epoch,
-        ask: ask(owner, span, want),
+    let lock = |epoch, owner, span, want| {
+        Op::Lock(op::Lock {
+            epoch,
+            ask: ask(owner, span, want),
+        })
     };
-    let reclaim = |held| Op::ReclaimLocks {
-        held,
-        first: true,
-        last: true,
+    let reclaim = |held| {
+        Op::ReclaimLocks(op::ReclaimLocks {
+            held,
+            first: true,
+            last: true,
+        })
     };
     assert_eq!(
         send(&two, 10, lock(old, 2, (5, 6), TRY)),
         Ok(Reply::Lock(LockReply::Reclaim))
     );
-    let Ok(Reply::LocksReclaimed { lost, epoch }) = send(&two, 11, reclaim(vec![])) else {
+    let Ok(Reply::LocksReclaimed(LocksReclaimed { lost, epoch })) = send(&two, 11, reclaim(vec![]))
+    else {
         panic!("not reclaimed");
     };
     assert_eq!(lost, []);
@@ -459,18 +465,18 @@ fn a_restarted_service_grants_no_lock_before_all_are_reclaimed() {
     assert_eq!(send(&two, 14, lock(epoch, 2, (70, 80), test)), queued);
     assert_eq!(send(&two, 15, lock(epoch, 2, (0, 9), WAIT)), queued);
     let reply = send(&one, 10, reclaim(all_of(1, (0, 9))));
-    let Ok(Reply::LocksReclaimed { lost, epoch: ones }) = reply else {
+    let Ok(Reply::LocksReclaimed(LocksReclaimed { lost, epoch: ones })) = reply else {
         panic!("{reply:?}");
     };
     assert_eq!(lost, []);
     let news = send(
         &two,
         0,
-        Op::LockEvents {
+        Op::LockEvents(op::LockEvents {
             epoch,
             seen: 0,
             wait_ms: 0,
-        },
+        }),
     );
     let Ok(Reply::LockNews(LockNews::Events(events))) = news else {
         panic!("{news:?}");
@@ -482,11 +488,11 @@ fn a_restarted_service_grants_no_lock_before_all_are_reclaimed() {
     ));
     let unlock = send(&one, 11, lock(ones, 1, (0, 9), LockWant::Unlock));
     assert_eq!(unlock, Ok(Reply::Lock(done(1))));
-    let news = Op::LockEvents {
+    let news = Op::LockEvents(op::LockEvents {
         epoch,
         seen: 3,
         wait_ms: 0,
-    };
+    });
     let Ok(Reply::LockNews(LockNews::Events(events))) = send(&two, 0, news) else {
         panic!("no events");
     };
@@ -503,9 +509,15 @@ fn the_grace_period_ends_with_the_last_missing_session() {
     let (one, two) = (one.with(&service), two.with(&service));
     let three = mount(&service);
     assert_eq!(three.lock(3, (0, 9), TRY), QUEUED);
-    assert_eq!(send(&one, 0, Op::Detach { clean: false }), Ok(Reply::Done));
+    assert_eq!(
+        send(&one, 0, Op::Detach(op::Detach { clean: false })),
+        Ok(Reply::Done)
+    );
     assert_eq!(three.events(0, NOW), []);
-    assert_eq!(send(&two, 0, Op::Detach { clean: false }), Ok(Reply::Done));
+    assert_eq!(
+        send(&two, 0, Op::Detach(op::Detach { clean: false })),
+        Ok(Reply::Done)
+    );
     assert_eq!(three.events(0, NOW).len(), 1);
 }
 
@@ -539,27 +551,31 @@ fn a_lock_tried_during_the_grace_period_is_refused_in_time() {
             spans: vec![(ask.span, LockMode::Shared)],
         }];
         let (first, last) = (true, true);
-        match send(session, 10, Op::ReclaimLocks { held, first, last }) {
-            Ok(Reply::LocksReclaimed { epoch, .. }) => epoch,
+        match send(
+            session,
+            10,
+            Op::ReclaimLocks(op::ReclaimLocks { held, first, last }),
+        ) {
+            Ok(Reply::LocksReclaimed(LocksReclaimed { epoch, .. })) => epoch,
             other => panic!("{other:?}"),
         }
     };
     let (ones, twos) = (reclaim(&one, 1), reclaim(&two, 2));
-    let lock = |epoch, ask| Op::Lock { epoch, ask };
+    let lock = |epoch, ask| Op::Lock(op::Lock { epoch, ask });
     send(&one, 11, lock(ones, range_lock(1, LockWant::Ending))).unwrap();
     let queued = Ok(Reply::Lock(QUEUED));
     assert_eq!(send(&two, 11, lock(twos, range_lock(2, TRY))), queued);
     assert_eq!(
-        send(&three, 0, Op::Detach { clean: false }),
+        send(&three, 0, Op::Detach(op::Detach { clean: false })),
         Ok(Reply::Done)
     );
     let news = |seen, wait_ms| {
         let epoch = twos;
-        let news = Op::LockEvents {
+        let news = Op::LockEvents(op::LockEvents {
             epoch,
             seen,
             wait_ms,
-        };
+        });
         match send(&two, 0, news) {
             Ok(Reply::LockNews(LockNews::Events(events))) => events,
             other => panic!("{other:?}"),
@@ -650,7 +666,7 @@ fn a_late_reclaim_is_stale() {
         seq,
         // The reply to another request is still missing.
         done_below: 1,
-        op: Op::ReclaimLocks { held, first, last },
+        op: Op::ReclaimLocks(op::ReclaimLocks { held, first, last }),
     };
     // A reclaim that the mount has given up, and a later one that it sent instead.
     let late = [of(2, vec![], true, true), of(3, vec![], true, false)];
@@ -660,7 +676,8 @@ fn a_late_reclaim_is_stale() {
         assert_eq!(service.call_remote(late.clone()), Err(MdError::Stale));
     }
     let reclaim = of(5, all_of(1, (6, 9)), false, true);
-    let Ok(Reply::LocksReclaimed { lost, epoch }) = service.call_remote(reclaim) else {
+    let Ok(Reply::LocksReclaimed(LocksReclaimed { lost, epoch })) = service.call_remote(reclaim)
+    else {
         panic!("not reclaimed");
     };
     assert_eq!(lost, []);
@@ -672,10 +689,10 @@ fn a_late_reclaim_is_stale() {
         assert!(held(two.lock(2, span, TRY)), "given twice");
     }
     assert_eq!(two.lock(2, (5, 5), TRY), done(1));
-    let unlock = Op::Lock {
+    let unlock = Op::Lock(op::Lock {
         epoch,
         ask: ask(1, (0, 9), LockWant::Unlock),
-    };
+    });
     let remote = Arc::new(Remote(service));
     let reply = send(&(one.md.session(), remote), 6, unlock);
     assert_eq!(reply, Ok(Reply::Lock(done(1))), "the epoch continues");
@@ -693,7 +710,7 @@ fn a_session_in_this_process_ends_with_its_locks_as_others_do() {
     std::thread::scope(|scope| {
         assert_eq!(local.lock(epoch, ask(2, (10, 19), WAIT)), Ok(QUEUED));
         let poll = scope.spawn(|| local.lock_events(epoch, 0, Duration::from_secs(10)));
-        local.detach(true).unwrap();
+        local.call(op::Detach { clean: true }).unwrap();
         assert_eq!(poll.join().unwrap(), Err(MdError::SessionLost));
     });
     assert_eq!(one.events(0, NOW).len(), 1);
@@ -725,7 +742,7 @@ fn no_lock_of_a_session_in_this_process_outlives_it() {
                     }
                 });
             }
-            local.detach(true).unwrap();
+            local.call(op::Detach { clean: true }).unwrap();
         });
         let one = mount(&service);
         assert_eq!(one.lock(1, (0, u64::MAX), TRY), done(1));

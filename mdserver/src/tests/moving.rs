@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{Find, Md, ROOT, RenameFlags};
+use crate::api::{Find, ROOT, RenameFlags};
+use crate::client::Md;
 use crate::keys;
 use crate::kv::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair};
 
@@ -16,7 +17,7 @@ fn paths(md: &Md, query: &str) -> Vec<String> {
         limit: 100,
         ..Find::default()
     };
-    let hits = md.find(find).unwrap().hits;
+    let hits = md.call(find).unwrap().hits;
     let path = |hit: crate::api::Hit| String::from_utf8(hit.path).unwrap();
     hits.into_iter().map(path).collect()
 }

@@ -5,35 +5,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::support::*;
 use crate::api::{
-    Ino, Kind, MAX_XATTR_VALUE, Md, MdError, ROOT, RenameFlags, SetAttr, SetTime, SpecChange, Time,
-    XattrFlags,
+    Ino, Kind, MAX_XATTR_VALUE, MdError, ROOT, RenameFlags, SetAttr, SetTime, SpecChange, Time,
+    XattrFlags, op,
 };
+use crate::client::Md;
 
 #[test]
 fn create_lookup_unlink() {
     let (_service, md) = ready();
     let ino = file(&md, "a");
     assert_eq!(md.lookup(ROOT, b"a").unwrap().attr.ino, ino);
-    assert_eq!(
-        md.create(new(ROOT, "a", Kind::Object)),
-        Err(MdError::Exists)
-    );
+    assert_eq!(md.call(new(ROOT, "a", Kind::Object)), Err(MdError::Exists));
     let mut again = new(ROOT, "a", Kind::Object);
     again.exclusive = false;
-    let created = md.create(again).unwrap();
+    let created = md.call(again).unwrap();
     assert!(!created.created);
     assert_eq!(created.entry.attr.ino, ino);
     md.unlink(ROOT, b"a").unwrap();
     assert_eq!(md.lookup(ROOT, b"a"), Err(MdError::NotFound));
-    assert_eq!(md.getattr(ino), Err(MdError::NotFound));
+    assert_eq!(md.call(op::GetAttr { ino }), Err(MdError::NotFound));
 }
 
 #[test]
 fn equal_files_change_independently() {
     let (_service, md) = ready();
     let (a, b) = (file(&md, "a"), file(&md, "b"));
-    let seen = |ino| info(md.getattr(ino).unwrap());
-    let held = md.getattr(a).unwrap();
+    let seen = |ino| info(md.call(op::GetAttr { ino }).unwrap());
+    let held = md.call(op::GetAttr { ino: a }).unwrap();
     let alike = seen(b);
     assert_eq!(seen(a), alike);
     let dims = Some(slabfs_model::Coords::from_slice(&[4, 4]));
@@ -54,11 +52,11 @@ fn bad_names_are_refused() {
     let (_service, md) = ready();
     let long = "x".repeat(256);
     assert_eq!(
-        md.create(new(ROOT, &long, Kind::Object)),
+        md.call(new(ROOT, &long, Kind::Object)),
         Err(MdError::NameTooLong)
     );
     for name in ["", ".", "..", "a/b", "a\0b"] {
-        let result = md.create(new(ROOT, name, Kind::Object));
+        let result = md.call(new(ROOT, name, Kind::Object));
         assert!(matches!(result, Err(MdError::Invalid(_))), "{name:?}");
     }
     assert!(make(&md, ROOT, &"x".repeat(255), Kind::Object).is_ok());
@@ -69,15 +67,15 @@ fn directories_count_their_links() {
     let (_service, md) = ready();
     let a = make(&md, ROOT, "a", Kind::Directory).unwrap();
     let b = make(&md, a, "b", Kind::Directory).unwrap();
-    assert_eq!(md.getattr(a).unwrap().attr.nlink, 3);
-    assert_eq!(md.getattr(ROOT).unwrap().attr.nlink, 3);
+    assert_eq!(md.call(op::GetAttr { ino: a }).unwrap().attr.nlink, 3);
+    assert_eq!(md.call(op::GetAttr { ino: ROOT }).unwrap().attr.nlink, 3);
     assert_eq!(md.lookup(b, b"..").unwrap().attr.ino, a);
     assert_eq!(md.lookup(b, b".").unwrap().attr.ino, b);
     assert_eq!(md.rmdir(ROOT, b"a"), Err(MdError::NotEmpty));
     assert_eq!(md.unlink(ROOT, b"a"), Err(MdError::IsDirectory));
     md.rmdir(a, b"b").unwrap();
     md.rmdir(ROOT, b"a").unwrap();
-    assert_eq!(md.getattr(ROOT).unwrap().attr.nlink, 2);
+    assert_eq!(md.call(op::GetAttr { ino: ROOT }).unwrap().attr.nlink, 2);
     assert_eq!(make(&md, a, "c", Kind::Object), Err(MdError::NotFound));
     assert_eq!(md.rmdir(ROOT, b"a"), Err(MdError::NotFound));
 }
@@ -88,14 +86,10 @@ fn a_setgid_directory_hands_its_group_down() {
     let mut dir = new(ROOT, "d", Kind::Directory);
     dir.mode = 0o2775;
     dir.gid = 77;
-    let dir = md.create(dir).unwrap().entry.attr.ino;
-    let sub = md
-        .create(new(dir, "s", Kind::Directory))
-        .unwrap()
-        .entry
-        .attr;
+    let dir = md.call(dir).unwrap().entry.attr.ino;
+    let sub = md.call(new(dir, "s", Kind::Directory)).unwrap().entry.attr;
     assert_eq!((sub.gid, sub.mode & 0o2000), (77, 0o2000));
-    let file = md.create(new(dir, "f", Kind::Object)).unwrap().entry.attr;
+    let file = md.call(new(dir, "f", Kind::Object)).unwrap().entry.attr;
     assert_eq!((file.gid, file.mode & 0o2000), (77, 0));
 }
 
@@ -112,11 +106,11 @@ fn hard_links_share_the_inode() {
     // Renaming one onto the other does nothing.
     md.rename(ROOT, b"a", ROOT, b"b", RenameFlags::Replace)
         .unwrap();
-    assert_eq!(md.getattr(ino).unwrap().attr.nlink, 2);
+    assert_eq!(md.call(op::GetAttr { ino }).unwrap().attr.nlink, 2);
     md.unlink(ROOT, b"a").unwrap();
-    assert_eq!(md.getattr(ino).unwrap().attr.nlink, 1);
+    assert_eq!(md.call(op::GetAttr { ino }).unwrap().attr.nlink, 1);
     md.unlink(ROOT, b"b").unwrap();
-    assert_eq!(md.getattr(ino), Err(MdError::NotFound));
+    assert_eq!(md.call(op::GetAttr { ino }), Err(MdError::NotFound));
 }
 
 #[test]
@@ -165,21 +159,21 @@ fn renames_keep_the_rules() {
     assert_eq!(md.lookup(a, b"b").unwrap().attr.ino, f);
     assert_eq!(md.lookup(ROOT, b"f").unwrap().attr.ino, b);
     assert_eq!(md.lookup(b, b"..").unwrap().attr.ino, ROOT);
-    assert_eq!(md.getattr(a).unwrap().attr.nlink, 2);
-    assert_eq!(md.getattr(ROOT).unwrap().attr.nlink, 4);
+    assert_eq!(md.call(op::GetAttr { ino: a }).unwrap().attr.nlink, 2);
+    assert_eq!(md.call(op::GetAttr { ino: ROOT }).unwrap().attr.nlink, 4);
 
     let c = make(&md, ROOT, "c", Kind::Directory).unwrap();
     rename(ROOT, "c", ROOT, "f", Replace).unwrap();
     assert_eq!(md.lookup(ROOT, b"f").unwrap().attr.ino, c);
-    assert_eq!(md.getattr(b), Err(MdError::NotFound));
-    assert_eq!(md.getattr(ROOT).unwrap().attr.nlink, 4);
+    assert_eq!(md.call(op::GetAttr { ino: b }), Err(MdError::NotFound));
+    assert_eq!(md.call(op::GetAttr { ino: ROOT }).unwrap().attr.nlink, 4);
 }
 
 #[test]
 fn attributes_are_set() {
     let (_service, md) = ready();
     let ino = file(&md, "a");
-    let before = md.getattr(ino).unwrap().attr;
+    let before = md.call(op::GetAttr { ino }).unwrap().attr;
     let time = Time {
         sec: -5,
         nsec: 999_999_999,
@@ -224,7 +218,7 @@ fn extended_attributes() {
         .unwrap();
     assert_eq!(md.getxattr(ino, b"user.x").unwrap(), b"1");
     assert_eq!(
-        md.listxattr(ino).unwrap(),
+        md.call(op::ListXattr { ino }).unwrap(),
         [b"user.x".to_vec(), b"user.y".to_vec()]
     );
     let big = vec![0; MAX_XATTR_VALUE + 1];
@@ -278,29 +272,29 @@ fn listings_are_stable_under_change() {
 fn an_open_file_outlives_its_name() {
     let (_service, md) = ready();
     let ino = file(&md, "a");
-    md.open(ino).unwrap();
-    md.open(ino).unwrap();
+    md.call(op::Open { ino }).unwrap();
+    md.call(op::Open { ino }).unwrap();
     md.unlink(ROOT, b"a").unwrap();
-    assert_eq!(md.getattr(ino).unwrap().attr.nlink, 0);
+    assert_eq!(md.call(op::GetAttr { ino }).unwrap().attr.nlink, 0);
     assert_eq!(md.link(ino, ROOT, b"b"), Err(MdError::NotFound));
     md.release(vec![ino]).unwrap();
-    assert!(md.getattr(ino).is_ok());
+    assert!(md.call(op::GetAttr { ino }).is_ok());
     md.release(vec![ino, ino]).unwrap();
-    assert_eq!(md.getattr(ino), Err(MdError::NotFound));
+    assert_eq!(md.call(op::GetAttr { ino }), Err(MdError::NotFound));
 }
 
 #[test]
 fn symbolic_links_and_nodes() {
     let (_service, md) = ready();
-    let link = md.create(new(ROOT, "l", Kind::Symlink)).unwrap().entry.attr;
+    let link = md.call(new(ROOT, "l", Kind::Symlink)).unwrap().entry.attr;
     assert_eq!((link.size, link.mode), (6, 0o777));
-    assert_eq!(md.readlink(link.ino).unwrap(), b"target");
+    assert_eq!(md.call(op::ReadLink { ino: link.ino }).unwrap(), b"target");
     let mut device = new(ROOT, "c", Kind::CharDevice);
     device.rdev = 0x0103;
-    assert_eq!(md.create(device).unwrap().entry.attr.rdev, 0x0103);
+    assert_eq!(md.call(device).unwrap().entry.attr.rdev, 0x0103);
     let mut bad = new(ROOT, "m", Kind::Symlink);
     bad.target = Some(vec![b'x'; 4096]);
-    assert_eq!(md.create(bad).map(|_| ()), Err(MdError::NameTooLong));
+    assert_eq!(md.call(bad).map(|_| ()), Err(MdError::NameTooLong));
 }
 
 /// A simple model of a directory tree.
@@ -497,13 +491,19 @@ fn compare(md: &Md, inos: &BTreeMap<usize, Ino>, model: &Model) {
                 Node::File(_) => *links.entry(found.ino).or_default() += 1,
             }
         }
-        assert_eq!(md.getattr(ino).unwrap().attr.nlink, 2 + subdirectories);
+        assert_eq!(
+            md.call(op::GetAttr { ino }).unwrap().attr.nlink,
+            2 + subdirectories
+        );
     }
     for (ino, count) in &links {
-        assert_eq!(md.getattr(*ino).unwrap().attr.nlink, *count);
+        assert_eq!(
+            md.call(op::GetAttr { ino: *ino }).unwrap().attr.nlink,
+            *count
+        );
     }
     let inodes = model.directories.len() + links.len();
-    assert_eq!(md.statfs().unwrap().inodes, inodes as u64);
+    assert_eq!(md.call(op::StatFs {}).unwrap().inodes, inodes as u64);
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u8, u8, u8, u8, u8, u8)>> {

@@ -5,7 +5,7 @@ use slabfs_objstore::server::ServerReport;
 use slabfs_objstore::store::Space;
 
 use super::support::*;
-use crate::api::{MdError, Permit, ROOT, SpecChange};
+use crate::api::{MdError, Permit, ROOT, SpecChange, op};
 use crate::service::Service;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
 }
 
 /// Servers 1 to 3 with 0, 1000 and 2000 bytes, on the machines a, b and b.
-fn three() -> (Arc<Service>, crate::api::Md) {
+fn three() -> (Arc<Service>, crate::client::Md) {
     let service = service();
     report(&service, 1, "a", 0, 6000);
     report(&service, 2, "b", 1000, 6000);
@@ -45,7 +45,12 @@ fn leased_places_balance_the_servers() {
     let places = md.lease_places(3000, vec![]).unwrap();
     let dealt = |places: &[(ServerId, u64)]| places.iter().map(|p| p.1).collect::<Vec<_>>();
     assert_eq!(dealt(&places), [2000, 1000, 0]);
-    let flying: Vec<u64> = md.servers().unwrap().iter().map(|s| s.in_flight).collect();
+    let flying: Vec<u64> = md
+        .call(op::Servers {})
+        .unwrap()
+        .iter()
+        .map(|s| s.in_flight)
+        .collect();
     assert_eq!(flying, [2000, 1000, 0]);
     // Another session is given places in addition to those.
     let other = attach(&service);
@@ -60,9 +65,9 @@ fn leased_places_balance_the_servers() {
         dealt(&other.lease_places(600, vec![]).unwrap()),
         [550, 50, 0]
     );
-    other.detach(true).unwrap();
+    other.call(op::Detach { clean: true }).unwrap();
     assert!(
-        md.servers()
+        md.call(op::Servers {})
             .unwrap()
             .iter()
             .all(|server| server.in_flight == 0)
@@ -73,7 +78,7 @@ fn leased_places_balance_the_servers() {
 fn full_and_draining_servers_get_nothing() {
     let (service, md) = three();
     report(&service, 1, "a", 0, 100);
-    assert!(md.servers().unwrap()[0].full);
+    assert!(md.call(op::Servers {}).unwrap()[0].full);
     let served = |places: Vec<(ServerId, u64)>| places.iter().map(|p| p.0.0).collect::<Vec<_>>();
     assert_eq!(served(md.lease_places(10, vec![]).unwrap()), [2, 3]);
     md.set_draining(ServerId(2), true).unwrap();
@@ -86,7 +91,12 @@ fn full_and_draining_servers_get_nothing() {
         md.set_draining(ServerId(9), true),
         Err(MdError::Invalid(_))
     ));
-    let made = info(md.getattr(file(&md, "f")).unwrap());
+    let made = info(
+        md.call(op::GetAttr {
+            ino: file(&md, "f"),
+        })
+        .unwrap(),
+    );
     assert_eq!(made.stripe, [ServerId(3)]);
     md.set_draining(ServerId(2), false).unwrap();
     report(&service, 1, "a", 0, 5000);
@@ -124,8 +134,8 @@ fn stripes_follow_placements() {
     let held = file(&md, "h");
     let mut commit = commit_of(&md, held);
     commit.size_at_least = 1000;
-    md.commit(commit).unwrap();
-    let before = md.getattr(held).unwrap();
+    md.call(commit).unwrap();
+    let before = md.call(op::GetAttr { ino: held }).unwrap();
     let nowhere = SpecChange {
         placement: Some(Placement::Server(ServerId(9))),
         ..SpecChange::default()
@@ -134,12 +144,12 @@ fn stripes_follow_placements() {
         md.declare(held, nowhere, None),
         Err(MdError::Invalid(_))
     ));
-    assert_eq!(md.getattr(held).unwrap(), before);
+    assert_eq!(md.call(op::GetAttr { ino: held }).unwrap(), before);
     // The first chunk of a new object goes to the emptiest server. (The next object's goes elsewhere, because data is
     // expected on that server.)
     let (_service, md) = three();
     let ino = file(&md, "d");
-    let stripe = info(md.getattr(ino).unwrap()).stripe;
+    let stripe = info(md.call(op::GetAttr { ino }).unwrap()).stripe;
     let first = slabfs_model::layout::grid::first_of(ino, stripe.len());
     assert_eq!((stripe.len(), stripe[first]), (3, ServerId(1)));
 }
@@ -149,8 +159,15 @@ fn a_grid_moves_only_under_its_permit() {
     let (service, md) = three();
     let ino = file(&md, "f");
     let (from, to) = (ServerId(1), ServerId(3));
-    let now = info(md.getattr(ino).unwrap());
-    let moved = || md.restripe(ino, now.generation, from, to);
+    let now = info(md.call(op::GetAttr { ino }).unwrap());
+    let moved = || {
+        md.call(op::Restripe {
+            ino,
+            generation: now.generation,
+            from,
+            to,
+        })
+    };
     assert_eq!(moved(), Err(MdError::Stale));
     let writer = attach(&service);
     writer.take_permit(ino, Permit::Write(1)).unwrap();
@@ -162,7 +179,7 @@ fn a_grid_moves_only_under_its_permit() {
         writer.take_permit(ino, Permit::Write(2)),
         Err(MdError::Busy)
     );
-    let before = md.getattr(ino).unwrap().attr;
+    let before = md.call(op::GetAttr { ino }).unwrap().attr;
     let entry = moved().unwrap();
     assert!(entry.attr.change > before.change && entry.attr.ctime == before.ctime);
     assert!(!info(entry).stripe.contains(&from));
@@ -174,7 +191,13 @@ fn a_grid_moves_only_under_its_permit() {
     );
     // `ready` requires that all sessions know: the writer does not know yet that the server drains.
     md.set_draining(ServerId(2), true).unwrap();
-    let page = |md: &crate::api::Md| md.holdings(ServerId(2), slabfs_model::ObjectId(0)).unwrap();
+    let page = |md: &crate::client::Md| {
+        md.call(op::Holdings {
+            server: ServerId(2),
+            after: slabfs_model::ObjectId(0),
+        })
+        .unwrap()
+    };
     assert_eq!((page(&md).objects, page(&md).ready), (vec![ino], false));
     for md in [&md, &writer] {
         let version = md.heartbeat(0).unwrap().servers_version;
@@ -192,24 +215,33 @@ fn a_named_server_that_drains_gets_nothing_new() {
     };
     let before = file(&md, "before");
     md.declare(before, named.clone(), None).unwrap();
-    assert_eq!(info(md.getattr(before).unwrap()).stripe, [ServerId(2)]);
+    assert_eq!(
+        info(md.call(op::GetAttr { ino: before }).unwrap()).stripe,
+        [ServerId(2)]
+    );
     md.set_draining(ServerId(2), true).unwrap();
     let after = file(&md, "after");
     let elsewhere = |ino| {
-        let now = info(md.getattr(ino).unwrap());
+        let now = info(md.call(op::GetAttr { ino }).unwrap());
         assert_eq!(now.placement, Placement::Server(ServerId(2)));
         assert_eq!(now.stripe.len(), 1);
         assert_ne!(now.stripe, [ServerId(2)]);
     };
     md.declare(after, named.clone(), None).unwrap();
     elsewhere(after);
-    let spare = md.spare_generation(before, Placement::Server(ServerId(2)));
+    let spare = md.call(op::SpareGeneration {
+        ino: before,
+        placement: Placement::Server(ServerId(2)),
+    });
     assert!(!spare.unwrap().stripe.contains(&ServerId(2)));
     // After draining is cancelled the server gets new objects again.
     md.set_draining(ServerId(2), false).unwrap();
     let later = file(&md, "later");
     md.declare(later, named, None).unwrap();
-    assert_eq!(info(md.getattr(later).unwrap()).stripe, [ServerId(2)]);
+    assert_eq!(
+        info(md.call(op::GetAttr { ino: later }).unwrap()).stripe,
+        [ServerId(2)]
+    );
 }
 
 #[test]
@@ -251,7 +283,7 @@ fn a_server_with_chunks_of_other_metadata_is_refused() {
         };
         assert!(why.contains("of other metadata"), "{why}");
     }
-    assert!(attach(&service).servers().unwrap().is_empty());
+    assert!(attach(&service).call(op::Servers {}).unwrap().is_empty());
     // An empty server is accepted, and is known from then on.
     let id = service.register(report(2, None, 0)).unwrap().id;
     assert_eq!(id, ServerId(1));

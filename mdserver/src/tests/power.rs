@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{Kind, Md, ROOT, ResizeHow, Stored, TilingReply};
+use crate::api::{Kind, ROOT, ResizeHow, Stored, TilingReply, op};
+use crate::client::Md;
 use crate::kv::{Batch, KvError, Lsn, MemoryKv, MetaKv, Pair};
 
 /// A store of which only the synced content survives.
@@ -167,16 +168,16 @@ proptest! {
                 }
                 Step::Clear(n) => {
                     if let Ok(ino) = find(n) {
-                        md.clear(ino).unwrap();
+                        md.call(op::Clear { ino }).unwrap();
                     }
                 }
                 Step::Settle(n) => {
                     if let Ok(ino) = find(n) {
-                        let version = info(md.getattr(ino).unwrap()).tiling;
+                        let version = info(md.call(op::GetAttr { ino }).unwrap()).tiling;
                         md.settle(ino, version).unwrap();
                     }
                 }
-                Step::Sync => md.sync().unwrap(),
+                Step::Sync => md.call(op::Sync {  }).unwrap(),
                 Step::Beat => {
                     let orders = beat(&service, vec![]).delete;
                     for order in &orders {
@@ -191,8 +192,8 @@ proptest! {
                 }
                 Step::Upkeep => service.settle_down().unwrap(),
                 Step::NewSession => {
-                    md.lease_chunks(3).unwrap();
-                    md.detach(false).unwrap();
+                    md.call(op::LeaseChunks { count: 3 }).unwrap();
+                    md.call(op::Detach { clean: false }).unwrap();
                     md = attach(&service);
                 }
                 Step::PowerLoss => {
@@ -213,6 +214,6 @@ proptest! {
             md.settle(entry.entry.attr.ino, info.tiling).unwrap();
         }
         service.settle_down().unwrap();
-        md.sync().unwrap();
+        md.call(op::Sync {  }).unwrap();
     }
 }

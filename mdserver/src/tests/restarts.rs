@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::support::*;
-use crate::api::{ROOT, XattrFlags};
+use crate::api::{ROOT, XattrFlags, op};
 use crate::kv::{KvError, MemoryKv};
 use crate::{Service, ServiceError};
 
@@ -17,7 +17,7 @@ fn everything_survives_a_restart() {
     put(&md, ino, &[0, 0], &[8, 4]).unwrap();
     md.setxattr(ino, b"user.tag", b"value", XattrFlags::Either)
         .unwrap();
-    let before = md.getattr(ino).unwrap();
+    let before = md.call(op::GetAttr { ino }).unwrap();
     let tiling = md.tiling(ino, slabfs_model::Version(0)).unwrap();
     service.close().unwrap();
     drop(service);
@@ -33,11 +33,11 @@ fn everything_survives_a_restart() {
         "{text}"
     );
     let md = attach(&Arc::new(service));
-    assert_eq!(md.getattr(ino).unwrap(), before);
+    assert_eq!(md.call(op::GetAttr { ino }).unwrap(), before);
     assert_eq!(md.lookup(ROOT, b"a").unwrap(), before);
     assert_eq!(md.getxattr(ino, b"user.tag").unwrap(), b"value");
     assert_eq!(md.tiling(ino, slabfs_model::Version(0)).unwrap(), tiling);
-    let servers = md.servers().unwrap();
+    let servers = md.call(op::Servers {}).unwrap();
     assert!(servers.len() == 1 && !servers[0].online && servers[0].uuid == UUID);
 }
 

@@ -6,7 +6,7 @@ use slabfs_objstore::server::Retire;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{MdError, Op, ROOT, Reply, Request, ResizeHow, SpecChange};
+use crate::api::{MdError, Op, ROOT, Reply, Request, ResizeHow, SpecChange, op};
 
 /// Chunks ordered to be deleted now.
 fn ordered(service: &Service) -> Vec<u64> {
@@ -40,14 +40,14 @@ fn replaced_chunks_go_after_settle_and_sync() {
     let ino = array(&md, "a", &[8, 8]);
     let (first, _) = put(&md, ino, &[0, 0], &[8, 8]).unwrap();
     let (_, reply) = put(&md, ino, &[0, 0], &[8, 8]).unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert!(ordered(&service).is_empty(), "not settled");
     md.settle(ino, reply.before).unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert!(ordered(&service).is_empty(), "settled an older version");
     md.settle(ino, reply.version).unwrap();
     assert!(ordered(&service).is_empty(), "settled, but not on disk");
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [first.0]);
     assert_eq!(ordered(&service), [first.0], "until it is acknowledged");
     beat(&service, vec![Retire::Chunks(vec![ChunkName::Free(first)])]);
@@ -63,18 +63,18 @@ fn orders_survive_a_restart() {
     let ino = array(&md, "a", &[8, 8]);
     let (first, _) = put(&md, ino, &[0, 0], &[8, 8]).unwrap();
     let (second, _) = put(&md, ino, &[0, 0], &[8, 8]).unwrap();
-    md.detach(true).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
     service.close().unwrap();
     drop(service);
 
     let service = service_in(dir.path());
     let md = attach(&service);
     assert!(ordered(&service).is_empty(), "still not settled");
-    let version = info(md.getattr(ino).unwrap()).tiling;
+    let version = info(md.call(op::GetAttr { ino }).unwrap()).tiling;
     md.settle(ino, version).unwrap();
     md.unlink(ROOT, b"a").unwrap();
     service.settle_down().unwrap();
-    md.detach(true).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
     service.close().unwrap();
     drop(service);
 
@@ -89,12 +89,12 @@ fn settled_commits_need_no_settle() {
     let (service, md) = ready();
     let ino = array(&md, "a", &[8, 8]);
     let (first, _) = put(&md, ino, &[0, 0], &[8, 8]).unwrap();
-    let lease = md.lease_chunks(1).unwrap();
+    let lease = md.call(op::LeaseChunks { count: 1 }).unwrap();
     let mut commit = commit_of(&md, ino);
     commit.records = vec![(slab(&[0, 0], &[8, 8]), stored(&lease, 0))];
     commit.settled = true;
-    md.commit(commit).unwrap();
-    md.sync().unwrap();
+    md.call(commit).unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [first.0]);
 }
 
@@ -106,21 +106,21 @@ fn removed_emptied_and_cut_objects_give_their_chunks_back() {
     let (cleared, _) = put(&md, ino, &[0, 0], &[2, 8]).unwrap();
     md.resize(ino, Coords::from_slice(&[5, 8]), ResizeHow::SetDims)
         .unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [cut.0]);
-    md.clear(ino).unwrap();
+    md.call(op::Clear { ino }).unwrap();
     let (removed, _) = put(&md, ino, &[0, 0], &[2, 8]).unwrap();
     service.settle_down().unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [cut.0, cleared.0]);
-    md.open(ino).unwrap();
+    md.call(op::Open { ino }).unwrap();
     md.unlink(ROOT, b"a").unwrap();
     service.settle_down().unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [cut.0, cleared.0], "still open");
     md.release(vec![ino]).unwrap();
     service.settle_down().unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [cut.0, cleared.0, removed.0]);
 }
 
@@ -128,9 +128,9 @@ fn removed_emptied_and_cut_objects_give_their_chunks_back() {
 fn grid_objects_are_deleted_by_generation_or_completely() {
     let (service, md) = ready();
     let ino = file(&md, "a");
-    md.clear(ino).unwrap();
+    md.call(op::Clear { ino }).unwrap();
     assert!(orders(&service).is_empty());
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(
         orders(&service),
         [Retire::Generation {
@@ -147,10 +147,10 @@ fn grid_objects_are_deleted_by_generation_or_completely() {
     );
     let mut commit = commit_of(&md, ino);
     commit.size_at_least = 10;
-    md.commit(commit.clone()).unwrap();
+    md.call(commit.clone()).unwrap();
     md.resize(ino, Coords::from_slice(&[0]), ResizeHow::Truncate)
         .unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(
         orders(&service),
         [Retire::Generation {
@@ -158,9 +158,9 @@ fn grid_objects_are_deleted_by_generation_or_completely() {
             below: 3
         }]
     );
-    assert_eq!(md.commit(commit), Err(MdError::Stale));
+    assert_eq!(md.call(commit), Err(MdError::Stale));
     md.unlink(ROOT, b"a").unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert!(orders(&service).contains(&Retire::Object(ino)));
 }
 
@@ -173,7 +173,7 @@ fn an_object_turned_into_an_array_drops_its_grid() {
         ..SpecChange::default()
     };
     md.declare(ino, change, None).unwrap();
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(
         orders(&service),
         [Retire::Generation {
@@ -188,28 +188,28 @@ fn an_object_turned_into_an_array_drops_its_grid() {
 fn a_dead_session_is_swept() {
     let (service, md) = ready();
     let ino = array(&md, "a", &[8, 8]);
-    let lease = md.lease_chunks(3).unwrap();
+    let lease = md.call(op::LeaseChunks { count: 3 }).unwrap();
     let mut commit = commit_of(&md, ino);
     commit.records = vec![(slab(&[0, 0], &[8, 8]), stored(&lease, 1))];
-    md.commit(commit).unwrap();
+    md.call(commit).unwrap();
     let other = attach(&service);
-    md.detach(false).unwrap();
+    md.call(op::Detach { clean: false }).unwrap();
     assert!(ordered(&service).is_empty(), "its end is not on disk");
-    other.sync().unwrap();
+    other.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service), [lease.first.0, lease.first.0 + 2]);
-    assert_eq!(md.getattr(ino), Err(MdError::SessionLost));
+    assert_eq!(md.call(op::GetAttr { ino }), Err(MdError::SessionLost));
     let beat = md.heartbeat(0).unwrap();
     assert!(beat.lost);
-    md.detach(true).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
 }
 
 #[test]
 fn a_clean_end_sweeps_nothing() {
     let (service, md) = ready();
-    md.lease_chunks(3).unwrap();
+    md.call(op::LeaseChunks { count: 3 }).unwrap();
     let other = attach(&service);
-    md.detach(true).unwrap();
-    other.sync().unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
+    other.call(op::Sync {}).unwrap();
     assert!(ordered(&service).is_empty());
 }
 
@@ -219,10 +219,10 @@ fn every_server_gets_the_orders_of_a_sweep() {
     let second = beat_of(&service, [8; 16], vec![]).id;
     assert_eq!(second.0, 2);
     assert_eq!(beat_of(&service, [8; 16], vec![]).id, second);
-    md.lease_chunks(1).unwrap();
-    md.detach(false).unwrap();
+    md.call(op::LeaseChunks { count: 1 }).unwrap();
+    md.call(op::Detach { clean: false }).unwrap();
     let md = attach(&service);
-    md.sync().unwrap();
+    md.call(op::Sync {}).unwrap();
     assert_eq!(ordered(&service).len(), 1);
     assert_eq!(beat_of(&service, [8; 16], vec![]).delete.len(), 1);
 }
@@ -236,7 +236,7 @@ fn numbers_are_never_allocated_twice() {
     for round in 0..3 {
         let service = service_in(dir.path());
         let md = attach(&service);
-        let lease = md.lease_chunks(10).unwrap();
+        let lease = md.call(op::LeaseChunks { count: 10 }).unwrap();
         assert!((0..10).all(|i| chunks.insert(lease.first.0 + i)));
         assert!(inos.insert(file(&md, &format!("f{round}"))));
         service.close().unwrap();
@@ -248,10 +248,10 @@ fn numbers_are_never_allocated_twice() {
 fn an_unknown_session_is_refused() {
     let (service, md) = ready();
     for session in [0, 99] {
-        let op = Op::Unlink {
+        let op = Op::Unlink(op::Unlink {
             parent: ROOT,
             name: b"a".to_vec(),
-        };
+        });
         let request = Request {
             session: SessionId(session),
             seq: 1,
@@ -260,7 +260,7 @@ fn an_unknown_session_is_refused() {
         };
         assert_eq!(service.call(request), Err(MdError::SessionLost));
     }
-    let op = Op::Servers;
+    let op = Op::Servers(op::Servers {});
     let request = Request {
         session: md.session(),
         seq: 0,

@@ -10,10 +10,11 @@ use slabfs_model::{Region, SessionId};
 use super::support::*;
 use crate::Service;
 use crate::api::{
-    Commit, Ino, Kind, Md, MdError, Metadata, Op, ROOT, Reply, Request, RightArea, RightAsk,
+    Commit, Ino, Kind, MdError, Metadata, Op, ROOT, Reply, Request, RightArea, RightAsk,
     RightEvent, RightEventKind, RightGive, RightGrant, RightHeld, RightMode, RightNews, RightReply,
-    RightSerial, RightTicket, RightsBegun, RightsEpoch, Time, Unflushed,
+    RightSerial, RightTicket, RightsBegun, RightsEpoch, Time, Unflushed, op,
 };
+use crate::client::Md;
 use RightMode::{Read, Write};
 
 const NOW: Duration = Duration::ZERO;
@@ -93,7 +94,12 @@ impl Mount {
             keep,
             area,
         }];
-        self.md.give_rights(self.begun.epoch, gives).unwrap();
+        self.md
+            .call(op::GiveRights {
+                epoch: self.begun.epoch,
+                gives,
+            })
+            .unwrap();
     }
 
     pub(super) fn poll(&self, seen: u64, wait: Duration) -> Vec<RightEvent> {
@@ -155,12 +161,12 @@ fn a_mount_that_was_alone_gives_up_everything_before_another_gets_a_right() {
             size_at_least: 100,
             ..commit_of(&one.md, ino)
         };
-        one.md.commit(grown).unwrap();
+        one.md.call(grown).unwrap();
         let begun = one.md.reset_rights(Vec::new()).unwrap();
         assert!(!begun.alone && begun.epoch > two.begun.epoch);
         let grant = two.next_grant(0);
         assert_eq!((grant.area, grant.entry.attr.size), (RightArea::All, 100));
-        two.md.detach(true).unwrap();
+        two.md.call(op::Detach { clean: true }).unwrap();
     });
     one.reset();
     assert!(one.begun.alone, "the only one again");
@@ -245,11 +251,24 @@ fn a_cancelled_request_unblocks_the_next() {
     );
     three
         .md
-        .cancel_right(three.begun.epoch, writer.ticket)
+        .call(op::CancelRight {
+            epoch: three.begun.epoch,
+            ticket: writer.ticket,
+        })
         .unwrap();
-    two.md.cancel_right(RightsEpoch(1), writer.ticket).unwrap();
+    two.md
+        .call(op::CancelRight {
+            epoch: RightsEpoch(1),
+            ticket: writer.ticket,
+        })
+        .unwrap();
     assert_eq!(three.poll(0, NOW), [], "not its own; not its epoch");
-    two.md.cancel_right(two.begun.epoch, writer.ticket).unwrap();
+    two.md
+        .call(op::CancelRight {
+            epoch: two.begun.epoch,
+            ticket: writer.ticket,
+        })
+        .unwrap();
     assert_eq!(three.next_grant(0).area, RightArea::All);
     assert_eq!(two.poll(0, NOW), []);
 }
@@ -310,10 +329,10 @@ fn a_resent_request_is_not_repeated() {
         op,
     };
     let epoch = one.begun.epoch;
-    let ask = Op::AskRight {
+    let ask = Op::AskRight(op::AskRight {
         epoch,
         ask: ask_of(ino, Write, RightArea::All),
-    };
+    });
     let ask = request(100, 100, ask);
     let first = service.call_remote(ask.clone()).unwrap();
     assert!(matches!(first, Reply::Right(RightReply::Granted(_))));
@@ -324,38 +343,46 @@ fn a_resent_request_is_not_repeated() {
         keep: None,
         area: RightArea::All,
     }];
-    let give = Op::GiveRights {
+    let give = Op::GiveRights(op::GiveRights {
         epoch,
         gives: gives.clone(),
-    };
+    });
     let give = request(101, 101, give);
     assert_eq!(service.call_remote(give.clone()), Ok(Reply::Done));
     assert_eq!(service.call_remote(ask), Err(MdError::Stale));
-    let again = Op::AskRight {
+    let again = Op::AskRight(op::AskRight {
         epoch,
         ask: ask_of(ino, Write, RightArea::All),
-    };
+    });
     service.call_remote(request(102, 101, again)).unwrap();
     // The request was executed before; its copy does not give back a right that was granted since.
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     two.queued(ino, Read, line(0, 1));
     // Of two requests for a new epoch, the older one arrives last.
-    let older = request(103, 101, Op::ResetRights { held: Vec::new() });
-    let later = service.call_remote(request(104, 101, Op::ResetRights { held: Vec::new() }));
+    let older = request(
+        103,
+        101,
+        Op::ResetRights(op::ResetRights { held: Vec::new() }),
+    );
+    let later = service.call_remote(request(
+        104,
+        101,
+        Op::ResetRights(op::ResetRights { held: Vec::new() }),
+    ));
     let Ok(Reply::RightsBegun(begun)) = later else {
         panic!("{later:?}");
     };
     assert_eq!(two.next_grant(0).area, RightArea::All);
-    let ask = Op::AskRight {
+    let ask = Op::AskRight(op::AskRight {
         epoch: begun.epoch,
         ask: ask_of(ino, Read, RightArea::All),
-    };
+    });
     let reply = service.call_remote(request(105, 101, ask));
     assert!(matches!(reply, Ok(Reply::Right(RightReply::Granted(_)))));
     assert_eq!(service.call_remote(older), Err(MdError::Stale));
     two.queued(ino, Write, line(0, 1));
     // A request of another epoch has no effect.
-    let give = request(106, 101, Op::GiveRights { epoch, gives });
+    let give = request(106, 101, Op::GiveRights(op::GiveRights { epoch, gives }));
     assert_eq!(service.call_remote(give), Ok(Reply::Done));
     assert_eq!(two.poll(1, NOW), []);
 }
@@ -369,7 +396,7 @@ fn rights_of_a_dead_mount_are_free_once_data_servers_refuse_its_writes() {
     let ino = file(&next.md, "a");
     dead.granted(ino, Write, line(0, 1));
     next.queued(ino, Write, line(0, 1));
-    dead.md.detach(false).unwrap();
+    dead.md.call(op::Detach { clean: false }).unwrap();
     assert_eq!(next.poll(0, NOW), [], "its writes may still arrive");
     assert!(!mount(&service).begun.alone);
     beat(&service, vec![]);
@@ -388,7 +415,7 @@ fn a_dead_mount_that_was_alone_blocks_grants_until_it_is_closed() {
     assert!(dead.begun.alone);
     beat(&service, vec![]);
     let ino = file(&dead.md, "a");
-    dead.md.detach(false).unwrap();
+    dead.md.call(op::Detach { clean: false }).unwrap();
     let mut next = mount(&service);
     assert!(!next.begun.alone);
     next.queued(ino, Write, line(0, 1));
@@ -409,7 +436,7 @@ fn requests_of_a_dead_mount_are_dropped() {
     one.granted(ino, Write, RightArea::All);
     dead.queued(ino, Write, RightArea::All);
     three.queued(ino, Read, RightArea::All);
-    dead.md.detach(false).unwrap();
+    dead.md.call(op::Detach { clean: false }).unwrap();
     one.give(ino, None, RightArea::All);
     assert_eq!(three.next_grant(0).area, RightArea::All);
 }
@@ -419,9 +446,9 @@ fn closing_gives_rights_back_and_requests_for_a_removed_object_are_refused() {
     let service = service();
     let (one, two) = two(&service);
     let ino = file(&one.md, "a");
-    one.md.open(ino).unwrap();
-    one.md.open(ino).unwrap();
-    two.md.open(ino).unwrap();
+    one.md.call(op::Open { ino }).unwrap();
+    one.md.call(op::Open { ino }).unwrap();
+    two.md.call(op::Open { ino }).unwrap();
     one.granted(ino, Write, RightArea::All);
     two.queued(ino, Write, RightArea::All);
     one.md.release(vec![ino]).unwrap();
@@ -498,7 +525,7 @@ fn sizes_come_from_the_writing_mounts() {
         // `stat` waits neither for a mount that ends nor for one that flushes everything.
         let stat = scope.spawn(|| three.md.stat(ino, true).unwrap());
         question(&one, 2);
-        two.md.detach(true).unwrap();
+        two.md.call(op::Detach { clean: true }).unwrap();
         one.md.reset_rights(Vec::new()).unwrap();
         assert_eq!(stat.join().unwrap().attr.size, 0);
     });
@@ -558,12 +585,12 @@ fn send(service: &Arc<Service>, session: SessionId, seq: u64, op: Op) -> Result<
 }
 
 fn heartbeat(strict: bool) -> Op {
-    Op::Heartbeat {
+    Op::Heartbeat(op::Heartbeat {
         floor: 0,
         servers_version: 0,
         knows: 0,
         strict,
-    }
+    })
 }
 
 #[test]
@@ -582,22 +609,27 @@ fn a_restarted_service_grants_nothing_before_all_have_begun_an_epoch() {
     let three = mount(&service);
     assert!(!three.begun.alone && three.begun.epoch > epoch);
     three.queued(ino, Write, RightArea::All);
-    let ask = |epoch| Op::AskRight {
-        epoch,
-        ask: ask_of(ino, Read, RightArea::All),
+    let ask = |epoch| {
+        Op::AskRight(op::AskRight {
+            epoch,
+            ask: ask_of(ino, Read, RightArea::All),
+        })
     };
     let reset = Ok(Reply::Right(RightReply::Reset));
     assert_eq!(send(&service, one, 1000, ask(epoch)), reset);
-    let poll = Op::RightEvents {
+    let poll = Op::RightEvents(op::RightEvents {
         epoch,
         seen: 0,
         wait_ms: 10_000,
-    };
+    });
     let news = send(&service, one, 0, poll);
     assert_eq!(news, Ok(Reply::RightNews(RightNews::Over)));
-    let Ok(Reply::RightsBegun(begun)) =
-        send(&service, one, 1001, Op::ResetRights { held: Vec::new() })
-    else {
+    let Ok(Reply::RightsBegun(begun)) = send(
+        &service,
+        one,
+        1001,
+        Op::ResetRights(op::ResetRights { held: Vec::new() }),
+    ) else {
         panic!("not begun");
     };
     assert!(!begun.alone);
@@ -606,7 +638,13 @@ fn a_restarted_service_grants_nothing_before_all_have_begun_an_epoch() {
     send(&service, two, 0, heartbeat(true)).unwrap();
     send(&service, commit, 0, heartbeat(false)).unwrap();
     assert_eq!(three.poll(0, NOW), []);
-    send(&service, two, 1000, Op::ResetRights { held: Vec::new() }).unwrap();
+    send(
+        &service,
+        two,
+        1000,
+        Op::ResetRights(op::ResetRights { held: Vec::new() }),
+    )
+    .unwrap();
     // In the order of the requests; the granted right is recalled at once for the other request.
     let events = three.poll(0, NOW);
     assert!(matches!(
@@ -622,7 +660,12 @@ fn a_restarted_service_grants_nothing_before_all_have_begun_an_epoch() {
             }
         ]
     ));
-    let wrong = send(&service, commit, 1000, Op::ResetRights { held: Vec::new() });
+    let wrong = send(
+        &service,
+        commit,
+        1000,
+        Op::ResetRights(op::ResetRights { held: Vec::new() }),
+    );
     assert!(matches!(wrong, Err(MdError::Invalid(_))));
 }
 
@@ -636,7 +679,7 @@ fn earlier_sessions_that_end_or_are_not_strict_do_not_block_grants() {
     let service = restart(service, dir.path());
     let three = mount(&service);
     three.queued(ino, Write, RightArea::All);
-    send(&service, one, 0, Op::Detach { clean: true }).unwrap();
+    send(&service, one, 0, Op::Detach(op::Detach { clean: true })).unwrap();
     assert_eq!(three.poll(0, NOW), []);
     send(&service, two, 0, heartbeat(false)).unwrap();
     assert_eq!(three.next_grant(0).area, RightArea::All);
@@ -662,7 +705,7 @@ fn a_mount_is_not_alone_before_writes_of_dead_mounts_are_refused() {
     assert_eq!(one.next_grant(0).area, RightArea::All);
     one.reset();
     assert!(one.begun.alone);
-    one.md.detach(true).unwrap();
+    one.md.call(op::Detach { clean: true }).unwrap();
     // The session ended cleanly: no other mount has to wait.
     let service = restart(service, dir.path());
     assert!(mount(&service).begun.alone);
@@ -679,20 +722,26 @@ fn a_mount_that_died_shortly_before_a_restart_blocks_grants() {
     beat(&service, vec![]);
     let ino = file(&next.md, "a");
     dead.granted(ino, Write, RightArea::All);
-    dead.md.detach(false).unwrap();
+    dead.md.call(op::Detach { clean: false }).unwrap();
     let next = next.md.session();
     // Twice: a restart does not consume the record of the ended session.
     let service = restart(service, dir.path());
     let service = restart(service, dir.path());
-    send(&service, next, 1000, Op::ResetRights { held: Vec::new() }).unwrap();
+    send(
+        &service,
+        next,
+        1000,
+        Op::ResetRights(op::ResetRights { held: Vec::new() }),
+    )
+    .unwrap();
     let one = mount(&service);
     one.queued(ino, Write, RightArea::All);
     assert_eq!(one.poll(0, NOW), [], "its writes may still arrive");
     beat(&service, vec![]);
     service.settle_down().unwrap();
     assert_eq!(one.next_grant(0).area, RightArea::All);
-    one.md.detach(true).unwrap();
-    send(&service, next, 1001, Op::Detach { clean: true }).unwrap();
+    one.md.call(op::Detach { clean: true }).unwrap();
+    send(&service, next, 1001, Op::Detach(op::Detach { clean: true })).unwrap();
     // No record is left of a session whose writes are refused.
     let service = restart(service, dir.path());
     assert!(mount(&service).begun.alone);
@@ -715,7 +764,7 @@ fn a_session_in_this_process_has_rights_too() {
     local.granted(ino, Write, RightArea::All);
     one.queued(ino, Write, line(3, 1));
     assert_eq!(local.next_recall(0), (line(3, 1), None));
-    local.md.detach(true).unwrap();
+    local.md.call(op::Detach { clean: true }).unwrap();
     assert_eq!(one.next_grant(0).area, RightArea::All);
 }
 

@@ -7,17 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::support::*;
-use crate::api::{Create, Kind, Md, MdError, Metadata, Op, ROOT, Reply, Request};
+use crate::api::{Create, Kind, MdError, Metadata, Op, ROOT, Reply, Request, op};
+use crate::client::Md;
 use crate::kv::MemoryKv;
 use crate::{Service, ServiceOptions};
 
 fn remote_session(service: &Service, read_only: bool) -> SessionId {
-    let op = Op::Attach {
+    let op = Op::Attach(op::Attach {
         host: "there".into(),
         pid: 2,
         read_only,
         strict: false,
-    };
+    });
     let request = Request {
         session: SessionId(0),
         seq: 0,
@@ -53,10 +54,10 @@ fn create(name: &str) -> Op {
 }
 
 fn unlink(name: &str) -> Op {
-    Op::Unlink {
+    Op::Unlink(op::Unlink {
         parent: ROOT,
         name: name.as_bytes().to_vec(),
-    }
+    })
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn the_reply_cache_is_bounded() {
     let service = service();
     let session = remote_session(&service, false);
     let most = crate::sessions::MAX_REPLIES as u64;
-    let nothing = || Op::Release { inos: Vec::new() };
+    let nothing = || Op::Release(op::Release { inos: Vec::new() });
     for seq in 1..=most + 76 {
         ask(&service, session, seq, 1, nothing()).unwrap();
     }
@@ -155,8 +156,17 @@ fn a_read_only_session_changes_nothing() {
     let session = remote_session(&service, true);
     let refused = ask(&service, session, 1, 1, create("a"));
     assert!(matches!(refused, Err(MdError::NotPermitted(_))));
-    assert!(ask(&service, session, 0, 0, Op::GetAttr { ino: ROOT }).is_ok());
-    assert!(ask(&service, session, 2, 1, Op::Open { ino: ROOT }).is_ok());
+    assert!(
+        ask(
+            &service,
+            session,
+            0,
+            0,
+            Op::GetAttr(op::GetAttr { ino: ROOT })
+        )
+        .is_ok()
+    );
+    assert!(ask(&service, session, 2, 1, Op::Open(op::Open { ino: ROOT })).is_ok());
 }
 
 #[test]
@@ -191,7 +201,14 @@ fn a_silent_session_ends() {
         panic!("{reply:?}")
     };
     local.unlink(ROOT, b"a").unwrap();
-    assert!(local.getattr(created.entry.attr.ino).is_ok(), "open there");
+    assert!(
+        local
+            .call(op::GetAttr {
+                ino: created.entry.attr.ino
+            })
+            .is_ok(),
+        "open there"
+    );
     assert_eq!(service.session_count(), 2);
     std::thread::sleep(Duration::from_millis(60));
     service.settle_down().unwrap();
@@ -200,10 +217,20 @@ fn a_silent_session_ends() {
         1,
         "sessions in this process do not expire"
     );
-    let get = || ask(&service, silent, 0, 0, Op::GetAttr { ino: ROOT });
+    let get = || {
+        ask(
+            &service,
+            silent,
+            0,
+            0,
+            Op::GetAttr(op::GetAttr { ino: ROOT }),
+        )
+    };
     assert_eq!(get(), Err(MdError::SessionLost));
     assert_eq!(
-        local.getattr(created.entry.attr.ino),
+        local.call(op::GetAttr {
+            ino: created.entry.attr.ino
+        }),
         Err(MdError::NotFound)
     );
     let beat = ask(
@@ -211,12 +238,12 @@ fn a_silent_session_ends() {
         silent,
         0,
         0,
-        Op::Heartbeat {
+        Op::Heartbeat(op::Heartbeat {
             floor: 0,
             servers_version: 0,
             knows: 0,
             strict: false,
-        },
+        }),
     );
     assert!(matches!(beat, Ok(Reply::Beat(beat)) if beat.lost));
 }
@@ -238,12 +265,12 @@ fn the_background_thread_ends_silent_sessions_and_servers() {
             session,
             0,
             0,
-            Op::Heartbeat {
+            Op::Heartbeat(op::Heartbeat {
                 floor: 0,
                 servers_version: 0,
                 knows: 0,
                 strict: false,
-            },
+            }),
         )
     };
     let Ok(Reply::Beat(first)) = heartbeat() else {
@@ -270,12 +297,12 @@ fn only_opens_of_other_processes_outlive_a_restart() {
     let session = remote_session(&service, false);
     let local = attach(&service);
     let inos: Vec<_> = ["a", "b"].map(|name| file(&local, name)).into();
-    ask(&service, session, 1, 1, Op::Open { ino: inos[0] }).unwrap();
-    ask(&service, session, 2, 1, Op::Open { ino: inos[0] }).unwrap();
-    local.open(inos[1]).unwrap();
+    ask(&service, session, 1, 1, Op::Open(op::Open { ino: inos[0] })).unwrap();
+    ask(&service, session, 2, 1, Op::Open(op::Open { ino: inos[0] })).unwrap();
+    local.call(op::Open { ino: inos[1] }).unwrap();
     local.unlink(ROOT, b"a").unwrap();
     local.unlink(ROOT, b"b").unwrap();
-    assert!(local.getattr(inos[1]).is_ok());
+    assert!(local.call(op::GetAttr { ino: inos[1] }).is_ok());
     service.close().unwrap();
     drop(service);
 
@@ -285,7 +312,7 @@ fn only_opens_of_other_processes_outlive_a_restart() {
         (1, 1, 1),
         "{recovery}"
     );
-    let get = |ino| ask(&service, session, 0, 0, Op::GetAttr { ino });
+    let get = |ino| ask(&service, session, 0, 0, Op::GetAttr(op::GetAttr { ino }));
     assert!(get(inos[0]).is_ok());
     assert_eq!(get(inos[1]), Err(MdError::NotFound));
     ask(
@@ -293,9 +320,9 @@ fn only_opens_of_other_processes_outlive_a_restart() {
         session,
         3,
         1,
-        Op::Release {
+        Op::Release(op::Release {
             inos: vec![inos[0]],
-        },
+        }),
     )
     .unwrap();
     assert!(get(inos[0]).is_ok());
@@ -304,9 +331,9 @@ fn only_opens_of_other_processes_outlive_a_restart() {
         session,
         4,
         1,
-        Op::Release {
+        Op::Release(op::Release {
             inos: vec![inos[0]],
-        },
+        }),
     )
     .unwrap();
     assert_eq!(get(inos[0]), Err(MdError::NotFound));
@@ -369,18 +396,21 @@ fn an_open_is_not_released_twice() {
     for (name, fate) in [("a", Fate::Unsent), ("b", Fate::Unheard)] {
         let ino = file(&maker, name);
         maker.release(vec![ino]).unwrap();
-        md.open(ino).unwrap();
+        md.call(op::Open { ino }).unwrap();
         *link.fate.lock() = fate;
         let mut closed = vec![ino];
         let unavailable = md.release_all(&mut closed);
         assert!(matches!(unavailable, Err(MdError::Unavailable { .. })));
         *link.fate.lock() = Fate::Answered;
-        md.open(ino).unwrap();
+        md.call(op::Open { ino }).unwrap();
         assert_eq!(closed.len(), usize::from(fate == Fate::Unsent));
         md.release_all(&mut closed).unwrap();
         maker.unlink(ROOT, name.as_bytes()).unwrap();
-        md.getattr(ino).expect("it is open");
+        md.call(op::GetAttr { ino }).expect("it is open");
         md.release(vec![ino]).unwrap();
-        assert_eq!(md.getattr(ino).map(drop), Err(MdError::NotFound));
+        assert_eq!(
+            md.call(op::GetAttr { ino }).map(drop),
+            Err(MdError::NotFound)
+        );
     }
 }

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use super::support::*;
 use crate::api::{
-    Commit, Kind, Md, MdError, Metadata, Op, ROOT, Reply, Request, SpecChange, XattrFlags,
+    Commit, Kind, MdError, Metadata, Op, ROOT, Reply, Request, SpecChange, XattrFlags, op,
 };
+use crate::client::Md;
 use crate::server::KIND_CALL;
 use crate::{MdServer, RemoteMd, Service};
 
@@ -77,9 +78,9 @@ fn a_session_over_a_socket() {
     let other = attach(&service);
     md.heartbeat(0).unwrap();
     assert_eq!(remote.session_count(), 2);
-    other.detach(true).unwrap();
-    md.sync().unwrap();
-    md.detach(true).unwrap();
+    other.call(op::Detach { clean: true }).unwrap();
+    md.call(op::Sync {}).unwrap();
+    md.call(op::Detach { clean: true }).unwrap();
 }
 
 /// The service stops and restarts: calls wait, and continue.
@@ -91,7 +92,7 @@ fn clients_carry_on_over_a_restart() {
     let server = serve(dir.path(), &service);
     let (md, _) = Md::attach(remote(dir.path()), "there", 3, false).unwrap();
     let ino = file(&md, "a");
-    md.open(ino).unwrap();
+    md.call(op::Open { ino }).unwrap();
     server.shutdown();
     service.close().unwrap();
     drop(service);
@@ -102,9 +103,9 @@ fn clients_carry_on_over_a_restart() {
         let b = waiting.join().unwrap().unwrap();
         assert_ne!(b, ino);
         md.unlink(ROOT, b"a").unwrap();
-        assert!(md.getattr(ino).is_ok(), "open since before");
+        assert!(md.call(op::GetAttr { ino }).is_ok(), "open since before");
         md.release(vec![ino]).unwrap();
-        assert_eq!(md.getattr(ino), Err(MdError::NotFound));
+        assert_eq!(md.call(op::GetAttr { ino }), Err(MdError::NotFound));
     });
 }
 
@@ -149,7 +150,7 @@ fn hostile_requests_do_not_affect_other_clients() {
         session: attached.session,
         seq: 0,
         done_below: 0,
-        op: Op::Servers,
+        op: Op::Servers(op::Servers {}),
     };
     let mut longer = postcard::to_stdvec(&good).unwrap();
     longer.push(0);
@@ -173,7 +174,7 @@ fn hostile_requests_do_not_affect_other_clients() {
         })
     };
     let huge = Coords::from_slice(&[u64::MAX, u64::MAX]);
-    let generation = info(md.getattr(ino).unwrap()).generation;
+    let generation = info(md.call(op::GetAttr { ino }).unwrap()).generation;
     let commit = |records, grow_to, size_at_least| {
         Op::Commit(Commit {
             ino,
@@ -214,68 +215,68 @@ fn hostile_requests_do_not_affect_other_clients() {
         commit(vec![], Some(huge.clone()), 0),
         commit(vec![], Some(Coords::from_slice(&[1; 33])), 0),
         commit(vec![], None, u64::MAX),
-        Op::Resize {
+        Op::Resize(op::Resize {
             ino,
             dims: huge.clone(),
             how: crate::api::ResizeHow::SetDims,
-        },
-        Op::Declare {
+        }),
+        Op::Declare(op::Declare {
             ino,
             change: SpecChange {
                 dims: Some(huge),
                 ..SpecChange::default()
             },
             rewrite: None,
-        },
-        Op::Declare {
+        }),
+        Op::Declare(op::Declare {
             ino,
             change: SpecChange {
                 dims: Some(Coords::from_elem(1, 1000)),
                 ..SpecChange::default()
             },
             rewrite: None,
-        },
-        Op::LeaseChunks { count: u32::MAX },
-        Op::LeaseChunks { count: 0 },
-        Op::Reserve {
+        }),
+        Op::LeaseChunks(op::LeaseChunks { count: u32::MAX }),
+        Op::LeaseChunks(op::LeaseChunks { count: 0 }),
+        Op::Reserve(op::Reserve {
             ino,
             upto: u64::MAX,
-        },
-        Op::Release {
+        }),
+        Op::Release(op::Release {
             inos: vec![ino; 100_000],
-        },
+        }),
         Op::Create(crate::api::Create {
             mode: u32::MAX,
             ..new(ino, "x", Kind::Object)
         }),
-        Op::Link {
+        Op::Link(op::Link {
             ino: slabfs_model::ObjectId(u64::MAX),
             parent: ROOT,
             name: b"x".to_vec(),
-        },
-        Op::Attach {
+        }),
+        Op::Attach(op::Attach {
             host: "x".repeat(10_000),
             pid: 0,
             read_only: false,
             strict: false,
-        },
+        }),
     ];
-    let before = md.getattr(ino).unwrap();
+    let before = md.call(op::GetAttr { ino }).unwrap();
     for op in requests {
         let text = format!("{op:?}");
         assert!(ask(op).is_err(), "{}", &text[..text.len().min(200)]);
     }
-    assert_eq!(md.getattr(ino).unwrap(), before);
+    assert_eq!(md.call(op::GetAttr { ino }).unwrap(), before);
     assert!(
-        matches!(ask(Op::ReadDir { ino: ROOT, cookie: u64::MAX, limit: u32::MAX }), Ok(Reply::Dir(entries)) if entries.is_empty())
+        matches!(ask(Op::ReadDir(op::ReadDir { ino: ROOT, cookie: u64::MAX, limit: u32::MAX })), Ok(Reply::Dir(entries)) if entries.is_empty())
     );
     assert!(
-        ask(Op::Tiling {
+        ask(Op::Tiling(op::Tiling {
             ino,
             known: slabfs_model::Version(u64::MAX),
             after: Some(u64::MAX),
             wanted: None,
-        })
+        }))
         .is_ok()
     );
     for (offset, shape) in [
@@ -288,7 +289,7 @@ fn hostile_requests_do_not_affect_other_clients() {
             offset: offset.into(),
             shape: shape.into(),
         };
-        let answer = ask(Op::Tiling {
+        let answer = ask(Op::Tiling(op::Tiling {
             ino,
             known: slabfs_model::Version(0),
             after: None,
@@ -296,24 +297,24 @@ fn hostile_requests_do_not_affect_other_clients() {
                 region,
                 most: u32::MAX,
             }),
-        });
+        }));
         assert!(matches!(
             answer,
             Ok(Reply::Tiling(_)) | Err(MdError::Invalid(_))
         ));
     }
     assert!(
-        ask(Op::Settle {
+        ask(Op::Settle(op::Settle {
             ino,
             version: slabfs_model::Version(u64::MAX)
-        })
+        }))
         .is_ok()
     );
     let stranger = Request {
         session: SessionId(u64::MAX),
         seq: 1,
         done_below: 0,
-        op: Op::Sync,
+        op: Op::Sync(op::Sync {}),
     };
     assert_eq!(remote(dir.path()).call(stranger), Err(MdError::SessionLost));
     put(&md, ino, &[0, 0], &[8, 8]).unwrap();

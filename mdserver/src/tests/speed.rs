@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::support::*;
-use crate::api::{Create, Kind, ROOT};
+use crate::api::{Create, Kind, ROOT, op};
 
 #[test]
 #[ignore = "a measurement"]
@@ -31,7 +31,7 @@ fn speed_of_common_operations() {
             open: true,
             ..new(ROOT, &name(i), Kind::Object)
         };
-        inos.push(md.create(create).unwrap().entry.attr.ino);
+        inos.push(md.call(create).unwrap().entry.attr.ino);
     });
     measure("release", &mut |i| {
         md.release(vec![inos[i as usize]]).unwrap()
@@ -40,12 +40,17 @@ fn speed_of_common_operations() {
         assert!(md.lookup(ROOT, name(i).as_bytes()).is_ok())
     });
     measure("getattr", &mut |i| {
-        assert!(md.getattr(inos[i as usize]).is_ok())
+        assert!(
+            md.call(op::GetAttr {
+                ino: inos[i as usize]
+            })
+            .is_ok()
+        )
     });
     measure("commit", &mut |i| {
         let mut commit = commit_of(&md, inos[i as usize]);
         commit.size_at_least = 100;
-        md.commit(commit).unwrap();
+        md.call(commit).unwrap();
     });
     measure("unlink", &mut |i| {
         md.unlink(ROOT, name(i).as_bytes()).unwrap()

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{
-    ArrayInfo, Commit, CommitReply, Create, Entry, Ino, Kind, Lease, Md, MdError, Metadata, ROOT,
-    Reply, Request, SpecChange, Stored, StoredChunk,
+    ArrayInfo, Commit, CommitReply, Create, Entry, Ino, Kind, Lease, MdError, Metadata, ROOT,
+    Reply, Request, SpecChange, Stored, StoredChunk, op,
 };
+use crate::client::Md;
 use crate::kv::MemoryKv;
 use crate::{LocalMd, Service, ServiceOptions};
 
@@ -109,7 +110,7 @@ pub(crate) fn new(parent: Ino, name: &str, kind: Kind) -> Create {
 }
 
 pub(crate) fn make(md: &Md, parent: Ino, name: &str, kind: Kind) -> Result<Ino, MdError> {
-    md.create(new(parent, name, kind))
+    md.call(new(parent, name, kind))
         .map(|created| created.entry.attr.ino)
 }
 
@@ -135,7 +136,7 @@ pub(crate) fn array(md: &Md, name: &str, dims: &[u64]) -> Ino {
 pub(crate) fn commit_of(md: &Md, ino: Ino) -> Commit {
     Commit {
         ino,
-        generation: info(md.getattr(ino).unwrap()).generation,
+        generation: info(md.call(op::GetAttr { ino }).unwrap()).generation,
         records: vec![],
         grow_to: None,
         size_at_least: 0,
@@ -165,8 +166,8 @@ pub(crate) fn put(
     offset: &[u64],
     shape: &[u64],
 ) -> Result<(slabfs_model::ChunkId, CommitReply), MdError> {
-    let lease = md.lease_chunks(1)?;
+    let lease = md.call(op::LeaseChunks { count: 1 })?;
     let mut commit = commit_of(md, ino);
     commit.records = vec![(slab(offset, shape), stored(&lease, 0))];
-    Ok((lease.first, md.commit(commit)?))
+    Ok((lease.first, *md.call(commit)?))
 }

@@ -4,8 +4,9 @@ use slabfs_model::{Tag, TagKind};
 
 use super::support::*;
 use crate::api::{
-    Ino, Kind, MAX_TAG_NAMES, MAX_XATTRS, Md, MdError, ROOT, RenameFlags, TagChange, XattrFlags,
+    Ino, Kind, MAX_TAG_NAMES, MAX_XATTRS, MdError, ROOT, RenameFlags, TagChange, XattrFlags, op,
 };
+use crate::client::Md;
 use crate::kv::{MemoryKv, MetaKv};
 use crate::{Service, keys};
 
@@ -53,7 +54,7 @@ fn many_tags_at_once_with_their_types() {
     md.setxattr(ino, b"user.\xff", b"1", XattrFlags::Either)
         .unwrap();
     assert_eq!(names(&md, ino), ["list", "step"]);
-    assert_eq!(md.listxattr(ino).unwrap().len(), 5);
+    assert_eq!(md.call(op::ListXattr { ino }).unwrap().len(), 5);
 }
 
 #[test]
@@ -65,13 +66,17 @@ fn all_inodes_of_a_batch_or_none() {
         set: vec![int("n", value)],
         remove: vec![],
     };
-    md.tag_many(vec![change(a, 1), change(b, 2), change(a, 3)])
-        .unwrap();
+    md.call(op::Tag {
+        changes: vec![change(a, 1), change(b, 2), change(a, 3)],
+    })
+    .unwrap();
     assert_eq!(md.tags(a).unwrap(), vec![int("n", 3)]);
     assert_eq!(md.tags(b).unwrap(), vec![int("n", 2)]);
     let gone = slabfs_model::ObjectId(1 << 40);
     assert_eq!(
-        md.tag_many(vec![change(a, 9), change(gone, 9)]),
+        md.call(op::Tag {
+            changes: vec![change(a, 9), change(gone, 9)]
+        }),
         Err(MdError::NotFound)
     );
     assert_eq!(md.tags(a).unwrap(), vec![int("n", 3)]);
@@ -228,12 +233,12 @@ fn an_inode_records_its_places() {
             .unwrap();
         places_hold(&kv);
     }
-    md.open(b).unwrap();
+    md.call(op::Open { ino: b }).unwrap();
     md.unlink(d, b"a2").unwrap();
     places_hold(&kv);
     md.release(vec![b]).unwrap();
     assert_eq!(md.lookup(d, b"back").unwrap().attr.ino, e);
     md.rmdir(d, b"back").unwrap();
     places_hold(&kv);
-    assert!(md.getattr(a).is_ok());
+    assert!(md.call(op::GetAttr { ino: a }).is_ok());
 }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::support::*;
-use crate::api::{Ino, Md, MdError, ResizeHow, Stored, TilingReply, WantedPart};
+use crate::api::{Ino, MdError, ResizeHow, Stored, TilingReply, WantedPart, op};
+use crate::client::Md;
 use crate::kv::MemoryKv;
 use crate::service::{Service, ServiceOptions};
 
@@ -58,13 +59,13 @@ fn a_commit_is_in_the_tiling() {
 fn bad_commits_change_nothing() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[8, 8]);
-    let before = md.getattr(ino).unwrap();
-    let lease = md.lease_chunks(4).unwrap();
+    let before = md.call(op::GetAttr { ino }).unwrap();
+    let lease = md.call(op::LeaseChunks { count: 4 }).unwrap();
     let try_with = |change: &dyn Fn(&mut crate::api::Commit)| {
         let mut commit = commit_of(&md, ino);
         commit.records = vec![(slab(&[0, 0], &[1, 1]), stored(&lease, 0))];
         change(&mut commit);
-        md.commit(commit).unwrap_err()
+        md.call(commit).unwrap_err()
     };
     let invalid = |error: MdError| matches!(error, MdError::Invalid(_));
     assert!(invalid(try_with(
@@ -96,13 +97,13 @@ fn bad_commits_change_nothing() {
         try_with(&|commit| commit.size_at_least = 65),
         MdError::TooBig(_)
     ));
-    assert_eq!(md.getattr(ino).unwrap(), before);
+    assert_eq!(md.call(op::GetAttr { ino }).unwrap(), before);
     assert!(full_tiling(&md, ino).is_empty());
     // The id is still valid.
     let mut commit = commit_of(&md, ino);
     commit.records = vec![(slab(&[0, 0], &[1, 1]), stored(&lease, 0))];
-    md.commit(commit.clone()).unwrap();
-    assert!(invalid(md.commit(commit).unwrap_err()));
+    md.call(commit.clone()).unwrap();
+    assert!(invalid(md.call(commit).unwrap_err()));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn writes_grow_by_full_rows() {
     md.declare(ino, change, None).unwrap();
     let mut commit = commit_of(&md, ino);
     commit.size_at_least = 17;
-    let reply = md.commit(commit).unwrap();
+    let reply = md.call(commit).unwrap();
     assert_eq!(reply.info.dims.as_slice(), [2, 4]);
     assert_eq!(reply.attr.size, 32);
 }
@@ -182,12 +183,12 @@ fn long_tilings_come_in_pages() {
     let (_service, md) = ready();
     let ino = array(&md, "a", &[1 << 20, 1]);
     let count = 60_000u32;
-    let lease = md.lease_chunks(count).unwrap();
+    let lease = md.call(op::LeaseChunks { count }).unwrap();
     let mut commit = commit_of(&md, ino);
     commit.records = (0..u64::from(count))
         .map(|i| (slab(&[i, 0], &[1, 1]), stored(&lease, i)))
         .collect();
-    let reply = md.commit(commit).unwrap();
+    let reply = md.call(commit).unwrap();
     assert_eq!(full_tiling(&md, ino).len(), count as usize);
     assert_eq!(md.tiling(ino, Version(0)).unwrap().version(), reply.version);
 }
@@ -200,7 +201,7 @@ fn holes_hide_data_and_are_stored_only_if_needed() {
         let mut commit = commit_of(&md, ino);
         commit.records = vec![(slab(offset, shape), Stored::Fill)];
         commit.wrote = false;
-        md.commit(commit).unwrap()
+        md.call(commit).unwrap()
     };
     assert_eq!(punch(&[0, 0], &[8, 8]).dropped, [0]);
     put(&md, ino, &[0, 0], &[4, 8]).unwrap();
@@ -276,7 +277,7 @@ proptest! {
                     None
                 }
                 Step::Clear => {
-                    md.clear(ino).unwrap();
+                    md.call(op::Clear { ino }).unwrap();
                     cells.clear();
                     None
                 }
@@ -290,11 +291,11 @@ proptest! {
                 }
             };
             if let Some((slab, data)) = written {
-                let lease = md.lease_chunks(1).unwrap();
+                let lease = md.call(op::LeaseChunks { count: 1 }).unwrap();
                 let mut commit = commit_of(&md, ino);
                 let value = if data { stored(&lease, 0) } else { Stored::Fill };
                 commit.records = vec![(slab.clone(), value)];
-                md.commit(commit).unwrap();
+                md.call(commit).unwrap();
                 for y in 0..dims[0] {
                     for x in 0..dims[1] {
                         if within(&slab, y, x) {
@@ -331,11 +332,11 @@ fn a_hole_across_a_lattice_of_many_axes_costs_nothing() {
             axes: std::iter::repeat_n(axis, 20).collect(),
         }
     };
-    let lease = md.lease_chunks(1).unwrap();
+    let lease = md.call(op::LeaseChunks { count: 1 }).unwrap();
     let commit = |slab: Hyperslab, value: Stored| {
         let mut commit = commit_of(&md, ino);
         commit.records = vec![(slab, value)];
-        md.commit(commit).unwrap()
+        md.call(commit).unwrap()
     };
     commit(lattice(0, 3, 2, 2), stored(&lease, 0));
     // A hole over no data leaves no record.
@@ -378,12 +379,12 @@ fn a_tiling_read_in_parts_is_loaded_completely_in_the_background() {
     let md = attach(&service);
     let ino = array(&md, "a", &[2000, 8]);
     for from in (0..2000).step_by(500) {
-        let lease = md.lease_chunks(500).unwrap();
+        let lease = md.call(op::LeaseChunks { count: 500 }).unwrap();
         let mut commit = commit_of(&md, ino);
         commit.records = (0..500)
             .map(|row| (slab(&[from + row, 0], &[1, 8]), stored(&lease, row)))
             .collect();
-        md.commit(commit).unwrap();
+        md.call(commit).unwrap();
     }
     service.close().unwrap();
     drop((md, service));
@@ -420,12 +421,12 @@ fn parts_of_a_tiling(md: &Md, forgets: bool) {
     };
     let ino = array(md, "many", &[2000, 8]);
     for from in (0..2000).step_by(250) {
-        let lease = md.lease_chunks(250).unwrap();
+        let lease = md.call(op::LeaseChunks { count: 250 }).unwrap();
         let mut commit = commit_of(md, ino);
         commit.records = (0..250)
             .map(|row| (slab(&[from + row, 0], &[1, 8]), stored(&lease, row)))
             .collect();
-        md.commit(commit).unwrap();
+        md.call(commit).unwrap();
     }
     // More commits than the change log holds.
     for row in 0..70 {

@@ -313,7 +313,8 @@ mod tests {
     use slabfs_model::{Coords, Version};
 
     use super::*;
-    use crate::api::{Md, ResizeHow};
+    use crate::api::{ResizeHow, op};
+    use crate::client::Md;
     use crate::service::Service;
     use crate::tests::support::{array, commit_of, info, ready, slab, stored};
 
@@ -347,7 +348,7 @@ mod tests {
         let core = service.core();
         let (all, generation) = (
             all_records(md, ino),
-            info(md.getattr(ino).expect("attributes")).generation,
+            info(md.call(op::GetAttr { ino }).expect("attributes")).generation,
         );
         let next = all.newest().map_or(0, |order| order + 1);
         let marked = are_complete(core, ino, generation).expect("read");
@@ -407,7 +408,11 @@ mod tests {
             let ino = array(&md, "a", &dims);
             for step in 0..500 {
                 let count = 1 + random.below(6);
-                let lease = md.lease_chunks(count as u32).expect("chunks");
+                let lease = md
+                    .call(op::LeaseChunks {
+                        count: count as u32,
+                    })
+                    .expect("chunks");
                 let mut commit = commit_of(&md, ino);
                 commit.records = (0..count)
                     .map(|at| {
@@ -415,14 +420,14 @@ mod tests {
                         (slab(&region.offset, &region.shape), stored(&lease, at))
                     })
                     .collect();
-                md.commit(commit).expect("committed");
+                md.call(commit).expect("committed");
                 match random.below(60) {
                     0 => {
                         dims = [20 + random.below(45), 20 + random.below(45)];
                         md.resize(ino, Coords::from_slice(&dims), ResizeHow::SetDims)
                             .expect("resized");
                     }
-                    1 if step > 300 => drop(md.clear(ino).expect("cleared")),
+                    1 if step > 300 => drop(md.call(op::Clear { ino }).expect("cleared")),
                     _ => {}
                 }
                 if step % 25 == 24 && !all_records(&md, ino).is_empty() {

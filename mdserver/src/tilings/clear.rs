@@ -3,12 +3,13 @@
 use slabfs_model::Version;
 use std::sync::Arc;
 
-use crate::api::{Ino, MdError, Reply};
+use crate::api::{Entry, MdError, op};
 use crate::core::{Core, Ctx};
 
 /// Empties an object: all fill; fixed dims stay, an unlimited slowest axis gets length 0. Its previous data then
 /// belongs to an older generation, and is purged in the background.
-pub(crate) fn clear(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> {
+pub(crate) fn clear(core: &Core, ctx: &Ctx, op: op::Clear) -> Result<Entry, MdError> {
+    let op::Clear { ino } = op;
     core.tilings.with(ino, |loaded| {
         let mut txn = core.begin(ctx)?;
         let now = txn.now;
@@ -28,7 +29,7 @@ pub(crate) fn clear(core: &Core, ctx: &Ctx, ino: Ino) -> Result<Reply, MdError> 
         new.attr.mtime = now;
         txn.put(inode);
         let entry = txn.inode(ino)?.entry();
-        let reply = txn.commit(Reply::Entry(entry))?;
+        let reply = txn.commit(entry)?;
         loaded.forget();
         Ok(reply)
     })

@@ -132,7 +132,7 @@ pub(crate) fn tidy(core: &Core, now: Instant) -> Result<(), MdError> {
                 Err(error) => return Err(error),
             }
         }
-        txn.commit(crate::api::Reply::Done)?;
+        txn.commit(())?;
     }
     Ok(())
 }

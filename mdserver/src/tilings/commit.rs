@@ -5,14 +5,14 @@
 //! only) before they are retired.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
-use slabfs_model::{ServerId, SessionId, Version};
+use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::bounds::Changes;
 use super::validate::{Checked, check, check_servers};
 use super::{Loaded, Step};
-use crate::api::{ArrayInfo, Commit, CommitReply, Entry, Ino, MdError, Reply, Stored};
+use crate::api::{ArrayInfo, Commit, CommitReply, Entry, Ino, MdError, Stored, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::namespace::check_time;
@@ -22,7 +22,11 @@ use crate::sessions::session_of;
 use crate::txn::Txn;
 
 /// Executes a commit.
-pub(crate) fn commit(core: &Core, ctx: &Ctx, commit: Commit) -> Result<Reply, MdError> {
+pub(crate) fn commit(
+    core: &Core,
+    ctx: &Ctx,
+    commit: op::Commit,
+) -> Result<Box<CommitReply>, MdError> {
     if let Some(time) = commit.mtime {
         check_time(time)?;
     }
@@ -48,7 +52,7 @@ fn commit_aligned(
     ctx: &Ctx,
     mut commit: Commit,
     loaded: &mut Loaded,
-) -> Result<Reply, MdError> {
+) -> Result<Box<CommitReply>, MdError> {
     let inode = core.inode(commit.ino)?;
     let object = inode.object()?;
     if object.info.generation != commit.generation || object.info.is_grid() {
@@ -79,7 +83,11 @@ fn commit_aligned(
 }
 
 /// A commit without records: dims, size and times. A `grid` has no others.
-fn without_records(mut txn: Txn<'_>, commit: &Commit, grid: bool) -> Result<Reply, MdError> {
+fn without_records(
+    mut txn: Txn<'_>,
+    commit: &Commit,
+    grid: bool,
+) -> Result<Box<CommitReply>, MdError> {
     let mut inode = object_of(&mut txn, commit)?;
     let object = inode.object()?;
     if object.info.is_grid() != grid {
@@ -110,7 +118,7 @@ fn without_records(mut txn: Txn<'_>, commit: &Commit, grid: bool) -> Result<Repl
 
 /// The effect of the records on the tiling in memory.
 struct Inserted {
-    chunks: Vec<slabfs_model::ChunkId>,
+    chunks: Vec<ChunkId>,
     count: u64,
     /// Records that stay.
     added: Vec<Record<Stored>>,
@@ -167,7 +175,7 @@ fn write(
     boxes: Changes,
     first: u64,
     before: Version,
-) -> Result<(Reply, Vec<u64>), MdError> {
+) -> Result<(Box<CommitReply>, Vec<u64>), MdError> {
     let session = session_of(&txn.ctx)?;
     let mut inode = object_of(&mut txn, commit)?;
     let ino = commit.ino;
@@ -282,15 +290,15 @@ fn reply(
     (before, version): (Version, Version),
     first_order: u64,
     dropped: Vec<u64>,
-) -> Result<Reply, MdError> {
+) -> Result<Box<CommitReply>, MdError> {
     let Entry { attr, info } = txn.inode(ino)?.entry();
     let info = info.ok_or_else(|| MdError::Invalid("not an object".to_owned()))?;
-    Ok(Reply::Commit(Box::new(CommitReply {
+    Ok(Box::new(CommitReply {
         version,
         before,
         first_order,
         attr,
         info,
         dropped,
-    })))
+    }))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::commit::weight;
 use super::validate::{check, check_servers};
 use crate::api::{
-    ArrayInfo, Ino, MdError, Reply, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit,
+    ArrayInfo, Entry, Ino, MdError, Resolved, Rewrite, Spare, SpecChange, SpecPlan, inherit, op,
 };
 use crate::core::{Core, Ctx};
 use crate::keys;
@@ -16,13 +16,12 @@ use crate::records::{Inode, Object, Tile, encode};
 use crate::txn::Txn;
 
 /// Sets the array declaration of an object.
-pub(crate) fn declare(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    change: &SpecChange,
-    rewrite: Option<Rewrite>,
-) -> Result<Reply, MdError> {
+pub(crate) fn declare(core: &Core, ctx: &Ctx, op: op::Declare) -> Result<Entry, MdError> {
+    let op::Declare {
+        ino,
+        ref change,
+        rewrite,
+    } = op;
     core.tilings.with(ino, |loaded| {
         let mut txn = core.begin(ctx)?;
         let mut inode = txn.inode(ino)?;
@@ -41,7 +40,7 @@ pub(crate) fn declare(
         let new = Arc::make_mut(&mut inode);
         match resolved.plan {
             SpecPlan::Nothing if waits == new.object()?.inherited => {
-                return txn.commit(Reply::Entry(new.entry()));
+                return txn.commit(new.entry());
             }
             SpecPlan::Nothing | SpecPlan::InPlace => in_place(&mut txn, ino, new, resolved.info)?,
             SpecPlan::Rewrite => {
@@ -53,7 +52,7 @@ pub(crate) fn declare(
         new.refresh()?;
         txn.put(inode);
         let entry = txn.inode(ino)?.entry();
-        let reply = txn.commit(Reply::Entry(entry))?;
+        let reply = txn.commit(entry)?;
         loaded.forget();
         Ok(reply)
     })
@@ -180,9 +179,9 @@ fn rewritten(
 pub(crate) fn spare_generation(
     core: &Core,
     ctx: &Ctx,
-    ino: Ino,
-    placement: Placement,
-) -> Result<Reply, MdError> {
+    op: op::SpareGeneration,
+) -> Result<Spare, MdError> {
+    let op::SpareGeneration { ino, placement } = op;
     let mut txn = core.begin(ctx)?;
     let mut inode = txn.inode(ino)?;
     let object = Arc::make_mut(&mut inode).object_mut()?;
@@ -196,5 +195,5 @@ pub(crate) fn spare_generation(
         stripe,
     };
     txn.put_quietly(inode);
-    txn.commit(Reply::Spare(spare))
+    txn.commit(spare)
 }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use crate::api::{Ino, MdError, Stored};
 use crate::core::Core;
 use crate::keys;
-use crate::kv::each_pair;
+use crate::kv::pairs;
 use crate::records::{Object, Tile, decode};
 
 /// Commits remembered for readers that are slightly out of date.
@@ -160,13 +160,12 @@ impl Loaded {
 /// All records of one generation of an object.
 fn records(core: &Core, ino: Ino, generation: u32) -> Result<Vec<Record<Stored>>, MdError> {
     let mut records = Vec::new();
-    let range = keys::tiles(ino, generation);
-    each_pair(&*core.kv, range, PAGE, &mut |key, value| {
-        if let Some([_, _, order]) = keys::numbers(key, [8, 4, 8]) {
-            records.push(decode::<Tile>(key, value)?.record(order));
+    for pair in pairs(&*core.kv, keys::tiles(ino, generation), PAGE) {
+        let (key, value) = pair?;
+        if let Some([_, _, order]) = keys::numbers(&key, [8, 4, 8]) {
+            records.push(decode::<Tile>(&key, &value)?.record(order));
         }
-        Ok::<_, MdError>(true)
-    })?;
+    }
     Ok(records)
 }
 

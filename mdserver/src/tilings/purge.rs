@@ -3,7 +3,7 @@
 
 use slabfs_model::{ChunkId, ServerId, Version};
 
-use crate::api::{Ino, MdError, Reply, Stored};
+use crate::api::{Ino, MdError, Stored};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
@@ -49,7 +49,7 @@ pub(crate) fn purge_some(core: &Core) -> Result<bool, MdError> {
     if done {
         txn.batch.delete(keys::purge(ino));
     }
-    txn.commit_then(Reply::Done, |state| {
+    txn.commit_then((), |state| {
         if done {
             state.purges.remove(&ino);
             if below == u32::MAX {

@@ -6,8 +6,8 @@ use slabfs_model::{Coords, MAX_RANK, Region, Version};
 
 use super::Loaded;
 use super::bounds::{self, Found};
-use crate::api::{Ino, MdError, Reply, Stored, TilingReply, WantedPart};
-use crate::core::Core;
+use crate::api::{Ino, MdError, Stored, TilingReply, WantedPart, op};
+use crate::core::{Core, Ctx};
 use crate::records::Object;
 
 /// Bytes of records in one page, far enough below the limit of a frame's control part.
@@ -19,13 +19,14 @@ const MOST_ALONG: u32 = 16 << 10;
 
 /// The tiling of an object since `known`; from the record after order `after` if that is given. Of an unknown tiling
 /// with many records, the part that is `wanted`.
-pub(crate) fn tiling(
-    core: &Core,
-    ino: Ino,
-    known: Version,
-    after: Option<u64>,
-    wanted: Option<&WantedPart>,
-) -> Result<Reply, MdError> {
+pub(crate) fn tiling(core: &Core, _: &Ctx, op: op::Tiling) -> Result<TilingReply, MdError> {
+    let op::Tiling {
+        ino,
+        known,
+        after,
+        ref wanted,
+    } = op;
+    let wanted = wanted.as_ref();
     if let Some(wanted) = wanted {
         check(&wanted.region)?;
     }
@@ -35,14 +36,14 @@ pub(crate) fn tiling(
         let object = inode.object()?;
         let version = object.info.tiling;
         if after.is_none() && known == version {
-            return Ok(Reply::Tiling(TilingReply::Unchanged { version }));
+            return Ok(TilingReply::Unchanged { version });
         }
         if let Some(wanted) = wanted
             && !loaded.has(object)
             && object.next_order > bounds::FEW
             && let Some(reply) = part_on_disk(core, loaded, ino, object, wanted, after)?
         {
-            return Ok(Reply::Tiling(reply));
+            return Ok(reply);
         }
         let tiling = loaded.take(core, ino, object)?;
         let changes = match after {
@@ -60,7 +61,7 @@ pub(crate) fn tiling(
             }
         };
         loaded.put(tiling, version);
-        Ok(Reply::Tiling(reply))
+        Ok(reply)
     })
 }
 

@@ -3,7 +3,7 @@
 use slabfs_model::{ChunkId, ServerId, Version};
 use std::sync::Arc;
 
-use crate::api::{Ino, MAX_COMMIT_RECORDS, MdError, Relocated, Reply, Stored, StoredChunk};
+use crate::api::{MAX_COMMIT_RECORDS, MdError, Relocated, Stored, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
@@ -14,10 +14,13 @@ use crate::records::{Tile, decode, encode};
 pub(crate) fn relocate(
     core: &Core,
     ctx: &Ctx,
-    ino: Ino,
-    generation: u32,
-    moves: &[(u64, ChunkId, StoredChunk)],
-) -> Result<Reply, MdError> {
+    op: op::Relocate,
+) -> Result<Box<Relocated>, MdError> {
+    let op::Relocate {
+        ino,
+        generation,
+        ref moves,
+    } = op;
     if moves.len() > MAX_COMMIT_RECORDS {
         return Err(MdError::Invalid(format!(
             "at most {MAX_COMMIT_RECORDS} chunks at a time"
@@ -62,8 +65,7 @@ pub(crate) fn relocate(
         }
         txn.put_quietly(inode);
         let entry = txn.inode(ino)?.entry();
-        let relocated = Box::new(Relocated { entry, useless });
-        let reply = txn.commit(Reply::Relocated(relocated))?;
+        let reply = txn.commit(Box::new(Relocated { entry, useless }))?;
         // Read again when needed: orders stay, and readers that are out of date get all of it.
         loaded.forget();
         Ok(reply)

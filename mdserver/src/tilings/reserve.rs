@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::api::{Ino, MdError, Reply, ReserveReply};
+use crate::api::{Ino, MdError, ReserveReply, op};
 use crate::core::{Core, Ctx, State};
 use crate::records::Object;
 use crate::sessions::session_of;
@@ -55,7 +55,8 @@ pub(super) fn refuse_tail(
 }
 
 /// Reserves up to `upto` bytes for the caller, or returns what has to be cleared first.
-pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Reply, MdError> {
+pub(crate) fn reserve(core: &Core, ctx: &Ctx, op: op::Reserve) -> Result<ReserveReply, MdError> {
+    let op::Reserve { ino, upto } = op;
     if upto > MAX_BYTES {
         return Err(MdError::TooBig(
             "an object has less than 2^63 bytes".to_owned(),
@@ -67,7 +68,7 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
     let mut inode = txn.inode(ino)?;
     let object = inode.object()?;
     if !object.info.is_grid() {
-        return txn.commit(Reply::Reserve(ReserveReply { upto, clear: None }));
+        return txn.commit(ReserveReply { upto, clear: None });
     }
     let alive = |session: &slabfs_model::SessionId| txn.state.sessions.live.contains_key(session);
     let late =
@@ -118,5 +119,5 @@ pub(crate) fn reserve(core: &Core, ctx: &Ctx, ino: Ino, upto: u64) -> Result<Rep
     }
     *Arc::make_mut(&mut inode).object_mut()? = changed;
     txn.put_quietly(inode);
-    txn.commit(Reply::Reserve(reply))
+    txn.commit(reply)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Loaded;
 use super::bounds::Changes;
 use super::commit::weight;
-use crate::api::{Ino, MdError, Reply, ResizeHow, Resized, Stored};
+use crate::api::{Ino, MdError, ResizeHow, Resized, Stored, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
@@ -18,15 +18,10 @@ use crate::records::{Object, Tile, encode};
 use crate::txn::Txn;
 
 /// Sets the dims.
-pub(crate) fn resize(
-    core: &Core,
-    ctx: &Ctx,
-    ino: Ino,
-    dims: &Coords,
-    how: ResizeHow,
-) -> Result<Reply, MdError> {
+pub(crate) fn resize(core: &Core, ctx: &Ctx, op: op::Resize) -> Result<Resized, MdError> {
+    let op::Resize { ino, dims, how } = op;
     core.tilings.with(ino, |loaded| {
-        resize_locked(core, ctx, ino, dims, how, loaded)
+        resize_locked(core, ctx, ino, &dims, how, loaded)
     })
 }
 
@@ -47,7 +42,7 @@ fn resize_locked(
     dims: &Coords,
     how: ResizeHow,
     loaded: &mut Loaded,
-) -> Result<Reply, MdError> {
+) -> Result<Resized, MdError> {
     let inode = core.inode(ino)?;
     let object = inode.object()?;
     check(object, dims, how)?;
@@ -111,7 +106,7 @@ fn resize_locked(
     new.attr.mtime = now;
     txn.put(inode);
     let entry = txn.inode(ino)?.entry();
-    let reply = txn.commit(Reply::Resized(Resized { entry, clipped }))?;
+    let reply = txn.commit(Resized { entry, clipped })?;
     if changed {
         loaded.log.clear();
     }

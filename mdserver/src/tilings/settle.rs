@@ -6,7 +6,7 @@
 
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 
-use crate::api::{Ino, MdError, Reply};
+use crate::api::{MdError, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::placement::RetireKey;
@@ -16,12 +16,13 @@ use crate::records::decode;
 const BATCH: usize = 4096;
 
 /// Retires what commits up to `version` replaced.
-pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Result<Reply, MdError> {
+pub(crate) fn settle(core: &Core, ctx: &Ctx, op: op::Settle) -> Result<(), MdError> {
+    let op::Settle { ino, version } = op;
     let caller = ctx.session;
     loop {
         let mut txn = core.begin(ctx)?;
         if !txn.state.waiting.contains(&ino) {
-            return txn.commit(Reply::Done);
+            return txn.commit(());
         }
         let from = keys::waiting(ino, 0, Version(0), ChunkId(0));
         let to = keys::waiting(ino, u32::MAX, Version(u64::MAX), ChunkId(u64::MAX));
@@ -43,7 +44,7 @@ pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Resu
             done += 1;
         }
         if complete || done == 0 {
-            return txn.commit_then(Reply::Done, |state| {
+            return txn.commit_then((), |state| {
                 if complete && waiting == 0 {
                     state.waiting.remove(&ino);
                 }
@@ -54,6 +55,6 @@ pub(crate) fn settle(core: &Core, ctx: &Ctx, ino: Ino, version: Version) -> Resu
             session: txn.ctx.session,
             ..Ctx::SERVICE
         };
-        txn.commit(Reply::Done)?;
+        txn.commit(())?;
     }
 }

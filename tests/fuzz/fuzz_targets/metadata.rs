@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request, RightsBegun, RightsEpoch};
+use slabfs_mdserver::api::{MdError, Op, ROOT, Reply, Request, RightsBegun, RightsEpoch, op};
 use slabfs_mdserver::kv::MemoryKv;
 use slabfs_mdserver::{Service, ServiceOptions};
 use slabfs_model::SessionId;
@@ -26,12 +26,12 @@ fn request(session: SessionId, seq: u64, op: Op) -> Request {
 /// Sets the epoch of a request about rights to the session's, and its wait time to 0.
 fn begin(op: &mut Op, begun: Option<RightsBegun>) {
     match op {
-        Op::AskRight { epoch, .. }
-        | Op::CancelRight { epoch, .. }
-        | Op::GiveRights { epoch, .. } => {
+        Op::AskRight(op::AskRight { epoch, .. })
+        | Op::CancelRight(op::CancelRight { epoch, .. })
+        | Op::GiveRights(op::GiveRights { epoch, .. }) => {
             *epoch = begun.map_or(RightsEpoch::UNKNOWN, |begun| begun.epoch);
         }
-        Op::RightEvents { epoch, wait_ms, .. } => {
+        Op::RightEvents(op::RightEvents { epoch, wait_ms, .. }) => {
             *epoch = begun.map_or(RightsEpoch::UNKNOWN, |begun| begun.epoch);
             *wait_ms = 0;
         }
@@ -48,12 +48,12 @@ fuzz_target!(|data: &[u8]| {
         ..ServiceOptions::default()
     };
     let (service, _) = Service::over(Box::new(MemoryKv::new()), options).expect("an empty store");
-    let attach = Op::Attach {
+    let attach = Op::Attach(op::Attach {
         host: "here".to_owned(),
         pid: 1,
         read_only: false,
         strict: true,
-    };
+    });
     let reply = service.call_remote(request(SessionId(0), 0, attach));
     let Ok(Reply::Attached(attached)) = reply else {
         panic!("not attached: {reply:?}");
@@ -74,7 +74,7 @@ fuzz_target!(|data: &[u8]| {
             asked.done_below = 0;
         }
         begin(&mut asked.op, attached.rights);
-        let detached = matches!(asked.op, Op::Detach { .. }) && asked.session == attached.session;
+        let detached = matches!(asked.op, Op::Detach(_)) && asked.session == attached.session;
         let result = match remote {
             true => service.call_remote(asked),
             false => service.call(asked),
@@ -87,13 +87,13 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     service.settle_down().expect("the service continues");
-    let asked = Op::GetAttr { ino: ROOT };
-    let attach = Op::Attach {
+    let asked = Op::GetAttr(op::GetAttr { ino: ROOT });
+    let attach = Op::Attach(op::Attach {
         host: "there".to_owned(),
         pid: 2,
         read_only: true,
         strict: false,
-    };
+    });
     let reply = service.call(request(SessionId(0), 0, attach));
     let Ok(Reply::Attached(attached)) = reply else {
         panic!("not attached: {reply:?}");

@@ -48,7 +48,7 @@ impl Client {
         records: Vec<(Hyperslab, Stored)>,
         change: Change,
     ) -> Result<CommitReply, FsError> {
-        let reply = self.md().commit(Commit {
+        let reply = self.md().call(Commit {
             ino: object.ino,
             generation: geometry.info.generation,
             records: records.clone(),
@@ -65,7 +65,7 @@ impl Client {
             object.epoch.fetch_add(1, Ordering::AcqRel);
             self.cache().forget_object(object);
         }
-        Ok(reply)
+        Ok(*reply)
     }
 
     /// Inserts the records of this mount's own commit into its cached tiling.

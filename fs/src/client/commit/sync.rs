@@ -1,7 +1,7 @@
 //! Syncs: committed chunks reach the servers' disks, then the metadata service's journal is synced, then the object is
 //! settled, which lets the servers delete replaced chunks.
 
-use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::api::{MdError, op};
 use slabfs_model::ServerId;
 use slabfs_objstore::{ChunkName, StoreError};
 
@@ -15,7 +15,7 @@ impl Client {
     pub(in crate::client) fn sync_object(&self, object: &Object) -> Result<(), FsError> {
         self.flush_object(object, Scope::All)?;
         self.sync_written(object)?;
-        Ok(self.md().sync()?)
+        Ok(self.md().call(op::Sync {})?)
     }
 
     /// Syncs the sent chunks to the servers' disks, and settles the object. Serialised: a second caller must not
@@ -40,7 +40,10 @@ impl Client {
             object.state.lock().unsynced.extend(unsynced);
             return Err(error.into());
         }
-        match self.md().settle(object.ino, version) {
+        match self.md().call(op::Settle {
+            ino: object.ino,
+            version,
+        }) {
             // A removed object has nothing to settle.
             Ok(()) | Err(MdError::NotFound) => Ok(()),
             Err(error) => Err(error.into()),

@@ -39,7 +39,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use slabfs_mdserver::api::{
     LockAsk, LockConflict, LockEpoch, LockFile, LockKind, LockOutcome, LockOwner, LockReply,
-    LockSpan, LockTicket, LockWant, MdError,
+    LockSpan, LockTicket, LockWant, MdError, op,
 };
 
 use super::Client;
@@ -362,7 +362,7 @@ impl Client {
             let next = if epoch == LockEpoch::UNKNOWN {
                 Next::Reclaim
             } else {
-                let reply = self.md.lock(epoch, ask);
+                let reply = self.md.call(op::Lock { epoch, ask });
                 self.heard(ticket, epoch, reply)
             };
             match next {
@@ -439,7 +439,7 @@ impl Client {
 
     /// Cancels a queued request.
     fn cancel(&self, ticket: LockTicket) {
-        match self.md.cancel_lock(ticket) {
+        match self.md.call(op::CancelLock { ticket }) {
             Ok(true) => self.decide(ticket, Ok(Locked::Interrupted)),
             // It is decided, and the event is on its way; or the lock server has begun a new epoch, and the request
             // is checked for interruption before it is made again.

@@ -1,11 +1,9 @@
 //! The thread that polls for all queued lock requests, and retries requests that failed.
 
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use slabfs_mdserver::api::{
-    Epoch, LockAsk, LockDecision, LockEpoch, LockNews, LockOutcome, Md, MdError,
-};
+use slabfs_mdserver::api::{Epoch, LockAsk, LockDecision, LockEpoch, LockOutcome, MdError, op};
 
 use super::super::Client;
 use super::super::channel::{Channel, Next, PAUSE};
@@ -14,6 +12,7 @@ use super::{Locked, Locks, locked, whose};
 impl Channel for Locks {
     const NAME: &str = "lock";
     type Kind = LockDecision;
+    type Poll = op::LockEvents;
 
     fn next(client: &Client, failed: bool) -> Result<Next, MdError> {
         if !client.await_work(failed) {
@@ -40,8 +39,12 @@ impl Channel for Locks {
         })
     }
 
-    fn fetch(md: &Md, epoch: Epoch, seen: u64, wait: Duration) -> Result<LockNews, MdError> {
-        md.lock_events(epoch, seen, wait)
+    fn poll(epoch: Epoch, seen: u64, wait_ms: u32) -> op::LockEvents {
+        op::LockEvents {
+            epoch,
+            seen,
+            wait_ms,
+        }
     }
 
     fn happened(client: &Client, epoch: Epoch, event: LockDecision) {
@@ -162,7 +165,7 @@ impl Client {
         self.locks.changed.notify_all();
         for (ticket, wait) in waits {
             // A poll that has nothing left to wait for returns.
-            if let Err(error) = self.md.cancel_lock(ticket) {
+            if let Err(error) = self.md.call(op::CancelLock { ticket }) {
                 tracing::debug!(%error, "a request for a lock could not be cancelled; the session ends anyway");
             }
             (wait.then)(Ok(Locked::Interrupted));

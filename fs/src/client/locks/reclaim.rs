@@ -1,7 +1,7 @@
 //! Reclaims the locks of this mount from the lock server: after its restart, and when the outcome of a request is
 //! unknown.
 
-use slabfs_mdserver::api::{HeldLocks, LockEpoch, LostLocks, MdError};
+use slabfs_mdserver::api::{HeldLocks, LockEpoch, LocksReclaimed, LostLocks, MdError, op};
 
 use super::super::Client;
 
@@ -56,7 +56,8 @@ impl Client {
         loop {
             let rest = held.split_off(held.len().min(BATCH));
             let last = rest.is_empty();
-            let (lost, epoch) = self.md.reclaim_locks(held, first, last)?;
+            let LocksReclaimed { lost, epoch } =
+                self.md.call(op::ReclaimLocks { held, first, last })?;
             for one in &lost {
                 tracing::warn!(
                     ino = %one.file.ino, owner = %one.owner, parts = one.spans.len(),

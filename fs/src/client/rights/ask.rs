@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use slabfs_mdserver::api::{MdError, RightAsk, RightGrant, RightReply, RightTicket, RightsEpoch};
+use slabfs_mdserver::api::{
+    MdError, RightAsk, RightGrant, RightReply, RightTicket, RightsEpoch, op,
+};
 
 use super::super::Client;
 use super::super::error::FsError;
@@ -80,7 +82,7 @@ impl Client {
     fn ask(&self, own: &Arc<Own>, epoch: RightsEpoch, ask: RightAsk) -> Result<(), FsError> {
         self.rights.counts.asked.fetch_add(1, Ordering::Relaxed);
         let ticket = ask.ticket;
-        let reply = self.md.ask_right(epoch, ask);
+        let reply = self.md.call(op::AskRight { epoch, ask });
         let result = match reply {
             Ok(RightReply::Granted(grant)) => {
                 self.granted(own, epoch, grant);
@@ -134,7 +136,7 @@ impl Client {
     fn cancel_asks(&self, tickets: Vec<RightTicket>) {
         let epoch = self.rights.epoch();
         for ticket in tickets {
-            if let Err(error) = self.md.cancel_right(epoch, ticket) {
+            if let Err(error) = self.md.call(op::CancelRight { epoch, ticket }) {
                 tracing::debug!(%error, "an ask could not be cancelled");
                 self.rights.end_epoch(epoch);
             }

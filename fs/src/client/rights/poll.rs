@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{
-    Epoch, Ino, Md, MdError, RightEventKind, RightNews, RightTicket, RightsEpoch, Unflushed,
+    Epoch, Ino, MdError, RightEventKind, RightTicket, RightsEpoch, Unflushed, op,
 };
 
 use super::super::Client;
@@ -17,6 +17,7 @@ const ALONE_AFTER: Duration = Duration::from_secs(5);
 impl Channel for Rights {
     const NAME: &str = "rights";
     type Kind = RightEventKind;
+    type Poll = op::RightEvents;
 
     fn next(client: &Client, failed: bool) -> Result<Next, MdError> {
         let rights = &client.rights;
@@ -31,8 +32,12 @@ impl Channel for Rights {
         Ok(Next::Poll(epoch))
     }
 
-    fn fetch(md: &Md, epoch: Epoch, seen: u64, wait: Duration) -> Result<RightNews, MdError> {
-        md.right_events(epoch, seen, wait)
+    fn poll(epoch: Epoch, seen: u64, wait_ms: u32) -> op::RightEvents {
+        op::RightEvents {
+            epoch,
+            seen,
+            wait_ms,
+        }
     }
 
     fn happened(client: &Client, epoch: Epoch, event: RightEventKind) {
@@ -46,14 +51,19 @@ impl Channel for Rights {
             RightEventKind::Refused(ticket) => client.refused(ticket),
             RightEventKind::Recall(recall) => client.rights.recall(epoch, recall),
             RightEventKind::Size { ino, question } => {
-                let sent = client.md.report_size(question, client.unflushed(ino));
+                let unflushed = client.unflushed(ino);
+                let sent = client.md.call(op::ReportSize {
+                    question,
+                    unflushed,
+                });
                 if let Err(error) = sent {
                     tracing::debug!(%ino, %error, "answering a size request failed");
                 }
             }
             RightEventKind::Names { inos, change } => {
                 client.md.forget_names(&inos);
-                if let Err(error) = client.md.report_forgotten(epoch, Some(change)) {
+                let change = Some(change);
+                if let Err(error) = client.md.call(op::ReportForgotten { epoch, change }) {
                     // The lock server does not ask again: it ends the session, or continues without this change.
                     tracing::debug!(%error, "notifying the metadata service of dropped names failed");
                 }

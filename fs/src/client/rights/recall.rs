@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
-use slabfs_mdserver::api::{MAX_RIGHT_BOXES, MdError, RightRecall, RightsEpoch};
+use slabfs_mdserver::api::{MAX_RIGHT_BOXES, MdError, RightRecall, RightsEpoch, op};
 use slabfs_model::layout::boxes_of_run;
 
 use super::super::Client;
@@ -248,7 +248,10 @@ impl Client {
         let gives = releases(own.ino, closing, &given, serial);
         self.rights.counts.given.fetch_add(1, Ordering::Relaxed);
         while epoch == self.rights.epoch() && !self.rights.stopping() {
-            match self.md.give_rights(epoch, gives.clone()) {
+            match self.md.call(op::GiveRights {
+                epoch,
+                gives: gives.clone(),
+            }) {
                 Ok(()) => return,
                 Err(MdError::SessionLost) => {
                     self.rights.suspend(epoch);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use slabfs_mdserver::api::{MAX_RIGHTS_HELD, MdError, RightHeld, RightsBegun, RightsEpoch};
+use slabfs_mdserver::api::{MAX_RIGHTS_HELD, MdError, RightHeld, RightsBegun, RightsEpoch, op};
 
 use super::super::Client;
 use super::super::channel::PAUSE;
@@ -55,7 +55,10 @@ impl Client {
         tracing::debug!(alone, "releasing all rights");
         self.md.forget_all_names();
         // The rest may take long, and other mounts may wait to change cached names.
-        if let Err(error) = self.md.report_forgotten(epoch, None) {
+        if let Err(error) = self.md.call(op::ReportForgotten {
+            epoch,
+            change: None,
+        }) {
             tracing::debug!(%error, "notifying the metadata service of dropped names failed");
         }
         let owns = self.rights.all();
@@ -136,7 +139,9 @@ impl Client {
     /// Reports that nothing is held but `held`. `None` when the session is lost or the client stops.
     fn send_reset(&self, round: u64, held: &[RightHeld]) -> Option<RightsBegun> {
         while round == self.rights.clock.round() && !self.rights.stopping() {
-            match self.md.reset_rights(held.to_vec()) {
+            match self.md.call(op::ResetRights {
+                held: held.to_vec(),
+            }) {
                 Ok(begun) => return Some(begun),
                 Err(MdError::SessionLost) => {
                     self.suspect();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use fuser::ReplyEmpty;
+use slabfs_mdserver::api::op;
 
 use crate::mount::errno::end;
 use crate::mount::shared::Shared;
@@ -16,6 +17,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, reply: ReplyEmp
     }
     let worker = shared.clone();
     shared.pool.submit(Box::new(move || {
-        end("fsyncdir", inode, worker.client.md().sync(), reply);
+        let done = worker.client.md().call(op::Sync {});
+        end("fsyncdir", inode, done, reply);
     }));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyXattr};
-use slabfs_mdserver::api::{ArrayInfo, Ino, MdError};
+use slabfs_mdserver::api::{ArrayInfo, Ino, MdError, op};
 use slabfs_model::Layout;
 
 use super::setxattr::foreign;
@@ -42,12 +42,17 @@ fn value(shared: &Arc<Shared>, inode: u64, name: &[u8]) -> Outcome<Vec<u8>> {
     let none = || Err(MdError::NoData.into());
     match (shared.node(inode)?, owner(name)) {
         (Node::Plain(ino), Owner::Slabfs(attribute)) => of_object(shared, ino, attribute),
-        (Node::Plain(ino), Owner::Default(attribute)) => match shared.client.md().defaults(ino) {
-            Ok(defaults) => attribute.read(&defaults).ok_or(MdError::NoData.into()),
-            Err(MdError::NotDirectory) => none(),
-            Err(error) => Err(error.into()),
-        },
-        (Node::Plain(ino), Owner::Stored) => Ok(shared.client.md().getxattr(ino, name)?),
+        (Node::Plain(ino), Owner::Default(attribute)) => {
+            match shared.client.md().call(op::GetDefaults { ino }) {
+                Ok(defaults) => attribute.read(&defaults).ok_or(MdError::NoData.into()),
+                Err(MdError::NotDirectory) => none(),
+                Err(error) => Err(error.into()),
+            }
+        }
+        (Node::Plain(ino), Owner::Stored) => Ok(shared.client.md().call(op::GetXattr {
+            ino,
+            name: name.to_vec(),
+        })?),
         (Node::Selection(node), Owner::Slabfs(attribute)) => of_selection(shared, &node, attribute),
         (_, Owner::Foreign) => foreign(),
         _ => none(),

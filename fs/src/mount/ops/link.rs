@@ -1,6 +1,7 @@
 //! Link: adds a name for an inode. A selection cannot have further names (`EPERM`, as for directories).
 
 use fuser::Errno;
+use slabfs_mdserver::api::op;
 
 use super::place;
 use crate::mount::errno::{Outcome, refused};
@@ -18,7 +19,11 @@ pub(in crate::mount) fn link(
         return refused(Errno::EPERM, "only objects can have a second name");
     };
     let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
-    let entry = shared.client.md().link(ino, parent, &stored)?;
+    let entry = shared.client.md().call(op::Link {
+        ino,
+        parent,
+        name: stored.to_vec(),
+    })?;
     let entry = shared.client.with_unflushed(entry);
     Ok(shared.shown(&entry).named(&stored))
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fuser::ReplyXattr;
-use slabfs_mdserver::api::{Ino, Kind};
+use slabfs_mdserver::api::{Ino, Kind, op};
 
 use super::sized;
 use crate::mount::errno::{Outcome, report_inode};
@@ -50,10 +50,12 @@ fn of_inode(shared: &Shared, caller: Caller, ino: Ino, list: &mut Vec<u8>) -> Ou
         listed(&info)
             .iter()
             .for_each(|name| push(list, name.as_bytes()));
-    } else if entry.attr.kind == Kind::Directory && !shared.client.md().defaults(ino)?.is_empty() {
+    } else if entry.attr.kind == Kind::Directory
+        && !shared.client.md().call(op::GetDefaults { ino })?.is_empty()
+    {
         push(list, defaults::ALL.as_bytes());
     }
-    for name in shared.client.md().listxattr(ino)? {
+    for name in shared.client.md().call(op::ListXattr { ino })? {
         if caller.uid == 0 || !name.starts_with(b"trusted.") {
             push(list, &name);
         }

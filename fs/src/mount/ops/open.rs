@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuser::{Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyOpen};
+use slabfs_mdserver::api::op;
 use slabfs_model::Selection;
 
 use super::release;
@@ -165,7 +166,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
             client.alone(),
             client.local(),
             client.metadata_addr(),
-            &client.md().servers()?,
+            &client.md().call(op::Servers {})?,
         ),
         Hidden::Layout(ino) => match serde_json::to_value(client.layout(ino)?) {
             Ok(value) => value,

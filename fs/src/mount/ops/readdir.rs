@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fuser::{INodeNo, ReplyDirectory};
-use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, MdError, ROOT};
+use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, MdError, ROOT, op};
 
 use super::search;
 use crate::mount::attr::file_type;
@@ -147,7 +147,10 @@ fn dots(
             None if inode == ROOT.0 => ROOT.0,
             None => {
                 let directory = slabfs_model::ObjectId(inode);
-                match shared.client.md().lookup(directory, b"..") {
+                match shared.client.md().call(op::Lookup {
+                    parent: directory,
+                    name: b"..".to_vec(),
+                }) {
                     // It was removed while open: it has no more entries.
                     Err(MdError::NotFound) => return Ok(true),
                     parent => parent?.attr.ino.0,
@@ -168,7 +171,11 @@ fn list_entries(
 ) -> Outcome<()> {
     let mut cookie = if offset <= 2 { 0 } else { offset };
     loop {
-        let page = match shared.client.md().readdir(directory, cookie, PAGE) {
+        let page = match shared.client.md().call(op::ReadDir {
+            ino: directory,
+            cookie,
+            limit: PAGE,
+        }) {
             // It was removed while open: it is empty.
             Err(MdError::NotFound) => return Ok(()),
             page => page?,

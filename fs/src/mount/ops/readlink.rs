@@ -1,6 +1,7 @@
 //! Readlink: the target of a symbolic link.
 
 use fuser::ReplyData;
+use slabfs_mdserver::api::op;
 
 use crate::mount::errno::{Outcome, report_inode};
 use crate::mount::shared::Shared;
@@ -19,5 +20,5 @@ fn target(shared: &Shared, inode: u64) -> Outcome<Vec<u8>> {
         return Ok(target.to_vec());
     }
     let ino = shared.plain(inode)?;
-    Ok(shared.client.md().readlink(ino)?)
+    Ok(shared.client.md().call(op::ReadLink { ino })?)
 }

@@ -2,6 +2,7 @@
 //! handle is released.
 
 use fuser::Errno;
+use slabfs_mdserver::api::op;
 
 use super::place;
 use crate::mount::errno::Outcome;
@@ -10,11 +11,13 @@ use crate::mount::shared::Shared;
 /// Removes a name of anything but a directory.
 pub(in crate::mount) fn unlink(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<()> {
     let (parent, name) = place::entry(shared, parent, name, Errno::EPERM)?;
-    Ok(shared.client.md().unlink(parent, &name)?)
+    let name = name.into_owned();
+    Ok(shared.client.md().call(op::Unlink { parent, name })?)
 }
 
 /// Removes an empty directory.
 pub(in crate::mount) fn rmdir(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<()> {
     let (parent, name) = place::entry(shared, parent, name, Errno::EPERM)?;
-    Ok(shared.client.md().rmdir(parent, &name)?)
+    let name = name.into_owned();
+    Ok(shared.client.md().call(op::Rmdir { parent, name })?)
 }

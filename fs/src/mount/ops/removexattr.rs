@@ -2,7 +2,7 @@
 //! and codec.
 
 use fuser::Errno;
-use slabfs_mdserver::api::MdError;
+use slabfs_mdserver::api::{MdError, op};
 
 use super::setxattr::{foreign, has_default};
 use crate::mount::errno::{Outcome, refused};
@@ -21,12 +21,16 @@ pub(in crate::mount) fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outc
             if has_default(shared, ino, &attribute)? != Some(true) {
                 return Err(MdError::NoData.into());
             }
-            shared.client.md().set_defaults(ino, attribute.remove())?;
+            let change = attribute.remove();
+            shared.client.md().call(op::SetDefaults { ino, change })?;
             Ok(())
         }
         Owner::Stored => {
             let ino = shared.plain(inode)?;
-            Ok(shared.client.md().removexattr(ino, name)?)
+            Ok(shared.client.md().call(op::RemoveXattr {
+                ino,
+                name: name.to_vec(),
+            })?)
         }
         Owner::Unknown | Owner::Security => Err(MdError::NoData.into()),
         Owner::Foreign => foreign(),

@@ -2,7 +2,7 @@
 //! it is a view, and the object would lose the rest of its elements.
 
 use fuser::{Errno, RenameFlags};
-use slabfs_mdserver::api;
+use slabfs_mdserver::api::{self, op};
 
 use super::place;
 use crate::mount::errno::{Outcome, refused};
@@ -27,5 +27,11 @@ pub(in crate::mount) fn rename(
     let (parent, name) = place::entry(shared, from.0, from.1, Errno::EINVAL)?;
     let (new_parent, new_name) = place::entry(shared, to.0, to.1, Errno::EINVAL)?;
     let md = shared.client.md();
-    Ok(md.rename(parent, &name, new_parent, &new_name, flags)?)
+    Ok(md.call(op::Rename {
+        parent,
+        name: name.into_owned(),
+        new_parent,
+        new_name: new_name.into_owned(),
+        flags,
+    })?)
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fuser::Errno;
-use slabfs_mdserver::api::{self, Find, Kind, MdError, ROOT};
+use slabfs_mdserver::api::{self, Find, Kind, MdError, ROOT, op};
 use slabfs_mdserver::tags::query::Query;
 
 use super::readdir::{Listed, UNNUMBERED, What};
@@ -42,7 +42,15 @@ pub(super) fn look_up_found(
             let mut ino = ROOT;
             let mut path = Vec::new();
             for name in &names {
-                ino = shared.client.md().lookup(ino, name)?.attr.ino;
+                ino = shared
+                    .client
+                    .md()
+                    .call(op::Lookup {
+                        parent: ino,
+                        name: name.to_vec(),
+                    })?
+                    .attr
+                    .ino;
                 path.push(b'/');
                 path.extend_from_slice(name);
             }
@@ -51,7 +59,7 @@ pub(super) fn look_up_found(
         Some(Target::Ino(ino)) => (ino, None),
         None => return Err(MdError::NotFound.into()),
     };
-    let found = shared.client.md().find(Find {
+    let found = shared.client.md().call(Find {
         query: query.to_owned(),
         who: Some(who(caller)),
         limit: 1,

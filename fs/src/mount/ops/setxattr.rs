@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use fuser::{Errno, ReplyEmpty};
-use slabfs_mdserver::api::{Ino, MdError, XattrFlags};
+use slabfs_mdserver::api::{Ino, MdError, XattrFlags, op};
 
 use crate::mount::errno::{Failure, Outcome, end_inode, refused};
 use crate::mount::shared::Shared;
@@ -58,7 +58,12 @@ fn set(
         }
         .into()),
         Owner::Stored => {
-            shared.client.md().setxattr(ino, name, value, flags)?;
+            shared.client.md().call(op::SetXattr {
+                ino,
+                name: name.to_vec(),
+                value: value.to_vec(),
+                flags,
+            })?;
             Ok(None)
         }
         Owner::Security | Owner::Foreign => foreign(),
@@ -86,7 +91,7 @@ fn set_default(
         Some(there) => check_flags(flags, there)?,
         None => return refused(Errno::EINVAL, "defaults are those of directories"),
     }
-    shared.client.md().set_defaults(ino, change)?;
+    shared.client.md().call(op::SetDefaults { ino, change })?;
     Ok(())
 }
 
@@ -96,7 +101,7 @@ pub(super) fn has_default(
     ino: Ino,
     attribute: &DefaultAttribute,
 ) -> Outcome<Option<bool>> {
-    match shared.client.md().defaults(ino) {
+    match shared.client.md().call(op::GetDefaults { ino }) {
         Ok(defaults) => Ok(Some(attribute.read(&defaults).is_some())),
         Err(MdError::NotDirectory) => Ok(None),
         Err(error) => Err(error.into()),

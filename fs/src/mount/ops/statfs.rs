@@ -1,7 +1,7 @@
 //! Statfs: the sum of the data servers' disks.
 
 use fuser::ReplyStatfs;
-use slabfs_mdserver::api::MAX_NAME;
+use slabfs_mdserver::api::{MAX_NAME, op};
 
 use crate::mount::errno::report;
 use crate::mount::shared::Shared;
@@ -13,7 +13,7 @@ const FREE_INODES: u64 = 1 << 40;
 
 /// Replies with the totals.
 pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyStatfs) {
-    match shared.client.md().statfs() {
+    match shared.client.md().call(op::StatFs {}) {
         Ok(totals) => reply.statfs(
             totals.total / BLOCK,
             totals.free / BLOCK,

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use slabfs_model::{ObjectId, SessionId};
 
 use super::{BUSY, FEW, KEEP, MOST, MOST_WAITING, MOST_WAITING_OF_ONE, Names, SILENT, Touched};
-use crate::api::name_cache::{Asked, NameCache, OwnChange};
-use crate::api::{Attr, Entry, Ino, Kind, Looked, Op, RightsEpoch, SetAttr, Time};
+use crate::api::{Attr, Entry, Ino, Kind, Looked, Op, RightsEpoch, SetAttr, Time, op};
+use crate::client::name_cache::{Asked, NameCache, OwnChange};
 
 const DIRECTORIES: usize = 3;
 const NAMES: usize = 2;
@@ -193,14 +193,14 @@ fn run(steps: &[Step]) -> Result<usize, TestCaseError> {
                 name: which,
             } => {
                 let op = match which {
-                    None => Op::SetAttr {
+                    None => Op::SetAttr(op::SetAttr {
                         ino: directory(dir),
                         set: SetAttr::default(),
-                    },
-                    Some(which) => Op::Unlink {
+                    }),
+                    Some(which) => Op::Unlink(op::Unlink {
                         parent: directory(dir),
                         name: name(which),
-                    },
+                    }),
                 };
                 changes.push(Change {
                     by,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use slabfs_mdserver::api::{
     Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
     RightHeld, RightMode, RightSerial, RightTicket, RightsEpoch, SetAttr, SpecChange, TagChange,
-    XattrFlags,
+    XattrFlags, op,
 };
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
 use slabfs_objstore::wire::messages::{
@@ -45,10 +45,12 @@ fn metadata() {
     };
     let ino = ObjectId(2);
     let dims = Coords::from_slice(&[4, 4]);
-    let declare = |change| Op::Declare {
-        ino,
-        change,
-        rewrite: None,
+    let declare = |change| {
+        Op::Declare(op::Declare {
+            ino,
+            change,
+            rewrite: None,
+        })
     };
     let array = SpecChange {
         dims: Some(dims.clone()),
@@ -58,60 +60,60 @@ fn metadata() {
         create("a", Kind::Object),
         create("b", Kind::Directory),
         create("c", Kind::Symlink),
-        Op::Lookup {
+        Op::Lookup(op::Lookup {
             parent: ROOT,
             name: name("a"),
-        },
-        Op::Link {
+        }),
+        Op::Link(op::Link {
             ino,
             parent: ROOT,
             name: name("d"),
-        },
-        Op::Rename {
+        }),
+        Op::Rename(op::Rename {
             parent: ROOT,
             name: name("a"),
             new_parent: ROOT,
             new_name: name("b"),
             flags: RenameFlags::Exchange,
-        },
-        Op::ReadDir {
+        }),
+        Op::ReadDir(op::ReadDir {
             ino: ROOT,
             cookie: 0,
             limit: 10,
-        },
-        Op::Unlink {
+        }),
+        Op::Unlink(op::Unlink {
             parent: ROOT,
             name: name("d"),
-        },
-        Op::Rmdir {
+        }),
+        Op::Rmdir(op::Rmdir {
             parent: ROOT,
             name: name("a"),
-        },
-        Op::SetAttr {
+        }),
+        Op::SetAttr(op::SetAttr {
             ino,
             set: SetAttr {
                 mode: Some(0o600),
                 ..SetAttr::default()
             },
-        },
+        }),
     ];
     let attributes = [
         create("a", Kind::Object),
-        Op::SetXattr {
+        Op::SetXattr(op::SetXattr {
             ino,
             name: name("user.k"),
             value: name("3"),
             flags: XattrFlags::Either,
-        },
-        Op::GetXattr {
+        }),
+        Op::GetXattr(op::GetXattr {
             ino,
             name: name("user.k"),
-        },
-        Op::ListXattr { ino },
-        Op::RemoveXattr {
+        }),
+        Op::ListXattr(op::ListXattr { ino }),
+        Op::RemoveXattr(op::RemoveXattr {
             ino,
             name: name("user.k"),
-        },
+        }),
     ];
     let tag = |key: &str, text: &str| (key.to_owned(), Tag::infer(text).expect("a tag"));
     let find = |query: &str| {
@@ -128,24 +130,26 @@ fn metadata() {
         tag("t", "abcdef"),
     ];
     let remove = vec!["k".to_owned()];
-    let change = |set, remove| Op::Tag {
-        changes: vec![TagChange { ino, set, remove }],
+    let change = |set, remove| {
+        Op::Tag(op::Tag {
+            changes: vec![TagChange { ino, set, remove }],
+        })
     };
     let tags = [
         create("a", Kind::Object),
         change(set, vec![]),
         find("k = 3 and t = *bcd* and l > 2"),
         find("name = a or has k*"),
-        Op::Tags { ino, after: None },
+        Op::Tags(op::Tags { ino, after: None }),
         change(vec![], remove),
         find("not k in 1..5"),
     ];
     let arrays = [
         create("a", Kind::Object),
         declare(array),
-        Op::LeaseChunks { count: 4 },
-        Op::Open { ino },
-        Op::Tiling {
+        Op::LeaseChunks(op::LeaseChunks { count: 4 }),
+        Op::Open(op::Open { ino }),
+        Op::Tiling(op::Tiling {
             ino,
             known: slabfs_model::Version(0),
             after: None,
@@ -153,23 +157,23 @@ fn metadata() {
                 region: slabfs_model::Region::all(&[4, 4]),
                 most: 256,
             }),
-        },
-        Op::Resize {
+        }),
+        Op::Resize(op::Resize {
             ino,
             dims,
             how: ResizeHow::SetDims,
-        },
-        Op::Reserve { ino, upto: 100 },
-        Op::Clear { ino },
-        Op::SpareGeneration {
+        }),
+        Op::Reserve(op::Reserve { ino, upto: 100 }),
+        Op::Clear(op::Clear { ino }),
+        Op::SpareGeneration(op::SpareGeneration {
             ino,
             placement: "dynamic".parse().expect("a placement"),
-        },
-        Op::Release { inos: vec![ino] },
-        Op::Sync,
-        Op::StatFs,
-        Op::Servers,
-        Op::Detach { clean: true },
+        }),
+        Op::Release(op::Release { inos: vec![ino] }),
+        Op::Sync(op::Sync {}),
+        Op::StatFs(op::StatFs {}),
+        Op::Servers(op::Servers {}),
+        Op::Detach(op::Detach { clean: true }),
     ];
     let epoch = RightsEpoch(1);
     let boxes = || {
@@ -178,20 +182,22 @@ fn metadata() {
             Region::new(&[5], &[u64::MAX]),
         ])
     };
-    let ask = |mode, area, ticket| Op::AskRight {
-        epoch,
-        ask: RightAsk {
-            ino,
-            mode,
-            area,
-            ticket: RightTicket(ticket),
-        },
+    let ask = |mode, area, ticket| {
+        Op::AskRight(op::AskRight {
+            epoch,
+            ask: RightAsk {
+                ino,
+                mode,
+                area,
+                ticket: RightTicket(ticket),
+            },
+        })
     };
     let rights = [
         create("a", Kind::Object),
         ask(RightMode::Write, boxes(), 1),
         ask(RightMode::Read, RightArea::All, 2),
-        Op::GiveRights {
+        Op::GiveRights(op::GiveRights {
             epoch,
             gives: vec![RightGive {
                 ino,
@@ -199,28 +205,28 @@ fn metadata() {
                 keep: Some(RightMode::Read),
                 area: boxes(),
             }],
-        },
-        Op::CancelRight {
+        }),
+        Op::CancelRight(op::CancelRight {
             epoch,
             ticket: RightTicket(2),
-        },
-        Op::RightEvents {
+        }),
+        Op::RightEvents(op::RightEvents {
             epoch,
             seen: 0,
             wait_ms: 0,
-        },
-        Op::Stat { ino, keep: false },
-        Op::ReportSize {
+        }),
+        Op::Stat(op::Stat { ino, keep: false }),
+        Op::ReportSize(op::ReportSize {
             question: 1,
             unflushed: None,
-        },
-        Op::ResetRights {
+        }),
+        Op::ResetRights(op::ResetRights {
             held: vec![RightHeld {
                 ino,
                 mode: RightMode::Write,
                 area: boxes(),
             }],
-        },
+        }),
     ];
     for (called, ops) in [
         ("rights", &rights[..]),

@@ -9,8 +9,9 @@ use anyhow::Context;
 use nix::sys::signal::Signal;
 use slabfs_mdserver::RemoteMd;
 use slabfs_mdserver::api::{
-    Create, Find, Ino, Kind, MAX_HITS, Md, NewObject, ROOT, SpecChange, TagChange,
+    Create, Find, Ino, Kind, MAX_HITS, NewObject, ROOT, SpecChange, TagChange, op,
 };
+use slabfs_mdserver::client::Md;
 use slabfs_model::{Tag, TagKind};
 use slabfs_objstore::Addr;
 
@@ -96,7 +97,7 @@ pub(crate) struct Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // A service that was just killed needs no detach.
-        drop(self.md.detach(true));
+        drop(self.md.call(op::Detach { clean: true }));
     }
 }
 
@@ -112,7 +113,7 @@ impl Client {
 
     /// Creates a container in the root.
     pub(crate) fn container(&mut self, name: &str) -> anyhow::Result<Ino> {
-        let made = self.md.create(Create {
+        let made = self.md.call(Create {
             parent: ROOT,
             name: name.as_bytes().to_vec(),
             kind: Kind::Directory,
@@ -143,7 +144,9 @@ impl Client {
                         .collect(),
                 )
             };
-            inos.extend(self.md.create_many((from..from + 100).map(one).collect())?);
+            inos.extend(self.md.call(op::CreateMany {
+                objects: (from..from + 100).map(one).collect(),
+            })?);
         }
         Ok(inos)
     }
@@ -151,7 +154,7 @@ impl Client {
     /// Creates one empty object, which is open afterwards.
     pub(crate) fn create(&mut self, parent: Ino, name: &str) -> anyhow::Result<Ino> {
         self.beat()?;
-        let made = self.md.create(Create {
+        let made = self.md.call(Create {
             parent,
             name: name.as_bytes().to_vec(),
             kind: Kind::Object,
@@ -173,13 +176,13 @@ impl Client {
             .iter()
             .map(|name| new_object(parent, name, Vec::new()))
             .collect();
-        Ok(self.md.create_many(objects)?.len())
+        Ok(self.md.call(op::CreateMany { objects })?.len())
     }
 
     /// Opens an object; it stays open until [`Self::release`].
     pub(crate) fn open(&mut self, ino: Ino) -> anyhow::Result<()> {
         self.beat()?;
-        self.md.open(ino)?;
+        self.md.call(op::Open { ino })?;
         Ok(())
     }
 
@@ -196,7 +199,9 @@ impl Client {
             set: vec![("mark".to_owned(), tag(value))],
             remove: Vec::new(),
         };
-        Ok(self.md.tag_many(marks.iter().map(change).collect())?)
+        Ok(self.md.call(op::Tag {
+            changes: marks.iter().map(change).collect(),
+        })?)
     }
 
     /// Paths that a query finds.
@@ -219,7 +224,7 @@ impl Client {
         };
         let mut paths = Vec::new();
         loop {
-            let found = self.md.find(find.clone())?;
+            let found = self.md.call(find.clone())?;
             for hit in found.hits {
                 paths.push(String::from_utf8(hit.path).context("a path that is no text")?);
             }
@@ -232,7 +237,7 @@ impl Client {
 
     /// Returns once everything is on the service's disk.
     pub(crate) fn sync(&mut self) -> anyhow::Result<()> {
-        Ok(self.md.sync()?)
+        Ok(self.md.call(op::Sync {})?)
     }
 }
 

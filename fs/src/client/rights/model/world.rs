@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use slabfs_mdserver::api::{
     ArrayInfo, Attr, Entry, Given, Kind, MdError, Op, Reply, Request, RightEventKind, RightGrant,
-    RightMode, RightNews, RightReply, Time,
+    RightMode, RightNews, RightReply, Time, op,
 };
 use slabfs_mdserver::rights::driven::Driven;
 use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Placement, SessionId, Version};
@@ -638,18 +638,18 @@ impl World {
 
     fn answer(&mut self, call: &Call) -> Answer {
         let epoch = call.epoch;
-        let op = match call.asking.clone() {
-            Asking::Right(ask, _) => Op::AskRight { epoch, ask },
+        let op: Op = match call.asking.clone() {
+            Asking::Right(ask, _) => op::AskRight { epoch, ask }.into(),
             Asking::Give(gives) => {
                 self.released = true;
-                Op::GiveRights { epoch, gives }
+                op::GiveRights { epoch, gives }.into()
             }
             Asking::Reset(held) => {
                 self.resets = (self.resets + 1).min(3);
-                Op::ResetRights { held }
+                op::ResetRights { held }.into()
             }
-            Asking::Cancel(ticket) => Op::CancelRight { epoch, ticket },
-            Asking::Release => Op::Release { inos: vec![INO] },
+            Asking::Cancel(ticket) => op::CancelRight { epoch, ticket }.into(),
+            Asking::Release => op::Release { inos: vec![INO] }.into(),
         };
         let reply = self.lock_server.call(Request {
             session: call.session,

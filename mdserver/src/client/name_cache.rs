@@ -1,6 +1,6 @@
 //! A session's cache of names: names that it looked up, absent names, and attributes of directories.
 //!
-//! It caches only what the lock server permitted ([`super::Looked`]), and the lock server recalls an entry before
+//! It caches only what the lock server permitted ([`crate::api::Looked`]), and the lock server recalls an entry before
 //! another session changes it (`crate::rights`, docs/decisions/22-names.md). So a hit is what the service would answer.
 //!
 //! - **Late replies are not cached.** Permission was valid when the reply left the lock server; a recall may overtake
@@ -10,7 +10,7 @@
 //!   sent until it is answered, nothing of its directories is answered from here. Then its names and their attributes
 //!   are dropped, and replies to earlier requests are not cached. A request that is never answered may still be
 //!   executed at any time: its directories are not cached from then on.
-//! - **Expiry.** Entries of a directory expire with the permission ([`super::NAMES_CACHED_FOR`] after the last
+//! - **Expiry.** Entries of a directory expire with the permission ([`crate::api::NAMES_CACHED_FOR`] after the last
 //!   request), and all entries are dropped if there are too many.
 //!
 //! Names of directories are cached with their numbers alone: a caller that follows one needs the cached entry of that
@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::{Entry, Ino, Kind, Looked, NAMES_CACHED_FOR, Op};
+use crate::api::{Entry, Ino, Kind, Looked, NAMES_CACHED_FOR, Op};
 
 /// Most cached names and directories.
 const MOST: usize = 1 << 17;
