@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::json;
+use slabfs_fs::client::Drained;
 
 use crate::args::show_size;
 use crate::onmount::Mount;
@@ -90,18 +91,16 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
         let slice = mount.call(
             &json!({"op": "drain_slice", "server": args.server, "after": after, "clean": clean}),
         )?;
-        let number = |key: &str| slice.get(key).and_then(Value::as_u64);
-        let chunks = number("chunks").context("the mount does not report what it moved")?;
-        sums.chunks += chunks;
-        sums.bytes += number("bytes").unwrap_or(0);
-        if let Some(error) = slice.get("error").and_then(Value::as_str) {
-            wrong = Some(error.to_owned());
-        }
-        if slice.get("empty").and_then(Value::as_bool) == Some(true) {
-            sums.away = slice.get("away").and_then(Value::as_bool) == Some(true);
+        let slice: Drained =
+            serde_json::from_value(slice).context("the mount does not report what it moved")?;
+        sums.chunks += slice.chunks;
+        sums.bytes += slice.bytes;
+        wrong = slice.error.or(wrong);
+        if slice.empty {
+            sums.away = slice.away;
             return Ok(sums);
         }
-        if chunks > 0 {
+        if slice.chunks > 0 {
             moved = Instant::now();
         }
         if moved.elapsed() > args.patience {
@@ -124,16 +123,11 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
                 show_size(sums.bytes)
             ));
         }
-        clean = slice.get("clean").and_then(Value::as_bool) == Some(true);
-        after = match number("next") {
-            Some(next) => next,
-            None => {
-                // All chunks were visited; those that were busy, and those deleted only now, are left.
-                if chunks == 0 {
-                    std::thread::sleep(PAUSE);
-                }
-                0
-            }
-        };
+        clean = slice.clean;
+        after = slice.next.unwrap_or(0);
+        // All chunks were visited; those that were busy, and those deleted only now, are left.
+        if slice.next.is_none() && slice.chunks == 0 {
+            std::thread::sleep(PAUSE);
+        }
     }
 }

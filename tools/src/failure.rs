@@ -18,18 +18,6 @@ pub(crate) const NOT_STARTED: u8 = 126;
 /// Exit status where the program to run does not exist.
 pub(crate) const NO_PROGRAM: u8 = 127;
 
-/// An invalid request; its text says what is allowed.
-#[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 /// A failure with a status of its own.
 #[derive(Debug)]
 struct Ending {
@@ -53,9 +41,9 @@ pub(crate) fn ending(status: u8, text: impl Into<String>) -> anyhow::Error {
     })
 }
 
-/// An `anyhow` error that ends the process with the usage status.
+/// An invalid request; its text says what is allowed.
 pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
-    anyhow::Error::new(Usage(text.into()))
+    ending(USAGE, text)
 }
 
 /// Converts a mount's error about a text copied from the command line, such as a query or a request, to a usage
@@ -69,13 +57,9 @@ pub(crate) fn of_text(error: anyhow::Error) -> anyhow::Error {
 
 /// The exit status that `error` stands for.
 pub(crate) fn status(error: &anyhow::Error) -> u8 {
-    if let Some(ending) = error.downcast_ref::<Ending>() {
-        ending.status
-    } else if error.chain().any(|cause| cause.is::<Usage>()) {
-        USAGE
-    } else {
-        FAILURE
-    }
+    error
+        .downcast_ref::<Ending>()
+        .map_or(FAILURE, |ending| ending.status)
 }
 
 /// Prints `error` with its causes and returns the exit status; reports it to a waiting parent as well.

@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
+use slabfs_fs::client::LayoutView;
 
-use crate::draw::{self, Cut, View};
+use crate::draw::{self, Cut};
 use crate::onmount::Mount;
 use crate::output;
 
@@ -55,13 +56,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         return output::json(&layout);
     }
-    let view: View = serde_json::from_value(layout)
+    let view: LayoutView = serde_json::from_value(layout)
         .context("this slabfs does not understand the mount's description of the layout; do both have the same version?")?;
     let cut = Cut {
         axes: args.axes,
         at: args.at.clone(),
     };
-    let picture = view.picture(&cut).map_err(|why| anyhow!(why))?;
+    let picture = draw::picture(&view, &cut).map_err(|why| anyhow!(why))?;
     if let Some(file) = &args.svg {
         let title = args.path.display().to_string();
         std::fs::write(file, draw::svg::draw(&picture, &title))

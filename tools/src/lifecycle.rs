@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -32,7 +32,9 @@ pub(crate) trait Live: Send {
     fn ready_line(&self) -> String;
     /// A function that blocks until the service ends by itself, as a mount does when it is unmounted. `None` if
     /// it never does.
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>>;
+    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        None
+    }
     /// Stops everything cleanly; nothing is lost.
     fn stop(self: Box<Self>) -> anyhow::Result<()>;
 }
@@ -41,8 +43,13 @@ pub(crate) trait Live: Send {
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     asked: AtomicBool,
-    mounts: Mutex<Vec<PathBuf>>,
-    files: Mutex<Vec<PathBuf>>,
+    covered: Mutex<Covered>,
+}
+
+#[derive(Debug, Default)]
+struct Covered {
+    mounts: Vec<PathBuf>,
+    files: Vec<PathBuf>,
 }
 
 impl Shutdown {
@@ -54,38 +61,27 @@ impl Shutdown {
 
     /// Registers a mount point to detach if the process is cut off.
     pub(crate) fn covers_mount(&self, path: PathBuf) {
-        self.mounts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(path);
+        self.covered().mounts.push(path);
     }
 
     /// Registers a socket or pid file to remove if the process is cut off.
     pub(crate) fn covers_file(&self, path: PathBuf) {
-        self.files
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(path);
+        self.covered().files.push(path);
+    }
+
+    fn covered(&self) -> MutexGuard<'_, Covered> {
+        self.covered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Detaches and removes everything registered.
     fn clear_away(&self) {
-        for path in self
-            .mounts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+        let Covered { mounts, files } = std::mem::take(&mut *self.covered());
+        for path in mounts {
             if let Err(error) = crate::mountpoint::detach(&path) {
                 tracing::debug!("{} is not mounted any more: {error:#}", path.display());
             }
         }
-        for path in self
-            .files
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .drain(..)
-        {
+        for path in files {
             if let Err(error) = std::fs::remove_file(&path) {
                 tracing::debug!("{}: {error}", path.display());
             }
@@ -100,6 +96,27 @@ pub(crate) struct Place {
     pub(crate) log: PathBuf,
     /// The directory that this process owns while it runs, and in which it writes its pid file.
     pub(crate) data: Option<PathBuf>,
+}
+
+impl Place {
+    /// For a mount at `dir`: the log is next to it.
+    pub(crate) fn of_mount(dir: &Path) -> Place {
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let mut log = dir.into_os_string();
+        log.push(".log");
+        Place {
+            log: PathBuf::from(log),
+            data: None,
+        }
+    }
+
+    /// The same for a service that owns `dir`.
+    pub(crate) fn of_data(dir: &Path) -> Place {
+        Place {
+            data: Some(dir.to_owned()),
+            ..Place::of_mount(dir)
+        }
+    }
 }
 
 /// Runs a service from its flags to its end; in the background if requested.
@@ -300,4 +317,16 @@ fn ignores_hangup() -> bool {
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     // Bit 0 is signal 1, which is SIGHUP.
     mask.is_some_and(|mask| mask & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_next_to_the_directory() {
+        let place = Place::of_data(Path::new("/srv/md"));
+        assert_eq!(place.log, Path::new("/srv/md.log"));
+        assert!(Place::of_mount(Path::new("md")).log.is_absolute());
+    }
 }

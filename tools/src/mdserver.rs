@@ -40,10 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let place = Place {
-        log: node::default_log(&args.data),
-        data: Some(args.data.clone()),
-    };
+    let place = Place::of_data(&args.data);
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
         start(&args, shutdown)
@@ -57,27 +54,17 @@ fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let mut metadata = MetadataNode::open(&args.data, &args.meta)?;
     shutdown.check()?;
     metadata.serve(listener)?;
-    Ok(Box::new(Running { metadata }))
+    Ok(Box::new(metadata))
 }
 
-struct Running {
-    metadata: MetadataNode,
-}
-
-impl Live for Running {
+impl Live for MetadataNode {
     fn ready_line(&self) -> String {
-        let place = self
-            .metadata
-            .addr()
-            .map_or_else(String::new, |addr| format!(" at {addr}"));
+        let place = self.addr();
+        let place = place.map_or_else(String::new, |addr| format!(" at {addr}"));
         format!("metadata service{place}")
     }
 
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        None
-    }
-
     fn stop(self: Box<Self>) -> anyhow::Result<()> {
-        self.metadata.stop()
+        MetadataNode::stop(*self)
     }
 }

@@ -37,10 +37,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let place = Place {
-        log: node::default_log(&args.mountpoint),
-        data: None,
-    };
+    let place = Place::of_mount(&args.mountpoint);
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
         start(&args, shutdown)
@@ -50,22 +47,20 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
     mountpoint::check(&args.mountpoint)?;
-    let servers = Arc::new(Servers::new(node::server_options(
-        key.clone(),
-        args.net.io_timeout,
-    )));
-    let metadata = Arc::new(node::remote_metadata(&args.md, key, args.net.io_timeout));
+    let (md, deadline) = (args.md.clone(), args.net.io_timeout);
+    let servers = Servers::new(node::server_options(key.clone(), deadline));
+    let metadata = Arc::new(RemoteMd::connect(md.clone(), key, deadline));
     log_wait(&metadata);
     let mount = MountNode::start(
         metadata,
-        Some(args.md.clone()),
-        servers,
+        Some(md),
+        Arc::new(servers),
         &args.mountpoint,
         &args.mount,
-        args.net.io_timeout,
+        deadline,
         shutdown,
     )?;
-    Ok(Box::new(Running { mount }))
+    Ok(Box::new(mount))
 }
 
 /// Logs that the metadata service is not reachable yet, because nothing else shows why the mount waits.
@@ -78,20 +73,16 @@ fn log_wait(metadata: &RemoteMd) {
     }
 }
 
-struct Running {
-    mount: MountNode,
-}
-
-impl Live for Running {
+impl Live for MountNode {
     fn ready_line(&self) -> String {
-        self.mount.point().display().to_string()
+        self.point().display().to_string()
     }
 
     fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        Some(self.mount.own_end())
+        Some(MountNode::own_end(self))
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {
-        self.mount.stop()
+        MountNode::stop(*self)
     }
 }

@@ -1,24 +1,10 @@
 //! Mount points: the list of mounts, the check of a directory to be mounted on, and unmounting.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use nix::mount::{MntFlags, umount2};
-
-/// The parts of a line of `/proc/self/mountinfo` that are used here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mounted {
-    /// Device number of the filesystem, as from `stat`.
-    pub(crate) device: u64,
-    /// The directory of the filesystem that is mounted; `/` except for a bind mount of a subtree.
-    pub(crate) root: PathBuf,
-    /// Where it is mounted.
-    pub(crate) at: PathBuf,
-    /// The type, `fuse.slabfs` or `ext4`.
-    pub(crate) kind: String,
-    /// The source; for a slabfs mount `slabfs:PID`, see [`source_name`].
-    pub(crate) source: String,
-}
+use slabfs_fs::mount::Mounted;
 
 /// The source of a slabfs mount in the list of mounts. It names the process that serves it, so that `slabfs
 /// umount` can wait for that process without a request to the mount.
@@ -26,55 +12,14 @@ pub(crate) fn source_name() -> String {
     format!("slabfs:{}", std::process::id())
 }
 
-impl Mounted {
-    /// The process that serves this mount, if it is a slabfs mount.
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.source.strip_prefix("slabfs:")?.parse().ok()
-    }
+/// The process that serves this mount, if it is a slabfs mount.
+pub(crate) fn process_of(mounted: &Mounted) -> Option<u32> {
+    mounted.source.strip_prefix("slabfs:")?.parse().ok()
 }
 
 /// All mounts this process sees, oldest first.
 pub(crate) fn mounts() -> anyhow::Result<Vec<Mounted>> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo")
-        .context("cannot read the list of mounts, /proc/self/mountinfo")?;
-    Ok(text.lines().filter_map(parse_line).collect())
-}
-
-/// Parses `ID PARENT MAJOR:MINOR ROOT AT OPTIONS [TAGS] - TYPE SOURCE OPTIONS` (proc(5)).
-fn parse_line(line: &str) -> Option<Mounted> {
-    let (head, tail) = line.split_once(" - ")?;
-    let (kind, source) = tail.split_once(' ')?;
-    let mut fields = head.split(' ').skip(2);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let device = libc::makedev(major.parse().ok()?, minor.parse().ok()?);
-    Some(Mounted {
-        device,
-        root: unescape(fields.next()?),
-        at: unescape(fields.next()?),
-        kind: kind.to_owned(),
-        source: source.split(' ').next()?.to_owned(),
-    })
-}
-
-/// The kernel writes space, tab, newline and backslash as octal `\040`.
-fn unescape(field: &str) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt;
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|_| first == b'\\');
-        let code = octal
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        if let Some(code) = code {
-            bytes.push(code);
-            rest = &tail[3..];
-        } else {
-            bytes.push(first);
-            rest = tail;
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+    slabfs_fs::mount::mounts().context("cannot read the list of mounts, /proc/self/mountinfo")
 }
 
 /// Checks that a directory can be mounted on, before anything is created or opened for it. The mount checks
@@ -157,7 +102,7 @@ pub(crate) fn unmount(path: &Path) -> Result<(), nix::Error> {
 /// Aborts all requests to the process behind a FUSE mount, which would otherwise wait for ever: through the kernel's
 /// `abort` file, which belongs to the mounting user, else with MNT_FORCE as root.
 pub(crate) fn abort(mounted: &Mounted) -> anyhow::Result<()> {
-    let connection = libc::minor(mounted.device);
+    let (_, connection) = mounted.device.split_once(':').unwrap_or_default();
     let file = format!("/sys/fs/fuse/connections/{connection}/abort");
     if std::fs::write(file, "1").is_ok() {
         return Ok(());
@@ -205,18 +150,6 @@ fn run_unmount(path: &Path, flags: MntFlags, helper_flags: &str) -> Result<(), n
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_a_line_with_a_space_in_the_path() {
-        let line = r"36 35 0:52 / /mnt/my\040data rw,nosuid shared:7 - fuse.slabfs slabfs:1234 rw,user_id=0";
-        let mounted = parse_line(line).expect("a line");
-        assert_eq!(mounted.at, Path::new("/mnt/my data"));
-        assert_eq!(mounted.kind, "fuse.slabfs");
-        assert_eq!(mounted.process(), Some(1234));
-        assert_eq!(mounted.device, libc::makedev(0, 52));
-        assert_eq!(parse_line("nonsense"), None);
-        assert_eq!(parse_line("1 2 x:y / / rw - ext4 a b"), None);
-    }
 
     #[test]
     fn refuses_a_path_that_is_not_an_empty_directory() {

@@ -2,7 +2,7 @@
 //! started and stops them cleanly; the subcommands choose the components.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use anyhow::Context;
 use slabfs_fs::client::{Client, ClientOptions, FsError};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
 use slabfs_mdserver::api::{MdError, Metadata};
-use slabfs_mdserver::client::{LocalMd, RemoteMd};
+use slabfs_mdserver::client::LocalMd;
 use slabfs_mdserver::kv::KvError;
 use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceError, ServiceOptions};
@@ -32,14 +32,6 @@ pub(crate) const GREETING: Duration = Duration::from_secs(1);
 
 /// How long registering a data server with the metadata service of the same process may take.
 const REGISTERED: Duration = Duration::from_secs(30);
-
-/// The default log file of a background process that stores its data in `dir`: next to it.
-pub(crate) fn default_log(dir: &Path) -> PathBuf {
-    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let mut name = dir.into_os_string();
-    name.push(".log");
-    PathBuf::from(name)
-}
 
 /// The shared key, if one is given; TCP addresses need one.
 pub(crate) fn key(file: Option<&Path>, addrs: &[&Addr]) -> anyhow::Result<Option<Key>> {
@@ -151,11 +143,6 @@ impl Owner {
             _ => Ok(()),
         }
     }
-}
-
-/// A metadata service in another process.
-pub(crate) fn remote_metadata(addr: &Addr, key: Option<Key>, deadline: Duration) -> RemoteMd {
-    RemoteMd::connect(addr.clone(), key, deadline)
 }
 
 /// Creates a directory that only its owner may enter: access to its files would bypass the mount's modes.
@@ -472,11 +459,5 @@ mod tests {
         assert_eq!(shown("tcp:node7:7070"), "tcp:node7:7070");
         assert!(!shown("tcp:0.0.0.0:7070").contains("0.0.0.0"));
         assert!(shown("tcp:[::]:7070").ends_with(":7070"));
-    }
-
-    #[test]
-    fn logs_are_next_to_the_directory() {
-        assert_eq!(default_log(Path::new("/srv/md")), Path::new("/srv/md.log"));
-        assert!(default_log(Path::new("md")).is_absolute());
     }
 }

@@ -44,10 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let place = Place {
-        log: node::default_log(&args.data),
-        data: Some(args.data.clone()),
-    };
+    let place = Place::of_data(&args.data);
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
         start(&args, shutdown)
@@ -56,11 +53,8 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 
 fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
-    let metadata = Arc::new(node::remote_metadata(
-        &args.md,
-        key.clone(),
-        args.net.io_timeout,
-    ));
+    let (md, deadline) = (args.md.clone(), args.net.io_timeout);
+    let metadata = Arc::new(RemoteMd::connect(md, key.clone(), deadline));
     let waits = greeted(&metadata, &args.md)?;
     let listener = node::listen(&args.listen, key, shutdown)?;
     Owner::Objserver.claim(&args.data)?;
@@ -106,19 +100,14 @@ struct Running {
 
 impl Live for Running {
     fn ready_line(&self) -> String {
-        let place = self
-            .data
-            .addr()
-            .map_or_else(String::new, |addr| format!(" at {addr}"));
-        let waits = self
-            .waits
-            .as_ref()
-            .map_or_else(String::new, |waits| format!(", {waits}"));
-        format!("data server{place}{waits}")
-    }
-
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        None
+        let mut line = "data server".to_owned();
+        if let Some(addr) = self.data.addr() {
+            line.push_str(&format!(" at {addr}"));
+        }
+        if let Some(waits) = &self.waits {
+            line.push_str(&format!(", {waits}"));
+        }
+        line
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

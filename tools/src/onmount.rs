@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value, json};
+use slabfs_fs::mount::Mounted;
 use slabfs_fs::view::attributes::{json_of_spec, spec_of_json};
 use slabfs_fs::view::name::{Name, Selected};
 use slabfs_fs::view::nodes::FIRST_VIRTUAL;
 use slabfs_mdserver::api::SpecChange;
 use slabfs_model::{Placement, ServerId, format_dims};
 
-use crate::mountpoint::{Mounted, mounts};
+use crate::mountpoint::{mounts, process_of};
 use crate::rules;
 
 mod call;
@@ -106,6 +107,7 @@ impl Mount {
 
 /// Of the mounts of one device, the newest that shows the complete tree.
 fn choose(mounts: &[Mounted], device: u64) -> Option<&Mounted> {
+    let device = format!("{}:{}", libc::major(device), libc::minor(device));
     mounts
         .iter()
         .rfind(|m| m.device == device && m.root == Path::new("/"))
@@ -262,7 +264,7 @@ fn unanswered(path: &Path, error: &std::io::Error) -> Option<anyhow::Error> {
     let (mounted, process) = all
         .iter()
         .filter(|mounted| full.starts_with(&mounted.at))
-        .filter_map(|mounted| Some((mounted, mounted.process()?)))
+        .filter_map(|mounted| Some((mounted, process_of(mounted)?)))
         .max_by_key(|(mounted, _)| mounted.at.as_os_str().len())?;
     let place = metadata_of(process).map_or_else(String::new, |addr| format!(" at {addr}"));
     Some(anyhow!(
@@ -351,9 +353,9 @@ fn refused(
 mod tests {
     use super::*;
 
-    fn mounted(device: u64, root: &str, at: &str) -> Mounted {
+    fn mounted(minor: u32, root: &str, at: &str) -> Mounted {
         Mounted {
-            device,
+            device: format!("0:{minor}"),
             root: root.into(),
             at: at.into(),
             kind: "fuse.slabfs".into(),

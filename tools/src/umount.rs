@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
+use slabfs_fs::mount::Mounted;
 
 use crate::args::parse_time;
-use crate::mountpoint::{Mounted, abort, detach, mounts, unmount};
+use crate::mountpoint::{abort, detach, mounts, process_of, unmount};
 use crate::onmount::{Mount, Refused};
 use crate::output;
 use crate::process::{Watched, has_ended, users_of};
@@ -136,7 +137,7 @@ fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
     mounted.retain(|mounted| mounted.at == full);
     Ok(mounted
         .pop()
-        .filter(|last| last.process().is_some_and(has_ended)))
+        .filter(|last| process_of(last).is_some_and(has_ended)))
 }
 
 /// Whether no process serves a mount any more, in which case the kernel returns ENOTCONN.
@@ -229,7 +230,7 @@ fn store(mountpoint: &Path) -> anyhow::Result<()> {
 
 /// The process behind a mount, if it is on this machine.
 fn serving_process(mounted: &Mounted) -> Option<Watched> {
-    let pid = mounted.process()?;
+    let pid = process_of(mounted)?;
     match Watched::open(pid) {
         Ok(watched) => watched,
         Err(error) => {

@@ -12,7 +12,7 @@ use slabfs_mdserver::api::{Ino, MAX_CREATE, MdError, NewObject, ROOT, SpecChange
 use slabfs_model::Tag;
 
 use super::access::Want;
-use super::path::{PathText, check, find_parent_below, stored};
+use super::path::{PathText, Walk};
 use super::{CallError, Context};
 use crate::view::attributes::spec_of_json;
 use crate::view::defaults::tags_of_json;
@@ -218,11 +218,17 @@ impl Start<'_> {
         relative: &PathText,
     ) -> Result<(Parent, Vec<u8>), CallError> {
         let (directory, name) = relative.split();
+        let walk = Walk {
+            context: self.context,
+            path,
+            from,
+            relative: relative.bytes(),
+        };
         if let Some(&parent) = self.parents.get(directory) {
-            return Ok((parent, stored(self.context, parent.ino, path, name)?));
+            return Ok((parent, walk.stored(parent.ino, name)?));
         }
-        let (entry, name) = find_parent_below(self.context, path, from, relative.bytes())?;
-        check(self.context, path, &entry, Want::Make)?;
+        let (entry, name) = walk.find_parent()?;
+        walk.check(&entry, Want::Make)?;
         let ino = entry.attr.ino;
         let caller = &self.context.caller;
         let parent = Parent {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use slabfs_mdserver::api::{DefaultsChange, MdError, op};
 
 use super::access::Want;
-use super::path::{PathText, find_for};
+use super::path::{PathText, Walk};
 use super::{CallError, Context};
 use crate::view::defaults;
 
@@ -24,12 +24,12 @@ pub(super) struct Request {
 pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
     let Request { path, clear, set } = request;
     let md = context.client.md();
+    let walk = Walk::new(context, &path);
     let now = if clear.is_empty() && set.is_empty() {
-        md.call(op::GetDefaults {
-            ino: find_for(context, &path, Want::Read)?.attr.ino,
-        })
+        let ino = walk.find_for(Want::Read)?.attr.ino;
+        md.call(op::GetDefaults { ino })
     } else {
-        let ino = find_for(context, &path, Want::Write)?.attr.ino;
+        let ino = walk.find_for(Want::Write)?.attr.ino;
         let clear: Result<Vec<_>, String> = clear.iter().map(|text| defaults::key(text)).collect();
         let change = DefaultsChange {
             clear: clear.map_err(CallError::Invalid)?,

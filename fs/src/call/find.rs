@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use slabfs_mdserver::api::{Caller, Entry, Hit, Ino, Kind, MAX_HITS};
+use slabfs_mdserver::api::{Caller, Hit, Ino, Kind, MAX_HITS};
 use slabfs_mdserver::tags::query::kind_name;
 use slabfs_model::{hex, unhex};
 
 use super::access::Want;
-use super::path::{PathText, check, find as find_path};
+use super::path::{PathText, Walk};
 use super::{CallError, Context, cursor};
 use crate::client::{Search, Sort};
 
@@ -47,10 +47,10 @@ pub(super) struct Request {
 }
 
 pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
-    let under = match &request.within {
-        Some(path) => Some(under(context, path, &find_path(context, path)?)?),
-        None => None,
-    };
+    let within = request.within.as_ref();
+    let under = within
+        .map(|path| under(&Walk::new(context, path)))
+        .transpose()?;
     let search = Search {
         query: request.query,
         under,
@@ -72,13 +72,14 @@ pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallErro
     Ok(json!({ "hits": hits, "next": next.map(|next| hex(&next)) }))
 }
 
-/// The container of a search, which has the path `path`.
-pub(crate) fn under(context: &Context, path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
+/// The container of a search.
+pub(crate) fn under(walk: &Walk<'_>) -> Result<Ino, CallError> {
+    let entry = walk.find()?;
     if entry.attr.kind != Kind::Directory {
-        return Err(CallError::NotDirectory(path.to_string()));
+        return Err(CallError::NotDirectory(walk.path.to_string()));
     }
     // Without search permission nothing below it can be reached; deeper entries are found only if they can be listed.
-    check(context, path, entry, Want::Search)?;
+    walk.check(&entry, Want::Search)?;
     Ok(entry.attr.ino)
 }
 

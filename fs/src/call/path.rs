@@ -1,10 +1,13 @@
 //! Resolves the path of a request to an inode, with the checks that the kernel makes on a path walk.
 //!
-//! Paths are relative to the root of the mount, those of [`find_below`] and [`find_parent_below`] to a container. They
-//! are texts, or lists of bytes if a name is not UTF-8. Symbolic links are not followed: the command has resolved them,
-//! since they may lead off the mount.
+//! Paths are relative to the root of the mount, or to a container ([`Walk::from`]). They are texts, or lists of bytes if
+//! a name is not UTF-8. Symbolic links are not followed: the command has resolved them, since they may lead off the
+//! mount.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, ROOT};
@@ -34,6 +37,16 @@ impl PathText {
             Ok(text) => Self::Text(text.to_owned()),
             Err(_) => Self::Bytes(bytes.to_vec()),
         }
+    }
+
+    /// This path.
+    pub fn of_path(path: &Path) -> PathText {
+        PathText::of_bytes(path.as_os_str().as_bytes())
+    }
+
+    /// As the standard library's type.
+    pub fn as_path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.bytes()))
     }
 
     /// The path's bytes.
@@ -95,137 +108,129 @@ impl fmt::Display for PathText {
     }
 }
 
-/// Finds the entry of a path.
-pub(super) fn find(context: &Context, path: &PathText) -> Result<Entry, CallError> {
-    find_below(context, path, ROOT, path.bytes())
+/// The way of a path to an inode.
+pub(crate) struct Walk<'a> {
+    pub(crate) context: &'a Context,
+    /// The path, as error messages show it.
+    pub(crate) path: &'a PathText,
+    /// The container in which it begins.
+    pub(crate) from: Ino,
+    /// Its names below that.
+    pub(crate) relative: &'a [u8],
 }
 
-/// Finds the entry `relative` below the container `from`; error messages use `path`.
-pub(crate) fn find_below(
-    context: &Context,
-    path: &PathText,
-    from: Ino,
-    relative: &[u8],
-) -> Result<Entry, CallError> {
-    let mut entry = start(context, path, from)?;
-    for name in components(relative) {
-        entry = step(context, path, &entry, name)?;
-    }
-    Ok(entry)
-}
-
-/// Finds the entry of a path, and checks the caller's permission.
-pub(super) fn find_for(context: &Context, path: &PathText, want: Want) -> Result<Entry, CallError> {
-    let entry = find(context, path)?;
-    check(context, path, &entry, want)?;
-    Ok(entry)
-}
-
-/// Finds the directory of the last name of `relative`, which is relative to the container `from`, and returns that
-/// name as it is stored; error messages use `path`.
-pub(crate) fn find_parent_below(
-    context: &Context,
-    path: &PathText,
-    from: Ino,
-    relative: &[u8],
-) -> Result<(Entry, Vec<u8>), CallError> {
-    let mut entry = start(context, path, from)?;
-    let mut names = components(relative).peekable();
-    while let Some(name) = names.next() {
-        if names.peek().is_none() {
-            directory(path, &entry)?;
-            let name = stored(context, entry.attr.ino, path, name)?;
-            return Ok((entry, name));
+impl<'a> Walk<'a> {
+    /// Begins in the root of the mount.
+    pub(crate) fn new(context: &'a Context, path: &'a PathText) -> Walk<'a> {
+        Walk {
+            context,
+            path,
+            from: ROOT,
+            relative: path.bytes(),
         }
-        entry = step(context, path, &entry, name)?;
     }
-    Err(CallError::Invalid(
-        "a path with a name is needed".to_owned(),
-    ))
-}
 
-/// Checks the caller's permission on an entry.
-pub(crate) fn check(
-    context: &Context,
-    path: &PathText,
-    entry: &Entry,
-    want: Want,
-) -> Result<(), CallError> {
-    if allows(&entry.attr, &context.caller, want) {
-        return Ok(());
+    /// Finds the entry.
+    pub(crate) fn find(&self) -> Result<Entry, CallError> {
+        let mut entry = self.start()?;
+        for name in components(self.relative) {
+            entry = self.step(&entry, name)?;
+        }
+        Ok(entry)
     }
-    let what = match want {
-        Want::Read => "read",
-        Want::Write => "write to",
-        Want::Search => "look into",
-        Want::Make => {
-            let (parent, _) = path.split();
-            return Err(CallError::Denied(format!(
-                "Permission denied: you may not make or remove {path}: not in {}; ask its owner, or see `ls -ld`",
-                PathText::of_bytes(parent)
+
+    /// Finds the entry, and checks the caller's permission.
+    pub(crate) fn find_for(&self, want: Want) -> Result<Entry, CallError> {
+        let entry = self.find()?;
+        self.check(&entry, want)?;
+        Ok(entry)
+    }
+
+    /// Finds the directory of the last name, and returns that name as it is stored.
+    pub(crate) fn find_parent(&self) -> Result<(Entry, Vec<u8>), CallError> {
+        let mut entry = self.start()?;
+        let mut names = components(self.relative).peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                let name = self.stored(self.directory(&entry)?, name)?;
+                return Ok((entry, name));
+            }
+            entry = self.step(&entry, name)?;
+        }
+        Err(CallError::Invalid(
+            "a path with a name is needed".to_owned(),
+        ))
+    }
+
+    /// Checks the caller's permission on an entry.
+    pub(crate) fn check(&self, entry: &Entry, want: Want) -> Result<(), CallError> {
+        if allows(&entry.attr, &self.context.caller, want) {
+            return Ok(());
+        }
+        let path = self.path;
+        let what = match want {
+            Want::Read => "read",
+            Want::Write => "write to",
+            Want::Search => "look into",
+            Want::Make => {
+                let (parent, _) = path.split();
+                return Err(CallError::Denied(format!(
+                    "Permission denied: you may not make or remove {path}: not in {}; ask its owner, or see `ls -ld`",
+                    PathText::of_bytes(parent)
+                )));
+            }
+        };
+        Err(CallError::Denied(format!(
+            "Permission denied: you may not {what} {path}; ask its owner, or see `ls -ld`"
+        )))
+    }
+
+    fn start(&self) -> Result<Entry, CallError> {
+        if self.path.bytes().len() > PATH_LIMIT {
+            return Err(MdError::NameTooLong.into());
+        }
+        Ok(self.context.client.getattr(self.from)?)
+    }
+
+    fn directory(&self, entry: &Entry) -> Result<Ino, CallError> {
+        let path = self.path;
+        match entry.attr.kind {
+            Kind::Directory => Ok(entry.attr.ino),
+            Kind::Symlink => Err(CallError::Invalid(format!(
+                "{path} leads over a symbolic link; give the path it stands for"
+            ))),
+            _ => Err(CallError::NotDirectory(format!("a part of {path}"))),
+        }
+    }
+
+    /// The stored form of a name in the directory `parent`.
+    pub(super) fn stored(&self, parent: Ino, name: &[u8]) -> Result<Vec<u8>, CallError> {
+        let path = self.path;
+        if name == b".." {
+            return Err(CallError::Invalid(format!(
+                "{path} has .. in it, which is not followed; give the path without it"
             )));
         }
-    };
-    Err(CallError::Denied(format!(
-        "Permission denied: you may not {what} {path}; ask its owner, or see `ls -ld`"
-    )))
-}
-
-fn start(context: &Context, path: &PathText, from: Ino) -> Result<Entry, CallError> {
-    if path.bytes().len() > PATH_LIMIT {
-        return Err(CallError::Client(FsError::Md(MdError::NameTooLong)));
+        match meaning(&self.context.client, parent, name)? {
+            Meaning::Plain(stored, _) => Ok(stored.into_owned()),
+            Meaning::Selected(..) => Err(CallError::Invalid(format!(
+                "{path} is a selection, and this works on its array; a name that really holds \"@[\" is written with \"@@[\""
+            ))),
+        }
     }
-    Ok(context.client.getattr(from)?)
+
+    fn step(&self, parent: &Entry, name: &[u8]) -> Result<Entry, CallError> {
+        let ino = self.directory(parent)?;
+        self.check(parent, Want::Search)?;
+        let name = self.stored(ino, name)?;
+        match self.context.client.lookup(ino, &name) {
+            Err(FsError::Md(MdError::NotFound)) => Err(CallError::Missing(self.path.to_string())),
+            other => Ok(other?),
+        }
+    }
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/')
         .filter(|name| !matches!(*name, b"" | b"."))
-}
-
-fn directory(path: &PathText, entry: &Entry) -> Result<Ino, CallError> {
-    match entry.attr.kind {
-        Kind::Directory => Ok(entry.attr.ino),
-        Kind::Symlink => Err(CallError::Invalid(format!(
-            "{path} leads over a symbolic link; give the path it stands for"
-        ))),
-        _ => Err(CallError::NotDirectory(format!("a part of {path}"))),
-    }
-}
-
-/// The stored form of a name in the directory `parent`.
-pub(super) fn stored(
-    context: &Context,
-    parent: Ino,
-    path: &PathText,
-    name: &[u8],
-) -> Result<Vec<u8>, CallError> {
-    if name == b".." {
-        return Err(CallError::Invalid(format!(
-            "{path} has .. in it, which is not followed; give the path without it"
-        )));
-    }
-    match meaning(&context.client, parent, name)? {
-        Meaning::Plain(stored, _) => Ok(stored.into_owned()),
-        Meaning::Selected(..) => Err(CallError::Invalid(format!(
-            "{path} is a selection, and this works on its array; a name that really holds \"@[\" is written with \"@@[\""
-        ))),
-    }
-}
-
-fn step(
-    context: &Context,
-    path: &PathText,
-    parent: &Entry,
-    name: &[u8],
-) -> Result<Entry, CallError> {
-    let ino = directory(path, parent)?;
-    check(context, path, parent, Want::Search)?;
-    match context
-        .client
-        .lookup(ino, &stored(context, ino, path, name)?)
-    {
-        Err(FsError::Md(MdError::NotFound)) => Err(CallError::Missing(path.to_string())),
-        other => Ok(other?),
-    }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Entry, Ino, Kind, MdError, TagChange, op};
 
 use super::access::Want;
-use super::path::{PathText, find_for};
+use super::path::{PathText, Walk};
 use super::{CallError, Context};
 use crate::view::defaults::tags_of_json;
 
@@ -45,7 +45,7 @@ pub(super) fn tag(context: &Context, request: Tag) -> Result<Value, CallError> {
 
 fn resolved(context: &Context, change: Change) -> Result<TagChange, CallError> {
     let Change { path, set, remove } = change;
-    let entry = find_for(context, &path, Want::Write)?;
+    let entry = Walk::new(context, &path).find_for(Want::Write)?;
     tagged(&path, &entry)?;
     Ok(TagChange {
         ino: entry.attr.ino,
@@ -81,7 +81,8 @@ pub(super) struct Tags {
 }
 
 pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError> {
-    let ino = find_for(context, &request.path, Want::Read)?.attr.ino;
+    let entry = Walk::new(context, &request.path).find_for(Want::Read)?;
+    let ino = entry.attr.ino;
     let md = context.client.md();
     let read = match &request.after {
         None => md.tags(ino).map(|tags| (tags, false)),

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk, op};
 use slabfs_model::layout::{Grid, Record, boxes_of_run};
 use slabfs_model::{ChunkId, Coords, Fill, Hyperslab, ObjectId, ServerId};
@@ -47,7 +47,7 @@ struct Copied {
 }
 
 /// The result of a slice of a drain.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Drained {
     /// Chunks moved.
     pub chunks: u64,

@@ -10,17 +10,17 @@
 //! threads, the pool and invalidation threads; none of these waits for a thread of the pool for calls.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use fuser::{Errno, ReplyData};
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use fuser::Errno;
+use parking_lot::MappedMutexGuard;
 use serde_json::json;
 
-use crate::call::{self, Context, REPLY_LIMIT, REQUEST_LIMIT};
+use crate::call::{self, Changed, Context, REPLY_LIMIT, REQUEST_LIMIT};
 
 use super::calls::Place;
 use super::errno::{Failure, Outcome, refused, report};
-use super::shared::Shared;
+use super::exchange::{State, Waiting};
+use super::pool::Job;
 
 /// The error of an ended call.
 const ENDED: &str = "the call asked nothing for long and its place was needed: open it again";
@@ -31,66 +31,6 @@ const MOST_READS: usize = 16;
 pub(super) struct Call {
     context: Context,
     place: Place,
-}
-
-/// The request and the reply of an open call.
-pub(super) struct Exchange(Mutex<(State, Instant)>);
-
-enum State {
-    /// The request, as far as it has been written.
-    Asking(Vec<u8>),
-    /// Reads that wait for the reply.
-    Running(Vec<Waiting>),
-    /// The reply.
-    Answered(Arc<Vec<u8>>),
-    /// The call was idle for long, and its place was needed.
-    Ended,
-}
-
-struct Waiting {
-    offset: u64,
-    len: u32,
-    reply: ReplyData,
-}
-
-impl Exchange {
-    /// An exchange with an empty request.
-    pub(super) fn begin() -> Exchange {
-        Exchange(Mutex::new((State::Asking(Vec::new()), Instant::now())))
-    }
-
-    /// Since when the call has been idle; `None` while a request runs.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        let exchange = self.0.lock();
-        (!matches!(exchange.0, State::Running(_))).then_some(exchange.1)
-    }
-
-    /// Ends the call if it has been idle since `since`.
-    pub(super) fn end(&self, since: Instant) -> bool {
-        let mut exchange = self.0.lock();
-        let idle = !matches!(exchange.0, State::Running(_)) && exchange.1 == since;
-        if idle {
-            exchange.0 = State::Ended;
-        }
-        idle
-    }
-
-    /// Backdates the last use by `by`.
-    #[cfg(test)]
-    pub(super) fn age(&self, by: std::time::Duration) {
-        let mut exchange = self.0.lock();
-        exchange.1 = exchange
-            .1
-            .checked_sub(by)
-            .expect("a machine that runs for longer");
-    }
-
-    /// Locks the state and counts that as a use.
-    fn state(&self) -> MappedMutexGuard<'_, State> {
-        let mut exchange = self.0.lock();
-        exchange.1 = Instant::now();
-        MutexGuard::map(exchange, |exchange| &mut exchange.0)
-    }
 }
 
 impl Call {
@@ -139,15 +79,18 @@ impl Call {
         Ok(())
     }
 
-    /// Answers a read once the reply exists; starts the request if it has not been started.
+    /// The caller's user.
+    pub(super) fn uid(&self) -> u32 {
+        self.context.caller.uid
+    }
+
+    /// Answers a read once the reply exists. If the request has not been started, returns the job that executes it, and
+    /// gives what it has changed to `forget`.
     pub(super) fn read(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        offset: u64,
-        len: u32,
-        reply: ReplyData,
-    ) {
-        let waiting = Waiting { offset, len, reply };
+        waiting: Waiting,
+        forget: impl FnOnce(Changed) + Send + 'static,
+    ) -> Option<Job> {
         let mut state = self.state();
         match &mut *state {
             State::Answered(text) => {
@@ -161,33 +104,23 @@ impl Call {
             State::Asking(request) => {
                 let request = std::mem::take(request);
                 *state = State::Running(vec![waiting]);
-                drop(state);
-                let (call, mount) = (self.clone(), shared.clone());
-                shared.calls.submit(
-                    self.context.caller.uid,
-                    Box::new(move || {
-                        // Dropping this answers the reads even if the request panics.
-                        let mut answer = Answer {
-                            call: &call,
-                            text: fault(
-                                "a bug in this call; the log of the mount says more",
-                                libc::EIO,
-                                None,
-                            ),
-                        };
-                        answer.text = answered(call::run(&call.context, &request));
-                        let changed = std::mem::take(&mut *call.context.changed.lock());
-                        mount.inval.forget_changed(changed);
-                    }),
-                );
+                let call = self.clone();
+                return Some(Box::new(move || {
+                    // Dropping this answers the reads even if the request panics.
+                    let mut answer = Answer {
+                        call: &call,
+                        text: fault(
+                            "a bug in this call; the log of the mount says more",
+                            libc::EIO,
+                            None,
+                        ),
+                    };
+                    answer.text = answered(call::run(&call.context, &request));
+                    forget(std::mem::take(&mut *call.context.changed.lock()));
+                }));
             }
         }
-    }
-}
-
-impl Waiting {
-    fn give(self, text: &[u8]) {
-        self.reply.data(part(text, self.offset, self.len));
+        None
     }
 }
 
@@ -236,24 +169,9 @@ fn fault(text: &str, errno: i32, index: Option<usize>) -> Vec<u8> {
     format!("{reply}\n").into_bytes()
 }
 
-/// The part of `text` that a read of `len` bytes at `offset` returns.
-pub(super) fn part(text: &[u8], offset: u64, len: u32) -> &[u8] {
-    let start = usize::try_from(offset).map_or(text.len(), |start| start.min(text.len()));
-    let end = start.saturating_add(len as usize).min(text.len());
-    &text[start..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parts_end_with_the_text() {
-        assert_eq!(part(b"hello", 0, 3), b"hel");
-        assert_eq!(part(b"hello", 3, 10), b"lo");
-        assert_eq!(part(b"hello", 5, 10), b"");
-        assert_eq!(part(b"hello", u64::MAX, u32::MAX), b"");
-    }
 
     #[test]
     fn faults_carry_their_number() {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use fuser::Errno;
 use parking_lot::Mutex;
 
-use super::call::Exchange;
 use super::errno::{Outcome, refused};
+use super::exchange::Exchange;
 use super::guard::guarded;
 use super::pool::{Job, Pool};
 

@@ -5,14 +5,14 @@
 //!
 //! - `shared` the state of a mount, cache timeouts of the kernel, changes of bytes that are visible through several
 //!   inodes
-//! - `call` an open `.slabfs/call`; `calls` quotas of users on these; `searches` listings of searches in progress
+//! - `call` an open `.slabfs/call`, `exchange` its request and reply; `calls` quotas of users on these; `searches` listings of searches in progress
 //! - `handles` file handles; `open_file` an open file; `viewed` the view of an open file
 //! - `pool` threads for operations that would block a session thread; `inval` threads that notify the kernel
 //! - `interrupts` lock requests that wait, and those that signals have interrupted; `killed` ends requests of programs
 //!   that are killed while they wait; `root` the root's attributes while the metadata service is down
 //! - `families`, `setid` what the mount must remember about inodes; `buffers` memory for copies of writes
 //! - `errno` errors to numbers; `attr` attributes to the kernel's; `guard` panics end a request, not a mount
-//! - `mount`, `point`, `device`, `error` mounting and unmounting; `connection` and `page_writes` the kernel's pending
+//! - `mount`, `mounts`, `point`, `device`, `error` mounting and unmounting; `connection` and `page_writes` the kernel's pending
 //!   requests and pages, for an unmount
 //!
 //! # Which thread waits for which
@@ -38,6 +38,7 @@ mod connection;
 mod device;
 mod errno;
 mod error;
+mod exchange;
 mod families;
 mod filesystem;
 mod guard;
@@ -47,6 +48,7 @@ mod inval;
 mod killed;
 #[expect(clippy::module_inception, reason = "mounting is what this file does")]
 mod mount;
+mod mounts;
 mod open_file;
 mod ops;
 mod page_writes;
@@ -63,3 +65,4 @@ mod viewed;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions, Running};
+pub use mounts::{Mounted, mounts};

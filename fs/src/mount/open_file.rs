@@ -14,8 +14,7 @@ use crate::client::{Client, FsError, Handle, OpenMode};
 
 use super::call::Call;
 use super::errno::report;
-use super::families::Family;
-use super::shared::Shared;
+use super::families::{Families, Family};
 use super::viewed::Views;
 
 /// An open file of the mount.
@@ -55,7 +54,7 @@ pub(super) struct OpenFile {
     appends: bool,
     other: OnceLock<Arc<Handle>>,
     views: Views,
-    mount: Weak<Shared>,
+    mount: Weak<dyn Closes>,
     /// Locks that end with this file, once it is released.
     closing: OnceLock<Vec<(LockKind, LockOwner)>>,
     over: bool,
@@ -74,24 +73,28 @@ pub(super) struct Ending {
 impl Ending {
     /// Flushes dirty data, ends the handles, and then the locks: the next holder of a lock sees the writes made under
     /// it. No caller can receive an error, so it is only logged.
-    pub(super) fn run(self, shared: &Shared) {
+    pub(super) fn run(self, client: &Arc<Client>, families: &Families) {
         for handle in self.handles.into_iter().flatten() {
             if let Err(error) = handle.release() {
                 report("release", self.inode, &error.into());
             }
         }
-        shared.families.leave(&self.family, self.inode, self.write);
+        families.leave(&self.family, self.inode, self.write);
         for (kind, owner) in self.locks {
-            shared
-                .client
-                .unlock_all(self.lock_file.clone(), kind, owner);
+            client.unlock_all(self.lock_file.clone(), kind, owner);
         }
     }
 }
 
+/// The mount of an open file.
+pub(super) trait Closes: Send + Sync {
+    /// Ends a file on a thread that may block.
+    fn end(self: Arc<Self>, ending: Ending);
+}
+
 impl OpenFile {
     pub(super) fn new(
-        mount: &Arc<Shared>,
+        mount: Weak<dyn Closes>,
         id: u64,
         inode: u64,
         mode: OpenMode,
@@ -111,7 +114,7 @@ impl OpenFile {
             appends: mode.append,
             other: OnceLock::new(),
             views: Views::default(),
-            mount: Arc::downgrade(mount),
+            mount,
             closing: OnceLock::new(),
             over: false,
         }
@@ -235,9 +238,8 @@ impl OpenFile {
 /// Any thread may drop the last reference: the file ends on a thread that may block.
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if let (Some(shared), Some(ending)) = (self.mount.upgrade(), self.ending()) {
-            let worker = shared.clone();
-            shared.waits.submit(Box::new(move || ending.run(&worker)));
+        if let (Some(mount), Some(ending)) = (self.mount.upgrade(), self.ending()) {
+            mount.end(ending);
         }
     }
 }

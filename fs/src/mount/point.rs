@@ -3,13 +3,12 @@
 //! A mount whose daemon has died leaves its mount point behind: every access returns "Transport endpoint is not
 //! connected". Such a mount is useless and is detached, with a warning, before a new mount.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::device;
 use super::error::MountError;
+use super::mounts::{Mounted, mounts};
 
 /// A mount point may have been mounted over several times; this is the most that is cleaned up.
 const STALE_AT_MOST: usize = 16;
@@ -60,21 +59,10 @@ fn is_stale(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
-/// An entry of the mount table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mounted {
-    /// `major:minor` of its device.
-    pub(super) device: String,
-    /// Type of the filesystem.
-    pub(super) kind: String,
-    /// The source, as the filesystem reports it.
-    pub(super) source: String,
-}
-
 /// The filesystem mounted at `point`; the topmost, if there are several.
 pub(super) fn mounted_at(point: &Path) -> Option<Mounted> {
-    match std::fs::read("/proc/self/mountinfo") {
-        Ok(table) => find(&table, point),
+    match mounts() {
+        Ok(all) => all.into_iter().rfind(|mounted| mounted.at == point),
         Err(error) => {
             tracing::debug!(%error, "the table of mounts cannot be read");
             None
@@ -82,73 +70,9 @@ pub(super) fn mounted_at(point: &Path) -> Option<Mounted> {
     }
 }
 
-fn find(table: &[u8], point: &Path) -> Option<Mounted> {
-    table
-        .split(|&byte| byte == b'\n')
-        .filter_map(parse)
-        .rfind(|(at, _)| at == point)
-        .map(|(_, mounted)| mounted)
-}
-
-/// Reads `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext3 /dev/root rw`.
-fn parse(line: &[u8]) -> Option<(PathBuf, Mounted)> {
-    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-    let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
-    let text = |at: usize| {
-        fields
-            .get(at)
-            .map(|field| String::from_utf8_lossy(field).into_owned())
-    };
-    let mounted = Mounted {
-        device: text(2)?,
-        kind: text(dash + 1)?,
-        source: text(dash + 2)?,
-    };
-    let point = OsString::from_vec(unescape(fields.get(4)?));
-    Some((PathBuf::from(point), mounted))
-}
-
-/// Decodes `\040` and the like, which stand for blanks in the table.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = (byte == b'\\')
-            .then(|| tail.get(..3))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => {
-                plain.push(code);
-                rest = &tail[3..];
-            }
-            None => {
-                plain.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    plain
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TABLE: &[u8] = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
-        30 22 0:25 / /mnt/my\\040data rw - tmpfs tmpfs rw\n\
-        31 30 0:26 / /mnt/my\\040data rw,nosuid shared:7 master:2 - fuse.slabfs slabfs rw,user_id=0\n";
-
-    #[test]
-    fn the_topmost_mount_is_found() {
-        let there = find(TABLE, Path::new("/mnt/my data")).unwrap();
-        assert_eq!(there.device, "0:26");
-        assert_eq!(there.kind, "fuse.slabfs");
-        assert_eq!(there.source, "slabfs");
-        assert_eq!(find(TABLE, Path::new("/")).unwrap().kind, "ext4");
-        assert_eq!(find(TABLE, Path::new("/mnt")), None);
-    }
 
     #[test]
     fn the_table_of_this_machine_has_a_root() {

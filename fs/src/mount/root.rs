@@ -11,8 +11,6 @@ use std::sync::Arc;
 use fuser::{FileAttr, ReplyAttr};
 use parking_lot::Mutex;
 
-use super::shared::Shared;
-
 /// The last known attributes of the root, and the requests that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Root(Mutex<State>);
@@ -45,7 +43,8 @@ impl Drop for Asked {
 }
 
 impl Root {
-    fn ask(self: &Arc<Self>, reply: ReplyAttr) -> Asked {
+    /// Registers a request.
+    pub(super) fn ask(self: &Arc<Self>, reply: ReplyAttr) -> Asked {
         let mut state = self.0.lock();
         let number = state.next;
         state.next += 1;
@@ -56,7 +55,8 @@ impl Root {
         }
     }
 
-    fn waits(&self, asked: &Asked) -> bool {
+    /// Whether it has not been answered yet.
+    pub(super) fn waits(&self, asked: &Asked) -> bool {
         self.0.lock().asked.contains_key(&asked.number)
     }
 
@@ -75,19 +75,5 @@ impl Root {
         for reply in asked.into_values() {
             reply.attr(&std::time::Duration::ZERO, &last);
         }
-    }
-}
-
-impl Shared {
-    /// Registers a request for the attributes of the root. If the service is down and attributes are known, it is
-    /// answered at once, and `None` is returned: a job for it would only wait for the service. Otherwise the caller
-    /// answers it, or [`Root::answer_as_it_was`] does when the service goes down.
-    pub(super) fn ask_for_root(&self, reply: ReplyAttr) -> Option<Asked> {
-        let asked = self.root.ask(reply);
-        // After the registration: the outage may be detected in between.
-        if self.client.lapsed() {
-            self.root.answer_as_it_was();
-        }
-        self.root.waits(&asked).then_some(asked)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, Request};
+use fuser::{Errno, FileAttr, ReplyAttr, Request};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
 
 use crate::call;
@@ -23,10 +23,10 @@ use super::families::Families;
 use super::handles::Handles;
 use super::interrupts::Interrupts;
 use super::inval::{Forget, Inval};
-use super::open_file::Open;
+use super::open_file::{Closes, Ending, Open};
 use super::page_writes::PageWrites;
 use super::pool::Pool;
-use super::root::Root;
+use super::root::{Asked, Root};
 use super::searches::Searches;
 use super::setid::{SetIds, may_set_ids, without};
 use super::viewed::Room;
@@ -394,6 +394,18 @@ impl Shared {
             .forget(after, Forget::Pages, Some(Box::new(then)));
     }
 
+    /// Registers a request for the attributes of the root. If the service is down and attributes are known, it is
+    /// answered at once, and `None` is returned: a job for it would only wait for the service. Otherwise the caller
+    /// answers it, or [`Root::answer_as_it_was`] does when the service goes down.
+    pub(super) fn ask_for_root(&self, reply: ReplyAttr) -> Option<Asked> {
+        let asked = self.root.ask(reply);
+        // After the registration: the outage may be detected in between.
+        if self.client.lapsed() {
+            self.root.answer_as_it_was();
+        }
+        self.root.waits(&asked).then_some(asked)
+    }
+
     /// A request was ended before its answer (`killed.rs`): the kernel assumes that it has done nothing.
     pub(super) fn answered_late(&self) {
         if !self.name_ttl().is_zero() {
@@ -435,6 +447,15 @@ impl Caches for Shared {
 
     fn forget_names(&self) -> bool {
         self.inval.forget_names(&self.families.inodes())
+    }
+}
+
+impl Closes for Shared {
+    fn end(self: Arc<Self>, ending: Ending) {
+        let mount = self.clone();
+        self.waits.submit(Box::new(move || {
+            ending.run(&mount.client, &mount.families);
+        }));
     }
 }
 

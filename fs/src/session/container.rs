@@ -1,6 +1,6 @@
 //! Containers and their entries: create, open, list, remove, rename and tag by name.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::spec::ObjectSpec;
 use super::stat::Stat;
 use crate::call::access::Want;
 use crate::call::create::{Within, make};
-use crate::call::path::{PathText, check, find_below, find_parent_below};
+use crate::call::path::{PathText, Walk};
 use crate::call::tags::tagged;
 use crate::call::{Context, Described, umask};
 use crate::view::name::HIDDEN;
@@ -65,36 +65,25 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    fn find(&self) -> Result<Entry, Error> {
-        Ok(find_below(
-            &self.context,
-            &self.full,
-            self.from,
-            self.relative,
-        )?)
-    }
-
-    fn find_for(&self, want: Want) -> Result<Entry, Error> {
-        let entry = self.find()?;
-        self.check(&entry, want)?;
-        Ok(entry)
-    }
-
-    fn check(&self, entry: &Entry, want: Want) -> Result<(), Error> {
-        Ok(check(&self.context, &self.full, entry, want)?)
+    fn walk(&self) -> Walk<'_> {
+        Walk {
+            context: &self.context,
+            path: &self.full,
+            from: self.from,
+            relative: self.relative,
+        }
     }
 
     /// The parent container of a name to create or remove, and the name as it is stored.
     fn place(&self) -> Result<(Entry, Vec<u8>), Error> {
-        let (parent, name) =
-            find_parent_below(&self.context, &self.full, self.from, self.relative)?;
+        let (parent, name) = self.walk().find_parent()?;
         if parent.attr.ino == ROOT && name == HIDDEN {
             return Err(Error::new(
                 ErrorKind::Denied,
                 ".slabfs in the root belongs to mounts; choose another name",
             ));
         }
-        self.check(&parent, Want::Make)?;
+        self.walk().check(&parent, Want::Make)?;
         Ok((parent, name))
     }
 
@@ -150,7 +139,7 @@ impl Container {
 
     /// Its path from the root at the time it was looked up.
     pub fn path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(self.path.bytes()))
+        self.path.as_path()
     }
 
     /// The container at `path` below this one; with an empty path, this one.
@@ -159,7 +148,7 @@ impl Container {
     /// `NotFound`, `NotContainer`, `Denied`.
     pub fn container(&self, path: impl AsRef<Path>) -> Result<Container, Error> {
         let given = self.given(path.as_ref())?;
-        let entry = given.find()?;
+        let entry = given.walk().find()?;
         if entry.attr.kind != Kind::Directory {
             return Err(Error::new(
                 ErrorKind::NotContainer,
@@ -244,7 +233,7 @@ impl Container {
         let usual = 0o666 & !umask();
         let described = objects.map(|(path, spec)| {
             let described = Described {
-                path: PathText::of_bytes(path.as_os_str().as_bytes()),
+                path: PathText::of_path(path),
                 spec: spec.change.clone(),
                 tags: spec.tags.clone(),
             };
@@ -259,7 +248,7 @@ impl Container {
     /// `NotFound`, `IsContainer`, `Denied`; `ReadOnly` for writing in a read-only session.
     pub fn open(&self, path: impl AsRef<Path>, access: Access) -> Result<Object, Error> {
         let given = self.given(path.as_ref())?;
-        let entry = given.find()?;
+        let entry = given.walk().find()?;
         match entry.attr.kind {
             Kind::Object => {}
             Kind::Directory => {
@@ -276,11 +265,11 @@ impl Container {
             }
         }
         if access.reads() {
-            given.check(&entry, Want::Read)?;
+            given.walk().check(&entry, Want::Read)?;
         }
         if access.writes() {
             self.session.changes()?;
-            given.check(&entry, Want::Write)?;
+            given.walk().check(&entry, Want::Write)?;
         }
         Object::open(&self.session, entry.attr.ino, given.full, access)
     }
@@ -291,7 +280,7 @@ impl Container {
     /// `Denied`.
     pub fn list(&self) -> Result<impl Iterator<Item = Result<Listed, Error>> + use<>, Error> {
         let given = self.given(Path::new(""))?;
-        given.find_for(Want::Read)?;
+        given.walk().find_for(Want::Read)?;
         let (session, ino) = (self.session.clone(), self.ino);
         let mut cookie = Some(0);
         let pages = std::iter::from_fn(move || {
@@ -330,7 +319,7 @@ impl Container {
     /// # Errors
     /// `NotFound`; `Denied` for the containers above it.
     pub fn stat(&self, path: impl AsRef<Path>) -> Result<Stat, Error> {
-        Ok(Stat::of(&self.given(path.as_ref())?.find()?))
+        Ok(Stat::of(&self.given(path.as_ref())?.walk().find()?))
     }
 
     /// Removes an object's name, or an empty container. An object that is open remains until its last close.
@@ -380,7 +369,7 @@ impl Container {
         let elsewhere = old.attr.ino != new.attr.ino;
         // The container's `..` entry changes.
         let moves = |given: &Given<'_>, entry: &Entry| match entry.attr.kind {
-            Kind::Directory if elsewhere => given.check(entry, Want::Write),
+            Kind::Directory if elsewhere => given.walk().check(entry, Want::Write),
             _ => Ok(()),
         };
         moves(&from, &moved)?;
@@ -413,7 +402,7 @@ impl Container {
     /// `NotFound`, `Denied`.
     pub fn tags(&self, path: impl AsRef<Path>) -> Result<Vec<(String, Tag)>, Error> {
         let given = self.given(path.as_ref())?;
-        let entry = given.find_for(Want::Read)?;
+        let entry = given.walk().find_for(Want::Read)?;
         let tags = given.context.client.md().tags(entry.attr.ino);
         tags.map_err(|error| given.about(error))
     }
@@ -436,7 +425,7 @@ impl Container {
 
     fn change(&self, edit: TagEdit) -> Result<TagChange, Error> {
         let given = self.given(&edit.path)?;
-        let entry = given.find_for(Want::Write)?;
+        let entry = given.walk().find_for(Want::Write)?;
         tagged(&given.full, &entry)?;
         Ok(TagChange {
             ino: entry.attr.ino,

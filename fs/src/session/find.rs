@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use slabfs_mdserver::api::{Hit, Kind, ROOT};
+use slabfs_mdserver::api::{Hit, Kind};
 use slabfs_model::{Coords, DType, Tag};
 
 use super::Session;
 use super::error::Error;
 use crate::call::find::{path_of_hit, under, who};
-use crate::call::path::{PathText, find_below};
+use crate::call::path::{PathText, Walk};
 use crate::client::{Search, Sort};
 
 /// A search.
@@ -151,9 +151,8 @@ impl Session {
         let mut search = query.search.clone();
         search.who = Some(who(&context.caller));
         if let Some(below) = &query.below {
-            let path = PathText::of_bytes(below.as_os_str().as_bytes());
-            let entry = find_below(&context, &path, ROOT, path.bytes())?;
-            search.under = Some(under(&context, &path, &entry)?);
+            let path = PathText::of_path(below);
+            search.under = Some(under(&Walk::new(&context, &path))?);
         }
         if let Some(key) = &query.sort {
             let sort = Sort::named(key).map_err(Error::invalid)?;

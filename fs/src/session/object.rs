@@ -12,7 +12,7 @@ use super::select::Select;
 use super::spec::ObjectSpec;
 use super::stat::Stat;
 use crate::call::access::Want;
-use crate::call::path::{PathText, check};
+use crate::call::path::{PathText, Walk};
 use crate::client::transfer::Memory;
 use crate::client::{FsError, Handle, OpenMode, Part};
 
@@ -95,9 +95,7 @@ impl Object {
 
     /// Its path from the root when it was opened.
     pub fn path(&self) -> &Path {
-        use std::os::unix::ffi::OsStrExt;
-
-        Path::new(std::ffi::OsStr::from_bytes(self.path.bytes()))
+        self.path.as_path()
     }
 
     /// Its access mode.
@@ -315,7 +313,7 @@ impl Object {
 
     fn may(&self, want: Want) -> Result<(), Error> {
         let context = self.session.context()?;
-        Ok(check(&context, &self.path, &self.entry()?, want)?)
+        Ok(Walk::new(&context, &self.path).check(&self.entry()?, want)?)
     }
 
     /// Whether the caller may change it through this handle.

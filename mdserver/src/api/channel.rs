@@ -1,5 +1,5 @@
 //! Wire types that the two channels between a session and its lock server share: the channel of its locks, and that of
-//! its rights. [`crate::sessions`] describes them.
+//! its rights. `sessions/channel.rs` describes them.
 
 use serde::{Deserialize, Serialize};
 

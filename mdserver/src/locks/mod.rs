@@ -30,8 +30,8 @@
 //!   mount receives them on several connections and in any order, and so knows at any time what it holds, in the
 //!   order of the changes here.
 //! - A session that ends loses its locks and its waiting requests at the same moment.
-//! - **Epochs** ([`crate::sessions`] describes them, and resends). Each start of the service begins an epoch with a number
-//!   of its own. The answer to a request for another epoch is `Reclaim`. The mount then reclaims everything it holds
+//! - **Epochs** (`sessions/channel.rs`; resends: `sessions/answers.rs`). Each start of the service begins an epoch with a
+//!   number of its own. The answer to a request for another epoch is `Reclaim`. The mount then reclaims everything it holds
 //!   ([`crate::api::Op::ReclaimLocks`]), which begins an epoch of that session, and repeats its waiting requests. It does
 //!   the same when it cannot know the outcome of a request, for example when the lock server was unreachable for too long.
 //! - **After a reclaim, lock server and mount agree on the session's locks, byte for byte.** The mount reclaims what

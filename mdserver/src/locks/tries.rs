@@ -42,14 +42,10 @@ impl Tries {
         self.0.is_empty()
     }
 
-    /// Adds a request; returns it if there are too many.
-    fn add(&mut self, tried: Try) -> Result<(), Try> {
-        let here = self.0.iter().filter(|other| other.place == tried.place);
-        if self.0.len() >= MOST || here.count() >= MOST_A_FILE {
-            return Err(tried);
-        }
-        self.0.push(tried);
-        Ok(())
+    /// Whether there are not too many for another one.
+    fn has_room(&self, place: &Place) -> bool {
+        let here = self.0.iter().filter(|tried| tried.place == *place);
+        self.0.len() < MOST && here.count() < MOST_A_FILE
     }
 
     fn take(&mut self, which: impl Fn(&Try) -> bool) -> Vec<Try> {
@@ -100,15 +96,14 @@ impl State {
         let Some(until) = self.table.all_end(place, &wanted, Instant::now()) else {
             return reply;
         };
-        let place = place.clone();
-        let tried = Try {
-            place,
-            until,
-            wanted,
-        };
-        if self.tries.add(tried).is_err() {
+        if !self.tries.has_room(place) {
             return reply;
         }
+        self.tries.0.push(Try {
+            place: place.clone(),
+            until,
+            wanted,
+        });
         let mine = self.mine(session);
         mine.waiting.insert(wanted.ticket);
         // A poll that already runs must check again at that time.
@@ -140,15 +135,11 @@ impl State {
     pub(super) fn try_again(&mut self, place: Option<&Place>) {
         let is_there = |tried: &Try| place.is_none_or(|place| tried.place == *place);
         for tried in self.tries.take(is_there) {
-            let ending = self
-                .table
-                .all_end(&tried.place, &tried.wanted, Instant::now());
-            let left = match ending {
-                Some(_) => self.tries.add(tried),
-                None => Err(tried),
-            };
-            if let Err(tried) = left {
-                self.try_last(&tried);
+            let now = Instant::now();
+            let waits = self.table.all_end(&tried.place, &tried.wanted, now);
+            match waits.is_some() && self.tries.has_room(&tried.place) {
+                true => self.tries.0.push(tried),
+                false => self.try_last(&tried),
             }
         }
         self.notify_decided();

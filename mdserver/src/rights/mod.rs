@@ -17,11 +17,11 @@
 //!   locally before it returns it; it answers each recall, also of what it does not hold; and after its last
 //!   `Release` of an object it ignores every grant that it requested before, and requests none before that `Release`
 //!   is answered.
-//! - **Epochs** ([`crate::sessions`] describes them, and resends). What both sides know holds for one epoch. A session that
-//!   was alone in its epoch may hold anything, so when that epoch ends all others wait until the session has reset its
-//!   rights ([`crate::api::Op::ResetRights`]) or is closed. The same holds for all sessions that existed before the lock
-//!   server started. The rights that a session retains across a reset are rights that it held in the previous epoch, so
-//!   they conflict with no other session's; they are recorded before any waiting request is served.
+//! - **Epochs** (`sessions/channel.rs`; resends: `sessions/answers.rs`). What both sides know holds for one epoch. A
+//!   session that was alone in its epoch may hold anything, so when that epoch ends all others wait until the session has
+//!   reset its rights ([`crate::api::Op::ResetRights`]) or is closed. The same holds for all sessions that existed before
+//!   the lock server started. The rights that a session retains across a reset are rights that it held in the previous
+//!   epoch, so they conflict with no other session's; they are recorded before any waiting request is served.
 //! - **No thread of the service blocks indefinitely.** Polls end after ten seconds, size queries after two; all end
 //!   when the service is about to stop.
 //!

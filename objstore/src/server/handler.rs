@@ -227,7 +227,7 @@ impl Answerer {
     /// Writes pieces and batches in order until one fails.
     fn write(&self, kind: u16, control: &[u8], payload: &[u8]) -> Result<u64, Undone> {
         let asked = write::decode(kind, control).map_err(|e| (0, e))?;
-        let entered = write::is_in_place(&asked.items).then(|| self.enter(&asked));
+        let entered = write::is_in_place(kind, &asked.items).then(|| self.enter(&asked));
         let _entered = entered.transpose().map_err(|e| (0, e))?;
         write::write(self.store.as_ref(), &asked.items, payload)
     }

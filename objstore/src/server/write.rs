@@ -11,7 +11,12 @@ use crate::wire::messages::{BatchRequests, BatchWrites, BySession, WriteItem, Wr
 /// Decodes a request of one of the two kinds.
 pub(super) fn decode(kind: u16, control: &[u8]) -> Result<BySession<BatchWrites>> {
     if kind == kind::WRITE_BATCH {
-        return handler::decode(control);
+        let asked: BySession<BatchWrites> = handler::decode(control)?;
+        if asked.items.puts.iter().any(|item| item.op != WriteOp::Put) {
+            let text = "only complete chunks may accompany batches".into();
+            return Err(StoreError::Protocol(text));
+        }
+        return Ok(asked);
     }
     let asked = handler::decode::<BySession<Vec<WriteItem>>>(control)?;
     Ok(BySession {
@@ -24,10 +29,10 @@ pub(super) fn decode(kind: u16, control: &[u8]) -> Result<BySession<BatchWrites>
     })
 }
 
-/// Whether anything is written in place, which only a session may that is not over.
-pub(super) fn is_in_place(writes: &BatchWrites) -> bool {
+/// Whether a request may write in place, which only a session may that is not over.
+pub(super) fn is_in_place(kind: u16, writes: &BatchWrites) -> bool {
     let in_place = |item: &WriteItem| matches!(item.op, WriteOp::Write(_));
-    !writes.batches.0.is_empty() || writes.puts.iter().any(in_place)
+    kind == kind::WRITE_BATCH || writes.puts.iter().any(in_place)
 }
 
 /// Writes pieces and batches in order until one fails; returns the number of items done. All lengths are checked
@@ -38,10 +43,6 @@ pub(super) fn write(
     mut payload: &[u8],
 ) -> Result<u64, Undone> {
     let BatchWrites { puts, batches } = writes;
-    if !batches.0.is_empty() && puts.iter().any(|item| item.op != WriteOp::Put) {
-        let text = "only complete chunks may accompany batches".into();
-        return Err((0, StoreError::Protocol(text)));
-    }
     let bytes = puts
         .iter()
         .try_fold(0u64, |n, item| n.checked_add(item.bytes));

@@ -1,22 +1,25 @@
-//! Cleans up when the benchmark ends, for whatever reason: processes by their id, mounts, directories.
+//! Starts processes, and cleans up when the benchmark ends, for whatever reason: processes by their id, mounts,
+//! directories.
 //!
 //! Everything that is started is recorded here first. The list is processed backwards at a normal end, after an
 //! error, and by a thread that waits for SIGINT and SIGTERM.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
 /// An item to clean up.
 enum Left {
-    Process(Child, &'static str),
-    /// A process of another project's program, whose exit status is ignored.
-    Foreign(Child, &'static str),
+    /// A process with its name. The exit status of the project's own programs must be 0.
+    Process(Child, String, bool),
     Mount(PathBuf),
     Directory(PathBuf),
 }
@@ -25,49 +28,85 @@ static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 /// Held during the cleanup: a second caller waits, and the process does not end before.
 static AT_WORK: Mutex<()> = Mutex::new(());
 
-/// Records a process to be terminated; returns its id.
-pub(crate) fn process(child: Child, name: &'static str) -> u32 {
+/// A command with its arguments.
+pub(crate) fn command(program: impl AsRef<OsStr>, args: &[&dyn AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args.iter().map(|arg| arg.as_ref()));
+    command
+}
+
+/// Runs a command that must succeed; returns what it prints.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    prepare(command.stdin(Stdio::null()));
+    let out = command
+        .output()
+        .with_context(|| format!("running {name}; tools/setup --bench installs it"))?;
+    let (said, errors) = (out.stdout, String::from_utf8_lossy(&out.stderr));
+    ensure!(
+        out.status.success(),
+        "{name} failed ({}): {}",
+        out.status,
+        errors.trim()
+    );
+    String::from_utf8(said).with_context(|| format!("{name} prints no text"))
+}
+
+/// Starts one of the project's programs and waits until it prints `ready:`; returns its id.
+pub(crate) fn spawn(mut command: Command, name: &str) -> anyhow::Result<u32> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    prepare(&mut command);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("starting {name}"))?;
+    let stdout = child.stdout.take().context("a process without stdout")?;
+    let pid = record(child, name, true);
+    let mut line = String::new();
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .with_context(|| format!("waiting for {name}"))?;
+    ensure!(
+        line.starts_with("ready:"),
+        "{name} did not start; its message is above"
+    );
+    Ok(pid)
+}
+
+/// Starts a program of another project; returns its id.
+pub(crate) fn foreign(command: &mut Command, name: &str) -> anyhow::Result<u32> {
+    prepare(command.stdin(Stdio::null()));
+    let child = command.spawn().with_context(|| {
+        format!("starting {name}; install it (tools/setup --bench) or omit it with --systems")
+    })?;
+    Ok(record(child, name, false))
+}
+
+fn record(child: Child, name: &str, strict: bool) -> u32 {
     let pid = child.id();
-    LEFT.lock().push(Left::Process(child, name));
+    LEFT.lock()
+        .push(Left::Process(child, name.to_owned(), strict));
     pid
 }
 
-/// Records a process of another project's program; returns its id.
-pub(crate) fn foreign(child: Child, name: &'static str) -> u32 {
-    let pid = child.id();
-    LEFT.lock().push(Left::Foreign(child, name));
-    pid
-}
-
-/// Ends a recorded process by `signal` now, and waits for it; after SIGTERM its status must be 0.
+/// Ends a recorded process by `signal` now, and waits for it.
 pub(crate) fn end_now(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let found = {
         let mut left = LEFT.lock();
-        let is_it = |left: &Left| match left {
-            Left::Process(child, _) | Left::Foreign(child, _) => child.id() == pid,
-            Left::Mount(_) | Left::Directory(_) => false,
-        };
-        let at = left.iter().position(is_it);
+        let at = left
+            .iter()
+            .position(|left| matches!(left, Left::Process(child, _, _) if child.id() == pid));
         at.map(|at| left.remove(at))
     };
-    let (mut child, name, strict) = match found {
-        Some(Left::Process(child, name)) => (child, name, true),
-        Some(Left::Foreign(child, name)) => (child, name, false),
-        _ => anyhow::bail!("process {pid} was not started by this program"),
+    let Some(Left::Process(child, name, strict)) = found else {
+        anyhow::bail!("process {pid} was not started by this program");
     };
-    let id = i32::try_from(pid).context("a process id")?;
-    kill(Pid::from_raw(id), signal).context("ending a process")?;
-    if signal == Signal::SIGKILL {
-        child.wait().context("waiting for a process")?;
-        return Ok(());
-    }
-    end(&mut child, name, strict)
+    end(child, &name, strict && signal != Signal::SIGKILL, signal)
 }
 
 /// Whether a recorded process has ended by itself.
 pub(crate) fn has_ended(pid: u32) -> anyhow::Result<bool> {
     for left in LEFT.lock().iter_mut() {
-        if let Left::Process(child, _) | Left::Foreign(child, _) = left
+        if let Left::Process(child, _, _) = left
             && child.id() == pid
         {
             return Ok(child.try_wait().context("querying a process")?.is_some());
@@ -81,9 +120,14 @@ pub(crate) fn mount(path: PathBuf) {
     LEFT.lock().push(Left::Mount(path));
 }
 
-/// Records a directory to be removed.
-pub(crate) fn directory(path: PathBuf) {
-    LEFT.lock().push(Left::Directory(path));
+/// A new directory of this process in `parent`, by default in memory, which is removed at the end.
+pub(crate) fn new_directory(parent: Option<&Path>, suffix: &str) -> anyhow::Result<PathBuf> {
+    let parent = parent.unwrap_or(Path::new("/dev/shm"));
+    let dir = parent.join(format!("slabfs-bench-{}{suffix}", std::process::id()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    LEFT.lock().push(Left::Directory(dir.clone()));
+    dir.canonicalize()
+        .with_context(|| format!("finding {}", dir.display()))
 }
 
 /// Cleans everything up, the newest first.
@@ -122,8 +166,7 @@ pub(crate) fn on_signals() -> anyhow::Result<()> {
 
 /// Unblocks signals in a child process, which this process blocks, and detaches it from Ctrl-C: it is
 /// terminated from here, in the right order.
-pub(crate) fn prepare(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
+fn prepare(command: &mut Command) {
     command.process_group(0);
     // SAFETY: sigprocmask is async-signal-safe, and nothing else runs between fork and exec.
     unsafe {
@@ -133,14 +176,7 @@ pub(crate) fn prepare(command: &mut Command) {
 
 fn take_away(left: Left) -> anyhow::Result<()> {
     match left {
-        Left::Process(mut child, name) => {
-            ask_to_end(&mut child)?;
-            end(&mut child, name, true)
-        }
-        Left::Foreign(mut child, name) => {
-            ask_to_end(&mut child)?;
-            end(&mut child, name, false)
-        }
+        Left::Process(child, name, strict) => end(child, &name, strict, Signal::SIGTERM),
         Left::Mount(path) => unmount(&path),
         Left::Directory(path) => {
             std::fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))
@@ -148,20 +184,16 @@ fn take_away(left: Left) -> anyhow::Result<()> {
     }
 }
 
-fn ask_to_end(child: &mut Child) -> anyhow::Result<()> {
+/// Ends a process by `signal`, and waits for it; its status must be 0 if `strict`. Kills it after a minute.
+fn end(mut child: Child, name: &str, strict: bool, signal: Signal) -> anyhow::Result<()> {
     if child.try_wait().context("querying a process")?.is_none() {
         let pid = i32::try_from(child.id()).context("a process id")?;
-        kill(Pid::from_raw(pid), Signal::SIGTERM).context("ending a process")?;
+        kill(Pid::from_raw(pid), signal).context("ending a process")?;
     }
-    Ok(())
-}
-
-/// Waits for the end of a process, whose status must be 0 if `strict`; kills it after a minute.
-fn end(child: &mut Child, name: &str, strict: bool) -> anyhow::Result<()> {
     let started = std::time::Instant::now();
     loop {
         if let Some(status) = child.try_wait().context("waiting for a process")? {
-            anyhow::ensure!(status.success() || !strict, "{name} ended with {status}");
+            ensure!(status.success() || !strict, "{name} ended with {status}");
             return Ok(());
         }
         if started.elapsed() > Duration::from_secs(60) {
@@ -175,37 +207,25 @@ fn end(child: &mut Child, name: &str, strict: bool) -> anyhow::Result<()> {
 }
 
 /// Unmounts `path`, if something is mounted there.
-pub(crate) fn unmount(path: &std::path::Path) -> anyhow::Result<()> {
-    if !is_mounted(path)? {
-        return Ok(());
-    }
-    let attempts: [&[&str]; 2] = [&["umount"], &["fusermount3", "-u"]];
-    for attempt in attempts {
-        let status = Command::new(attempt[0])
-            .args(&attempt[1..])
-            .arg(path)
-            .stderr(Stdio::null())
-            .status();
-        if status.is_ok_and(|status| status.success()) {
+pub(crate) fn unmount(path: &Path) -> anyhow::Result<()> {
+    for attempt in [["umount", "--"], ["fusermount3", "-u"], ["umount", "-l"]] {
+        if !is_mounted(path)? {
             return Ok(());
         }
+        // If it fails, the next attempt may succeed.
+        drop(output(&mut command(attempt[0], &[&attempt[1], &path])));
     }
-    let status = Command::new("umount")
-        .arg("-l")
-        .arg(path)
-        .status()
-        .context("umount")?;
-    anyhow::ensure!(status.success(), "cannot unmount {}", path.display());
+    ensure!(!is_mounted(path)?, "cannot unmount {}", path.display());
     Ok(())
 }
 
 /// Whether something is mounted exactly at this path.
-pub(crate) fn is_mounted(path: &std::path::Path) -> anyhow::Result<bool> {
+pub(crate) fn is_mounted(path: &Path) -> anyhow::Result<bool> {
     let mounts =
         std::fs::read_to_string("/proc/self/mounts").context("reading the list of mounts")?;
     Ok(mounts.lines().any(|line| {
         line.split(' ')
             .nth(1)
-            .is_some_and(|at| std::path::Path::new(at) == path)
+            .is_some_and(|at| Path::new(at) == path)
     }))
 }

@@ -11,21 +11,21 @@
 //! | `restart` | the first of a new mount after a restart of the metadata service; median of `--rounds` restarts |
 //! | `MiB` | the resident memory of that mount's process at the end |
 
-use std::fmt::Write as _;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use nix::sys::signal::Signal;
-use serde_json::json;
-use slabfs_fs::client::transfer::{Memory, start_all, wait_all};
 use slabfs_fs::session::{ConnectOptions, ObjectSpec, Session};
-use slabfs_model::{Hyperslab, Region};
 
-use crate::cleanup;
-use crate::systems::{binary, spawn};
+use crate::args::Common;
+use crate::search::mix;
+use crate::systems::Cluster;
+use crate::table::{Brackets, Format, Table, median};
+use crate::transfer::{rows, through};
+use crate::{cleanup, memory};
 
 /// Bytes of a row, which is a chunk.
 const ROW: u64 = 256;
@@ -51,59 +51,43 @@ pub(crate) struct GrowthArgs {
     /// New mounts for each cold number, and requests in thousands for each warm one
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
-    /// The slabfs binary (default: the one next to this program)
-    #[arg(long, value_name = "PATH")]
-    slabfs: Option<PathBuf>,
-    /// Directory for data, in memory (default: a new one in /dev/shm)
-    #[arg(long, value_name = "DIR")]
-    work: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// One line of the table; times in microseconds.
-#[derive(Debug, Clone, Default)]
-struct Row {
-    kind: &'static str,
-    count: u64,
-    cold: f64,
-    warm: f64,
-    restart: Option<f64>,
-    memory: f64,
-}
-
-/// Measures everything and prints the table, also of the measurements before an error.
+/// Measures everything and prints the table.
 pub(crate) fn run(args: &GrowthArgs) -> anyhow::Result<()> {
-    cleanup::on_signals()?;
-    let mut rows = Vec::new();
-    let measured = Cluster::start(args).and_then(|mut cluster| {
-        arrays(args, &mut cluster, &mut rows)?;
-        directories(args, &mut cluster, &mut rows)?;
-        mounts(args, &mut cluster, &mut rows)
-    });
-    let cleaned = cleanup::run();
-    if args.json {
-        let rows = rows.iter().map(|row| {
-            json!({"kind": row.kind, "count": row.count, "cold_us": row.cold, "warm_us": row.warm,
-                   "restart_us": row.restart, "mib": row.memory})
-        });
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&rows.collect::<Vec<_>>())?
-        );
-    } else {
-        print!("{}", text(&rows));
-    }
-    measured.and(cleaned)
+    let largest = args.chunks.iter().max();
+    let largest =
+        *largest.context("--chunks names none, and mounts are measured with the largest")?;
+    let columns = ["cold_us", "warm_us", "restart_us", "mib"];
+    let labels = &["kind", "count"];
+    let table = Table::new("", labels, columns, Brackets::FirstRow, Format::Medians);
+    crate::report(&args.common, table, |table| {
+        let dir = cleanup::new_directory(args.common.work.as_deref(), "")?;
+        let mut run = Run {
+            args,
+            table,
+            cluster: Cluster::start(&args.common.slabfs()?, &dir, 2, false)?,
+            random: 0,
+            next: 0,
+        };
+        run.arrays()?;
+        run.directories()?;
+        for &count in &args.mounts {
+            let path = |row: u64| format!("a{largest}@[{row},:]");
+            run.measure(("mounts", count), largest, &path, (0, count))?;
+        }
+        Ok(())
+    })
 }
 
-/// The processes, and how to start more.
-struct Cluster {
-    dir: PathBuf,
-    slabfs: PathBuf,
-    md: String,
-    service: u32,
+/// The running filesystem, and the results so far.
+struct Run<'a> {
+    args: &'a GrowthArgs,
+    table: &'a mut Table,
+    cluster: Cluster,
+    random: u64,
     next: u32,
 }
 
@@ -113,112 +97,139 @@ struct Mounted {
     pid: u32,
 }
 
-impl Cluster {
-    fn start(args: &GrowthArgs) -> anyhow::Result<Cluster> {
-        let parent = args.work.as_deref().unwrap_or(Path::new("/dev/shm"));
-        let dir = parent.join(format!("slabfs-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        cleanup::directory(dir.clone());
-        let dir = dir.canonicalize().context("finding a directory")?;
-        let md = format!("unix:{}", dir.join("0.sock").display());
-        let mut cluster = Cluster {
-            slabfs: binary(args.slabfs.as_deref())?,
-            md,
-            service: 0,
-            next: 0,
-            dir,
-        };
-        cluster.serve()?;
-        for number in 1..=2 {
-            let mut server = cluster.command("objserver");
-            let listen = format!(
-                "unix:{}",
-                cluster.dir.join(format!("{number}.sock")).display()
-            );
-            server.args(["--md", &cluster.md, "--listen", &listen, "--data"]);
-            server.arg(cluster.dir.join(format!("os{number}")));
-            spawn(server, "slabfs objserver")?;
-        }
-        Ok(cluster)
-    }
-
-    fn command(&self, subcommand: &str) -> Command {
-        let mut command = Command::new(&self.slabfs);
-        command.args([subcommand, "--quiet"]);
-        command
-    }
-
-    fn serve(&mut self) -> anyhow::Result<()> {
-        let mut service = self.command("mdserver");
-        service.args(["--listen", &self.md, "--data"]);
-        service.arg(self.dir.join("md"));
-        self.service = spawn(service, "slabfs mdserver")?;
-        Ok(())
-    }
-
-    fn restart(&mut self) -> anyhow::Result<()> {
-        cleanup::end_now(self.service, Signal::SIGTERM)?;
-        self.serve()
-    }
-
-    fn mount(&mut self) -> anyhow::Result<Mounted> {
-        self.next += 1;
-        let path = self.dir.join(format!("mnt{}", self.next));
-        std::fs::create_dir(&path).context("creating a directory")?;
-        cleanup::mount(path.clone());
-        let mut mount = self.command("mount");
-        mount.args(["--md", &self.md]).arg(&path);
-        let pid = spawn(mount, "slabfs mount")?;
-        let mounted = Mounted { path, pid };
-        // Its connections and threads exist before anything is measured.
-        for row in 0..FIRST {
-            request(&mounted.path.join(format!("first@[{},:]", row % 4)))?;
-        }
-        Ok(mounted)
-    }
-
-    fn session(&self) -> anyhow::Result<Session> {
-        Ok(Session::connect(&ConnectOptions::to(&self.md))?)
-    }
-}
-
 impl Mounted {
     fn unmount(self) -> anyhow::Result<()> {
         // It unmounts and ends.
         cleanup::end_now(self.pid, Signal::SIGTERM)
     }
+}
 
-    /// MiB of resident memory.
-    fn memory(&self) -> anyhow::Result<f64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let kib = text
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-        Ok(kib.context("no VmRSS")? / 1024.0)
+impl Run<'_> {
+    fn session(&self) -> anyhow::Result<Session> {
+        Ok(Session::connect(&ConnectOptions::to(self.cluster.md()))?)
+    }
+
+    fn mount(&mut self) -> anyhow::Result<Mounted> {
+        self.next += 1;
+        let (path, pid) = self.cluster.mount(&format!("mnt{}", self.next))?;
+        // Its connections and threads exist before anything is measured.
+        for row in 0..FIRST {
+            request(&path.join(format!("first@[{},:]", row % 4)))?;
+        }
+        Ok(Mounted { path, pid })
+    }
+
+    /// A number below a limit, the same in every run.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random += 1;
+        mix(self.random) % bound
+    }
+
+    /// The time of a request for one of `of` paths, in microseconds.
+    fn one(
+        &mut self,
+        mounted: &Mounted,
+        of: u64,
+        path: &dyn Fn(u64) -> String,
+    ) -> anyhow::Result<f64> {
+        let path = path(self.below(of));
+        request(&mounted.path.join(path))
+    }
+
+    /// A row of the table: requests for some of `of` paths, cold and warm. The cold ones are the first of `fresh`
+    /// mounts, one at a time; if that is none, of the `mounts` mounts that are measured warm.
+    fn measure(
+        &mut self,
+        (kind, count): (&str, u64),
+        of: u64,
+        path: &dyn Fn(u64) -> String,
+        (fresh, mounts): (u32, u64),
+    ) -> anyhow::Result<()> {
+        let labels = [kind.into(), count.into()];
+        for _ in 0..fresh {
+            let mounted = self.mount()?;
+            let cold = self.one(&mounted, of, path)?;
+            self.table.add(&labels, "", "cold_us", cold);
+            mounted.unmount()?;
+        }
+        let all: Vec<Mounted> = (0..mounts)
+            .map(|_| self.mount())
+            .collect::<Result<_, _>>()?;
+        let mut warm = Vec::new();
+        for mounted in &all {
+            let cold = self.one(mounted, of, path)?;
+            if fresh == 0 {
+                self.table.add(&labels, "", "cold_us", cold);
+            }
+            for _ in 0..self.args.rounds * 1000 {
+                warm.push(self.one(mounted, of, path)?);
+            }
+        }
+        let warm = median(&warm).context("no requests")?;
+        self.table.add(&labels, "", "warm_us", warm);
+        let first = all.first().context("no mounts")?;
+        let mib = memory::of_process(first.pid, "VmRSS")?;
+        self.table.add(&labels, "", "mib", mib);
+        all.into_iter().try_for_each(Mounted::unmount)
+    }
+
+    fn arrays(&mut self) -> anyhow::Result<()> {
+        let args = self.args;
+        let session = self.session()?;
+        fill(&session, "first", 4)?;
+        for &count in &args.chunks {
+            fill(&session, &format!("a{count}"), count)?;
+        }
+        session.close()?;
+        for &count in &args.chunks {
+            let path = |row: u64| format!("a{count}@[{row},:]");
+            self.measure(("chunks", count), count, &path, (args.rounds, 1))?;
+        }
+        // Last: after a restart the service reads a large tiling in the background, which would be measured
+        // above.
+        for &count in &args.chunks {
+            for _ in 0..args.rounds {
+                self.cluster.restart(Signal::SIGTERM)?;
+                let mounted = self.mount()?;
+                let path = |row: u64| format!("a{count}@[{row},:]");
+                let time = self.one(&mounted, count, &path)?;
+                let labels = ["chunks".into(), count.into()];
+                self.table.add(&labels, "", "restart_us", time);
+                mounted.unmount()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn directories(&mut self) -> anyhow::Result<()> {
+        let args = self.args;
+        let session = self.session()?;
+        let spec = ObjectSpec::array([4, ROW], "u1".parse().context("a dtype")?);
+        for &count in &args.objects {
+            session.create_container(format!("d{count}"))?;
+            for from in (0..count).step_by(MADE as usize) {
+                let until = count.min(from + MADE);
+                let objects = (from..until).map(|n| (format!("d{count}/o{n}"), spec.clone()));
+                session.root().create_many(objects)?;
+            }
+        }
+        session.close()?;
+        for &count in &args.objects {
+            let path = |n: u64| format!("d{count}/o{n}");
+            self.measure(("objects", count), count, &path, (args.rounds, 1))?;
+        }
+        Ok(())
     }
 }
 
-/// An array of `rows` rows, each of them a chunk.
-fn fill(session: &Session, name: &str, rows: u64) -> anyhow::Result<()> {
-    let spec = ObjectSpec::array([rows, ROW], "u1".parse().context("a dtype")?);
+/// An array of `all` rows, each of them a chunk.
+fn fill(session: &Session, name: &str, all: u64) -> anyhow::Result<()> {
+    let spec = ObjectSpec::array([all, ROW], "u1".parse().context("a dtype")?);
     let object = session.create(name, &spec)?;
-    let mut from = 0;
-    while from < rows {
-        let until = rows.min(from + TOGETHER);
-        let transfers: Result<Vec<_>, _> = (from..until)
-            .map(|row| {
-                let slab = Hyperslab::from_region(&Region::new(&[row, 0], &[1, ROW]));
-                let bytes = vec![row as u8; ROW as usize];
-                object.write_transfer(slab, &Memory::packed(), bytes)
-            })
-            .collect();
-        let mut transfers = transfers.map_err(|failed| failed.error)?;
-        start_all(&mut transfers)?;
-        for ended in wait_all(transfers)? {
-            ended.map_err(|failed| failed.error)?;
-        }
-        from = until;
+    for from in (0..all).step_by(TOGETHER as usize) {
+        let numbers = from..all.min(from + TOGETHER);
+        let buffers = numbers.map(|row| vec![row as u8; ROW as usize]).collect();
+        through(rows(&object, from, buffers, true)?)?;
     }
     object.sync()?;
     Ok(object.close()?)
@@ -228,194 +239,9 @@ fn fill(session: &Session, name: &str, rows: u64) -> anyhow::Result<()> {
 fn request(path: &Path) -> anyhow::Result<f64> {
     let mut bytes = [0u8; ROW as usize];
     let begun = Instant::now();
-    let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
+    let file = File::open(path).with_context(|| path.display().to_string())?;
     file.read_at(&mut bytes, 0)
         .with_context(|| path.display().to_string())?;
     drop(file);
-    Ok(micros(begun.elapsed()))
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
-}
-
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Numbers below a limit, the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
-    }
-}
-
-fn arrays(args: &GrowthArgs, cluster: &mut Cluster, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let session = cluster.session()?;
-    fill(&session, "first", 4)?;
-    for &count in &args.chunks {
-        fill(&session, &format!("a{count}"), count)?;
-    }
-    session.close()?;
-    let mut random = Random(1);
-    for &count in &args.chunks {
-        eprintln!("an array of {count} chunks");
-        let row = |mounted: &Mounted, row: u64| mounted.path.join(format!("a{count}@[{row},:]"));
-        let mut cold = Vec::new();
-        for _ in 0..args.rounds {
-            let mounted = cluster.mount()?;
-            cold.push(request(&row(&mounted, random.below(count)))?);
-            mounted.unmount()?;
-        }
-        let mounted = cluster.mount()?;
-        let mut warm = Vec::new();
-        for _ in 0..args.rounds * 1000 {
-            warm.push(request(&row(&mounted, random.below(count)))?);
-        }
-        let memory = mounted.memory()?;
-        mounted.unmount()?;
-        rows.push(Row {
-            kind: "chunks",
-            count,
-            cold: median(cold),
-            warm: median(warm),
-            restart: None,
-            memory,
-        });
-    }
-    // Last: after a restart the service reads a large tiling in the background, which would be measured above.
-    for (row, &count) in rows.iter_mut().zip(&args.chunks) {
-        eprintln!("an array of {count} chunks, after restarts");
-        let mut restart = Vec::new();
-        for _ in 0..args.rounds {
-            cluster.restart()?;
-            let mounted = cluster.mount()?;
-            let path = format!("a{count}@[{},:]", random.below(count));
-            restart.push(request(&mounted.path.join(path))?);
-            mounted.unmount()?;
-        }
-        row.restart = Some(median(restart));
-    }
-    Ok(())
-}
-
-fn directories(
-    args: &GrowthArgs,
-    cluster: &mut Cluster,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<()> {
-    let session = cluster.session()?;
-    let spec = ObjectSpec::array([4, ROW], "u1".parse().context("a dtype")?);
-    for &count in &args.objects {
-        session.create_container(format!("d{count}"))?;
-        let mut from = 0;
-        while from < count {
-            let until = count.min(from + MADE);
-            let objects = (from..until).map(|n| (format!("d{count}/o{n}"), spec.clone()));
-            session.root().create_many(objects)?;
-            from = until;
-        }
-    }
-    session.close()?;
-    let mut random = Random(2);
-    for &count in &args.objects {
-        eprintln!("a directory of {count} objects");
-        let mut cold = Vec::new();
-        let one = |mounted: &Mounted, n: u64| mounted.path.join(format!("d{count}/o{n}"));
-        for _ in 0..args.rounds {
-            let mounted = cluster.mount()?;
-            cold.push(request(&one(&mounted, random.below(count)))?);
-            mounted.unmount()?;
-        }
-        let mounted = cluster.mount()?;
-        let warm: anyhow::Result<Vec<f64>> = (0..args.rounds * 1000)
-            .map(|_| request(&one(&mounted, random.below(count))))
-            .collect();
-        rows.push(Row {
-            kind: "objects",
-            count,
-            cold: median(cold),
-            warm: median(warm?),
-            memory: mounted.memory()?,
-            ..Row::default()
-        });
-        mounted.unmount()?;
-    }
-    Ok(())
-}
-
-fn mounts(args: &GrowthArgs, cluster: &mut Cluster, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let chunks = args.chunks.iter().copied().max().unwrap_or(0);
-    ensure!(
-        chunks > 0,
-        "--chunks names none, and mounts are measured with the largest"
-    );
-    let mut random = Random(3);
-    for &count in &args.mounts {
-        eprintln!("{count} mounts");
-        let mut all = Vec::new();
-        for _ in 0..count {
-            all.push(cluster.mount()?);
-        }
-        let mut samples: Vec<Vec<f64>> = Vec::new();
-        for mounted in &all {
-            let one = |row: u64| mounted.path.join(format!("a{chunks}@[{row},:]"));
-            let each: anyhow::Result<Vec<f64>> = (0..=args.rounds * 1000)
-                .map(|_| request(&one(random.below(chunks))))
-                .collect();
-            samples.push(each?);
-        }
-        rows.push(Row {
-            kind: "mounts",
-            count,
-            cold: median(samples.iter().map(|each| each[0]).collect()),
-            warm: median(
-                samples
-                    .iter()
-                    .flat_map(|each| each[1..].iter().copied())
-                    .collect(),
-            ),
-            memory: all[0].memory()?,
-            ..Row::default()
-        });
-        for mounted in all {
-            mounted.unmount()?;
-        }
-    }
-    Ok(())
-}
-
-fn text(rows: &[Row]) -> String {
-    let mut out =
-        String::from("of        how many    cold us       warm us       restart us      MiB\n");
-    for row in rows {
-        let first = rows
-            .iter()
-            .find(|first| first.kind == row.kind)
-            .unwrap_or(row);
-        let of = |value: f64, first: f64| format!("{value:.0} ({:.2})", value / first);
-        let both = |value: Option<f64>, first: Option<f64>| match (value, first) {
-            (Some(value), Some(first)) => of(value, first),
-            _ => "-".to_owned(),
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "{:<9} {:>8}    {:<13} {:<13} {:<15} {:.0}",
-            row.kind,
-            row.count,
-            of(row.cold, first.cold),
-            of(row.warm, first.warm),
-            both(row.restart, first.restart),
-            row.memory,
-        );
-    }
-    out + "In brackets: times the first row of its kind. The aim is at most 1.5, cold and warm.\n"
+    Ok(begun.elapsed().as_secs_f64() * 1e6)
 }

@@ -5,7 +5,7 @@
 //! directory of the disk; `slabfs up`; slabfs as separate processes. Groups of cases (`groups`): large
 //! requests, small requests, names, columns of an array, memory of a large file. Every case runs on one system
 //! after the other, once per round, so that all of them run under the same conditions; medians of the rounds
-//! and their ratios are printed with the targets (`results`).
+//! and their ratios are printed with the targets (`table`).
 //!
 //! `slabfs-bench search` compares the metadata service with SQLite (`search`); `slabfs-bench mpi` compares MPI
 //! programs on two mounts with other distributed filesystems (`mpi`); `slabfs-bench transfer` compares region
@@ -14,19 +14,20 @@
 //!
 //! Run it by `tools/bench/run`, which builds it and installs the programs it needs. It starts the `slabfs`
 //! binary, so that it measures what users run; of its crates `search` uses the client of the metadata service,
-//! and `transfer` the client library.
+//! and `transfer` and `growth` the client library.
 
 mod args;
-mod backing;
 mod cleanup;
+mod clients;
 mod fuse;
 mod groups;
 mod growth;
-mod load;
+mod memory;
 mod mpi;
-mod results;
+mod mpirun;
 mod search;
 mod systems;
+mod table;
 mod targets;
 mod transfer;
 
@@ -34,15 +35,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use args::Command;
+use table::Table;
+
 fn main() -> ExitCode {
-    let result = match args::Cli::parse().command {
-        Some(args::Command::Fs(fs)) => fuse::serve(&fs),
-        Some(args::Command::Search(search)) => search::run(&search),
-        Some(args::Command::Mpi(mpi)) => mpi::run(&mpi),
-        Some(args::Command::Transfer(transfer)) => transfer::run(&transfer),
-        Some(args::Command::Growth(growth)) => growth::run(&growth),
-        Some(args::Command::Raw(raw)) => transfer::serve_raw(&raw),
-        None => args::Args::from_cli().and_then(run),
+    let cli = args::Cli::parse();
+    let result = match cli.command {
+        Some(Command::Fs(fs)) => fuse::serve(&fs),
+        Some(Command::Search(search)) => search::run(&search),
+        Some(Command::Mpi(mpi)) => mpi::run(mpi),
+        Some(Command::Transfer(transfer)) => transfer::run(transfer),
+        Some(Command::Growth(growth)) => growth::run(&growth),
+        None => groups::run(cli.groups),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,16 +57,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: args::Args) -> anyhow::Result<()> {
+/// Measures, cleans up, and prints the table, also of the measurements before an error.
+fn report(
+    args: &args::Common,
+    mut table: Table,
+    measure: impl FnOnce(&mut Table) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     cleanup::on_signals()?;
-    let mut results = results::Results::default();
-    let mut systems = systems::Systems::start(&args)?;
-    let measured = groups::run_all(&args, &systems, &mut results);
-    let stopped = systems.stop();
+    let measured = measure(&mut table);
+    let cleaned = cleanup::run();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&results.json())?);
+        println!("{}", serde_json::to_string_pretty(&table.json())?);
     } else {
-        print!("{}", results.table(&args.systems));
+        print!("{}", table.text());
     }
-    measured.and(stopped)
+    measured.and(cleaned)
 }

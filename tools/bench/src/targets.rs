@@ -1,137 +1,110 @@
 //! The targets, from the project's issues on speed and memory, and on the metadata service.
 
-use crate::results::Case;
-use crate::systems::Kind;
-
-/// The reference of a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reference {
-    /// At least this many times as good as that system in the same case.
-    Ratio(Kind),
-    /// The number itself, at most.
-    AtMost,
-}
-
 /// One target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Target {
-    /// The system.
-    pub(crate) system: Kind,
-    /// The reference.
-    pub(crate) reference: Reference,
+    /// The column whose number counts.
+    pub(crate) column: &'static str,
+    /// The columns of which it is a multiple: of the best of them; none, and the number itself counts.
+    pub(crate) of: &'static [&'static str],
+    /// Whether the bound is the most that is allowed, and not the least.
+    pub(crate) at_most: bool,
     /// The bound.
     pub(crate) bound: f64,
 }
 
-/// The targets of a case; most cases have none.
-pub(crate) fn of(case: &Case) -> Vec<Target> {
-    let ratio = |system, to, bound| Target {
-        system,
-        reference: Reference::Ratio(to),
+fn times(column: &'static str, of: &'static [&'static str], bound: f64) -> Target {
+    Target {
+        column,
+        of,
+        at_most: false,
         bound,
-    };
-    let null = |up, split| {
-        vec![
-            ratio(Kind::Up, Kind::Null, up),
-            ratio(Kind::Split, Kind::Null, split),
-        ]
-    };
-    match (case.group, case.request, case.jobs, case.what) {
-        ("seq", 1024, 1, "read") => null(0.65, 0.35),
-        ("seq", 1024, 1, "write" | "overwrite" | "sustained") => null(0.60, 0.35),
-        ("seq", 1024, 4, "read") => null(0.55, 0.20),
-        ("seq", 1024, 4, "sustained") => null(0.45, 0.20),
-        ("iops", _, _, "read") => vec![ratio(Kind::Up, Kind::Null, 0.80)],
-        ("meta", _, _, "create") => vec![ratio(Kind::Up, Kind::Memory, 0.6)],
-        ("meta", _, _, "unlink") => vec![ratio(Kind::Up, Kind::Memory, 0.5)],
-        ("columns", _, _, "both") => vec![ratio(Kind::Up, Kind::Bindfs, 3.0)],
-        ("memory", _, _, "peak") => [Kind::Up, Kind::Split]
-            .map(|system| Target {
-                system,
-                reference: Reference::AtMost,
-                bound: 512.0,
-            })
-            .to_vec(),
+    }
+}
+
+fn at_least(column: &'static str, bound: f64) -> Target {
+    times(column, &[], bound)
+}
+
+fn at_most(column: &'static str, bound: f64) -> Target {
+    Target {
+        at_most: true,
+        ..at_least(column, bound)
+    }
+}
+
+/// The targets of a row of a table; most have none.
+pub(crate) fn of(table: &str, labels: &[&str]) -> Vec<Target> {
+    match table {
+        "cases" => of_groups(labels),
+        "search" => of_search(labels).into_iter().collect(),
+        "mpi" => of_mpi(labels),
+        "transfer" => of_transfer(labels),
         _ => Vec::new(),
     }
 }
 
-/// A bound for a number of `slabfs-bench search`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Bound {
-    /// At least.
-    AtLeast(f64),
-    /// At most.
-    AtMost(f64),
+fn of_groups(labels: &[&str]) -> Vec<Target> {
+    let null = |up, split| vec![times("up", &["null"], up), times("split", &["null"], split)];
+    match labels {
+        ["seq", _, "1024", "1", "read"] => null(0.65, 0.35),
+        ["seq", _, "1024", "1", "write" | "overwrite" | "sustained"] => null(0.60, 0.35),
+        ["seq", _, "1024", "4", "read"] => null(0.55, 0.20),
+        ["seq", _, "1024", "4", "sustained"] => null(0.45, 0.20),
+        ["iops", _, _, _, "read"] => vec![times("up", &["null"], 0.80)],
+        ["meta", _, _, _, "create"] => vec![times("up", &["memory"], 0.6)],
+        ["meta", _, _, _, "unlink"] => vec![times("up", &["memory"], 0.5)],
+        ["columns", _, _, _, "both"] => vec![times("up", &["bindfs"], 3.0)],
+        ["memory", _, _, _, "peak"] => vec![at_most("up", 512.0), at_most("split", 512.0)],
+        _ => Vec::new(),
+    }
 }
 
-/// The target of a line of `slabfs-bench search`, from the issue on the metadata service, for four clients and
-/// up to a million objects; some lines have none.
-pub(crate) fn of_search(what: &str) -> Option<Bound> {
-    Some(match what {
-        "exact" | "prefix" | "range" => Bound::AtLeast(20_000.0),
-        "suffix" | "infix" => Bound::AtLeast(2000.0),
-        "common and rare: times an exact one" => Bound::AtMost(1.5),
-        "tag puts" => Bound::AtLeast(12_000.0),
-        "tag puts in batches of 100" => Bound::AtLeast(20_000.0),
-        "creates" => Bound::AtLeast(15_000.0),
-        "creates in batches of 100" => Bound::AtLeast(60_000.0),
-        "opens" => Bound::AtLeast(30_000.0),
-        "start after a clean stop" | "start after kill -9" => Bound::AtMost(5.0),
+/// From the issue on the metadata service, for four clients and up to a million objects.
+fn of_search(labels: &[&str]) -> Option<Target> {
+    let own = "slabfs";
+    Some(match labels.last().copied()? {
+        "exact" | "prefix" | "range" => at_least(own, 20_000.0),
+        "suffix" | "infix" => at_least(own, 2000.0),
+        "common and rare: times an exact one" => at_most(own, 1.5),
+        "tag puts" => at_least(own, 12_000.0),
+        "tag puts in batches of 100" => at_least(own, 20_000.0),
+        "creates" => at_least(own, 15_000.0),
+        "creates in batches of 100" => at_least(own, 60_000.0),
+        "opens" => at_least(own, 30_000.0),
+        "start after a clean stop" | "start after kill -9" => at_most(own, 5.0),
         "memory at the end" | "memory at most, under load" | "memory at most since the start" => {
-            Bound::AtMost(1024.0)
+            at_most(own, 1024.0)
         }
         _ => return None,
     })
 }
 
-/// The least speed-up that `slabfs-bench mpi` requires of slabfs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct MpiTarget {
-    /// Over the faster of GlusterFS and MooseFS.
-    pub(crate) distributed: f64,
-    /// Over bindfs on one node.
-    pub(crate) bindfs: Option<f64>,
-}
-
-/// The targets of a pattern, for writing and for reading alike.
-pub(crate) fn of_mpi(pattern: crate::mpi::Pattern) -> MpiTarget {
-    use crate::mpi::Pattern;
-    let (distributed, bindfs) = match pattern {
-        Pattern::Box => (2.0, Some(1.0)),
-        Pattern::Strided => (2.0, None),
-        Pattern::Own => (1.2, None),
-    };
-    MpiTarget {
-        distributed,
-        bindfs,
+/// The least speed-up over the faster of GlusterFS and MooseFS, and over bindfs on one node; for writing and
+/// for reading alike.
+fn of_mpi(labels: &[&str]) -> Vec<Target> {
+    let distributed = |bound| times("slabfs", &["glusterfs", "moosefs"], bound);
+    match labels {
+        ["box", _] => vec![distributed(2.0), times("slabfs-unix", &["bindfs"], 1.0)],
+        ["strided", _] => vec![distributed(2.0)],
+        ["own", _] => vec![distributed(1.2)],
+        _ => Vec::new(),
     }
 }
 
-/// A bound for a number of `slabfs-bench transfer`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct TransferTarget {
-    /// As a multiple of this column; the number itself if `None`.
-    pub(crate) times: Option<&'static str>,
-    /// At least.
-    pub(crate) bound: f64,
-}
-
-/// The targets of a case of `slabfs-bench transfer` with pieces or regions of `bytes` bytes.
-pub(crate) fn of_transfer(case: &str, bytes: u64) -> Vec<TransferTarget> {
-    let times = |column, bound| TransferTarget {
-        times: Some(column),
-        bound,
-    };
-    let number = |bound| TransferTarget { times: None, bound };
-    match (case, bytes) {
-        ("nested read", 8) => vec![times("pread", 50.0)],
-        ("nested read", 512) => vec![times("sieving", 5.0), times("raw", 0.5)],
-        ("nested read", 64..) => vec![times("raw", 0.5)],
-        ("regions written" | "regions read", _) => vec![times("raw", 0.8)],
-        ("small written", _) => vec![number(30_000.0)],
-        ("small read", _) => vec![number(60_000.0)],
-        ("hidden by a sleep", _) => vec![number(90.0)],
+fn of_transfer(labels: &[&str]) -> Vec<Target> {
+    let own = "slabfs";
+    match labels {
+        ["nested read", "8"] => vec![times(own, &["pread"], 50.0)],
+        ["nested read", "16" | "32"] => Vec::new(),
+        ["nested read", "512"] => {
+            vec![times(own, &["sieving"], 5.0), times(own, &["raw"], 0.5)]
+        }
+        ["nested read", _] => vec![times(own, &["raw"], 0.5)],
+        ["regions written" | "regions read", _] => vec![times(own, &["raw"], 0.8)],
+        ["small written", _] => vec![at_least(own, 30_000.0)],
+        ["small read", _] => vec![at_least(own, 60_000.0)],
+        ["hidden by a sleep", _] => vec![at_least(own, 90.0)],
         _ => Vec::new(),
     }
 }

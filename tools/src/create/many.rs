@@ -291,7 +291,7 @@ impl Directories {
 /// A path from its JSON form.
 fn path_of(path: &Value) -> Option<PathBuf> {
     let path = PathText::deserialize(path).ok()?;
-    Some(Path::new(OsStr::from_bytes(path.bytes())).to_owned())
+    Some(path.as_path().to_owned())
 }
 
 #[cfg(test)]

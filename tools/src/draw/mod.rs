@@ -5,51 +5,10 @@
 
 use std::ops::Range;
 
-use serde::Deserialize;
+use slabfs_fs::client::{ChunkView, LayoutView};
 
 pub(crate) mod svg;
 pub(crate) mod text;
-
-/// How an object is stored, as the mount reports it; chunks oldest first.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct View {
-    /// The object's dims, in elements.
-    pub(crate) dims: Vec<u64>,
-    /// The same with the last axis in bytes.
-    pub(crate) cells: Vec<u64>,
-    /// Bytes of one element.
-    #[serde(default)]
-    pub(crate) elem: Option<u64>,
-    /// What is stored.
-    pub(crate) chunks: Vec<Stored>,
-    /// False when there are more chunks than the mount lists.
-    #[serde(default = "yes")]
-    pub(crate) complete: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// One chunk, or the part of it that is still visible.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Stored {
-    /// First cell on every axis.
-    pub(crate) offset: Vec<u64>,
-    /// Number of cells on every axis, of the box around it where there are steps.
-    pub(crate) shape: Vec<u64>,
-    /// The box that is still visible after a shrink: offset and shape.
-    #[serde(default)]
-    pub(crate) clip: Option<(Vec<u64>, Vec<u64>)>,
-    /// The server that has it; none for a punched hole.
-    pub(crate) server: Option<u32>,
-    /// Bytes of it.
-    pub(crate) bytes: u64,
-    /// Distance of the blocks on every axis, for a chunk written with steps; an axis whose step is
-    /// its full length has no gaps. Blocks are one element long, as selections write them.
-    #[serde(default)]
-    pub(crate) step: Option<Vec<u64>>,
-}
 
 /// The plane of an array of any rank that is drawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,83 +104,70 @@ pub(crate) struct Picture {
     pub(crate) pieces: Vec<Piece>,
 }
 
-impl View {
-    fn element_size(&self) -> u64 {
-        let size = self
-            .elem
-            .or_else(|| match (self.dims.last(), self.cells.last()) {
-                (Some(&dim), Some(&cells)) if dim > 0 => Some(cells / dim),
-                (None, Some(&cells)) => Some(cells),
-                _ => None,
-            });
-        size.unwrap_or(1).max(1)
-    }
-
-    /// The plane that `cut` names, or an error that lists the valid ones.
-    pub(crate) fn picture(&self, cut: &Cut) -> Result<Picture, String> {
-        // A scalar is drawn as one element, a vector as one row.
-        let rank = self.dims.len();
-        let (down, across) = cut.axes;
-        check(&self.dims, cut)?;
-        let dim = |axis: usize| self.dims.get(axis).copied().unwrap_or(1);
-        let (rows, columns) = match rank {
-            0 => (1, 1),
-            1 => (1, dim(0)),
-            _ => (dim(down), dim(across)),
-        };
-        let fixed: Vec<(usize, u64)> = (0..rank)
-            .filter(|&axis| rank > 1 && axis != down && axis != across)
-            .zip(cut.at.iter().copied().chain(std::iter::repeat(0)))
+/// The plane that `cut` names, or an error that lists the valid ones.
+pub(crate) fn picture(view: &LayoutView, cut: &Cut) -> Result<Picture, String> {
+    // A scalar is drawn as one element, a vector as one row.
+    let rank = view.dims.len();
+    let (down, across) = cut.axes;
+    check(&view.dims, cut)?;
+    let dim = |axis: usize| view.dims.get(axis).copied().unwrap_or(1);
+    let (rows, columns) = match rank {
+        0 => (1, 1),
+        1 => (1, dim(0)),
+        _ => (dim(down), dim(across)),
+    };
+    let fixed: Vec<(usize, u64)> = (0..rank)
+        .filter(|&axis| rank > 1 && axis != down && axis != across)
+        .zip(cut.at.iter().copied().chain(std::iter::repeat(0)))
+        .collect();
+    let elem = view.elem.max(1);
+    let mut pieces = Vec::new();
+    for chunk in &view.chunks {
+        let extents: Vec<Extent> = (0..rank)
+            .map(|axis| extent(chunk, axis, rank, elem))
             .collect();
-        let elem = self.element_size();
-        let mut pieces = Vec::new();
-        for chunk in &self.chunks {
-            let extents: Vec<Extent> = (0..rank)
-                .map(|axis| extent(chunk, axis, rank, elem))
-                .collect();
-            let visible = extents.iter().all(|extent| !extent.span.is_empty());
-            if !visible
-                || !fixed
-                    .iter()
-                    .all(|&(axis, index)| extents[axis].contains(index))
-            {
-                continue;
-            }
-            let single = Extent {
-                span: 0..1,
-                step: None,
-            };
-            let (piece_down, piece_across) = match rank {
-                0 => (single.clone(), single),
-                1 => (single, extents[0].clone()),
-                _ => (extents[down].clone(), extents[across].clone()),
-            };
-            pieces.push(Piece {
-                extents,
-                down: piece_down,
-                across: piece_across,
-                server: chunk.server,
-                bytes: chunk.bytes,
-            });
+        let visible = extents.iter().all(|extent| !extent.span.is_empty());
+        if !visible
+            || !fixed
+                .iter()
+                .all(|&(axis, index)| extents[axis].contains(index))
+        {
+            continue;
         }
-        let mut caption = match rank {
-            0 => "a scalar".to_owned(),
-            1 => format!("axis 0 ({columns}) across"),
-            _ => format!("axis {down} ({rows}) down, axis {across} ({columns}) across"),
+        let single = Extent {
+            span: 0..1,
+            step: None,
         };
-        for (axis, index) in fixed {
-            caption.push_str(&format!(", axis {axis} at {index}"));
-        }
-        if !self.complete {
-            caption.push_str("; too many chunks to list");
-        }
-        Ok(Picture {
-            rows,
-            columns,
-            caption,
-            pieces,
-        })
+        let (piece_down, piece_across) = match rank {
+            0 => (single.clone(), single),
+            1 => (single, extents[0].clone()),
+            _ => (extents[down].clone(), extents[across].clone()),
+        };
+        pieces.push(Piece {
+            extents,
+            down: piece_down,
+            across: piece_across,
+            server: chunk.server,
+            bytes: chunk.bytes,
+        });
     }
+    let mut caption = match rank {
+        0 => "a scalar".to_owned(),
+        1 => format!("axis 0 ({columns}) across"),
+        _ => format!("axis {down} ({rows}) down, axis {across} ({columns}) across"),
+    };
+    for (axis, index) in fixed {
+        caption.push_str(&format!(", axis {axis} at {index}"));
+    }
+    if !view.complete {
+        caption.push_str("; too many chunks to list");
+    }
+    Ok(Picture {
+        rows,
+        columns,
+        caption,
+        pieces,
+    })
 }
 
 fn check(dims: &[u64], cut: &Cut) -> Result<(), String> {
@@ -255,7 +201,7 @@ fn check(dims: &[u64], cut: &Cut) -> Result<(), String> {
 }
 
 /// A chunk's extent on one axis, in elements; empty where a shrink has cut all of it off.
-fn extent(chunk: &Stored, axis: usize, rank: usize, elem: u64) -> Extent {
+fn extent(chunk: &ChunkView, axis: usize, rank: usize, elem: u64) -> Extent {
     let unit = if axis + 1 == rank { elem } else { 1 };
     let of = |list: &[u64], other: u64| list.get(axis).copied().unwrap_or(other);
     let (start, length) = (of(&chunk.offset, 0), of(&chunk.shape, 1));

@@ -172,17 +172,19 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cut, tests::table};
+    use super::super::{Cut, picture, tests::table};
     use super::*;
 
     #[test]
     fn the_table_with_shapes_and_servers() {
-        let picture = table()
-            .picture(&Cut {
+        let picture = picture(
+            &table(),
+            &Cut {
                 axes: (0, 1),
                 at: vec![],
-            })
-            .expect("a picture");
+            },
+        )
+        .expect("a picture");
         let svg = draw(&picture, "a<b>&c");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("a&lt;b&gt;&amp;c"));
@@ -201,12 +203,14 @@ mod tests {
         view.chunks.truncate(1);
         view.chunks[0].step = Some(vec![2, 8]);
         view.chunks[0].shape = vec![5, 12];
-        let picture = view
-            .picture(&Cut {
+        let picture = picture(
+            &view,
+            &Cut {
                 axes: (0, 1),
                 at: vec![],
-            })
-            .expect("a picture");
+            },
+        )
+        .expect("a picture");
         assert_eq!(draw(&picture, "t").matches("<rect ").count(), 2 + 3 * 2 + 1);
     }
 }

@@ -3,19 +3,22 @@
 use super::*;
 
 /// The second set of selections of the document, on 16 × 16 elements of 4 bytes.
-pub(super) fn table() -> View {
-    let chunk = |offset: [u64; 2], shape: [u64; 2], server: u32| Stored {
+pub(super) fn table() -> LayoutView {
+    let chunk = |offset: [u64; 2], shape: [u64; 2], server: u32| ChunkView {
         offset: vec![offset[0], offset[1] * 4],
         shape: vec![shape[0], shape[1] * 4],
         server: Some(server),
         bytes: shape[0] * shape[1] * 4,
         clip: None,
+        chunk: None,
         step: None,
     };
-    View {
+    LayoutView {
+        dtype: "f4".to_owned(),
+        layout: "aligned".to_owned(),
         dims: vec![16, 16],
         cells: vec![16, 64],
-        elem: None,
+        elem: 4,
         complete: true,
         chunks: vec![
             chunk([0, 0], [10, 9], 1),
@@ -35,7 +38,7 @@ fn plain() -> Cut {
 
 #[test]
 fn the_table_in_elements() {
-    let picture = table().picture(&plain()).expect("a picture");
+    let picture = super::picture(&table(), &plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (16, 16));
     let shown: Vec<_> = picture
         .pieces
@@ -49,30 +52,32 @@ fn the_table_in_elements() {
 #[test]
 fn partially_covered_elements_are_drawn_in_full() {
     let mut view = table();
-    view.chunks = vec![Stored {
+    view.chunks = vec![ChunkView {
         offset: vec![0, 6],
         shape: vec![1, 4],
         server: Some(1),
         bytes: 4,
         clip: None,
+        chunk: None,
         step: None,
     }];
-    let picture = view.picture(&plain()).expect("a picture");
+    let picture = super::picture(&view, &plain()).expect("a picture");
     assert_eq!(picture.pieces[0].across.span, 1..3);
 }
 
 #[test]
 fn steps_leave_gaps() {
     let mut view = table();
-    view.chunks = vec![Stored {
+    view.chunks = vec![ChunkView {
         offset: vec![1, 0],
         shape: vec![10, 28],
         server: Some(1),
         bytes: 64,
         clip: None,
+        chunk: None,
         step: Some(vec![3, 8]),
     }];
-    let picture = view.picture(&plain()).expect("a picture");
+    let picture = super::picture(&view, &plain()).expect("a picture");
     let piece = &picture.pieces[0];
     let rows: Vec<u64> = (0..16).filter(|&row| piece.down.contains(row)).collect();
     let columns: Vec<u64> = (0..16)
@@ -90,7 +95,7 @@ fn a_full_axis_next_to_a_stepped_one_has_no_gaps() {
     view.chunks.truncate(1);
     view.chunks[0].shape = vec![9, 36];
     view.chunks[0].step = Some(vec![2, 36]);
-    let picture = view.picture(&plain()).expect("a picture");
+    let picture = super::picture(&view, &plain()).expect("a picture");
     assert_eq!(picture.pieces[0].selection(), "[0:9:2,0:9]");
 }
 
@@ -99,33 +104,37 @@ fn a_part_cut_off_by_a_shrink_is_not_drawn() {
     let mut view = table();
     view.chunks[0].clip = Some((vec![0, 0], vec![4, 64]));
     view.chunks[2].clip = Some((vec![0, 0], vec![4, 64]));
-    let picture = view.picture(&plain()).expect("a picture");
+    let picture = super::picture(&view, &plain()).expect("a picture");
     let shown: Vec<_> = picture.pieces.iter().map(Piece::selection).collect();
     assert_eq!(shown, ["[0:4,0:9]", "[0:7,9:16]", "[7:16,9:16]"]);
 }
 
 #[test]
 fn planes_of_higher_rank() {
-    let view = View {
+    let view = LayoutView {
+        dtype: "f4".to_owned(),
+        layout: "aligned".to_owned(),
         dims: vec![4, 5, 6],
         cells: vec![4, 5, 12],
-        elem: Some(2),
+        elem: 2,
         complete: true,
         chunks: vec![
-            Stored {
+            ChunkView {
                 offset: vec![0, 0, 0],
                 shape: vec![2, 5, 12],
                 server: Some(1),
                 bytes: 120,
                 clip: None,
+                chunk: None,
                 step: None,
             },
-            Stored {
+            ChunkView {
                 offset: vec![2, 0, 4],
                 shape: vec![2, 5, 4],
                 server: Some(2),
                 bytes: 40,
                 clip: None,
+                chunk: None,
                 step: None,
             },
         ],
@@ -134,7 +143,7 @@ fn planes_of_higher_rank() {
         axes,
         at: at.to_vec(),
     };
-    let picture = view.picture(&cut((1, 2), &[3])).expect("a picture");
+    let picture = super::picture(&view, &cut((1, 2), &[3])).expect("a picture");
     assert_eq!(picture.pieces.len(), 1);
     assert_eq!(picture.pieces[0].across.span, 2..4);
     assert!(
@@ -143,62 +152,70 @@ fn planes_of_higher_rank() {
         picture.caption
     );
     assert_eq!(
-        view.picture(&cut((0, 1), &[]))
+        super::picture(&view, &cut((0, 1), &[]))
             .expect("a picture")
             .pieces
             .len(),
         1
     );
-    assert!(view.picture(&cut((0, 0), &[])).is_err());
-    assert!(view.picture(&cut((0, 3), &[])).is_err());
-    assert!(view.picture(&cut((0, 1), &[6])).is_err());
-    assert!(view.picture(&cut((0, 1), &[1, 1])).is_err());
+    assert!(super::picture(&view, &cut((0, 0), &[])).is_err());
+    assert!(super::picture(&view, &cut((0, 3), &[])).is_err());
+    assert!(super::picture(&view, &cut((0, 1), &[6])).is_err());
+    assert!(super::picture(&view, &cut((0, 1), &[1, 1])).is_err());
 }
 
 #[test]
 fn vectors_scalars_and_nothing() {
-    let scalar = View {
+    let scalar = LayoutView {
+        dtype: "f4".to_owned(),
+        layout: "aligned".to_owned(),
         dims: vec![],
         cells: vec![8],
-        elem: None,
+        elem: 8,
         complete: true,
-        chunks: vec![Stored {
+        chunks: vec![ChunkView {
             offset: vec![0],
             shape: vec![8],
             server: Some(1),
             bytes: 8,
             clip: None,
+            chunk: None,
             step: None,
         }],
     };
-    let picture = scalar.picture(&plain()).expect("a picture");
+    let picture = super::picture(&scalar, &plain()).expect("a picture");
     assert_eq!(
         (picture.rows, picture.columns, picture.pieces.len()),
         (1, 1, 1)
     );
-    let vector = View {
+    let vector = LayoutView {
+        dtype: "f4".to_owned(),
+        layout: "aligned".to_owned(),
         dims: vec![10],
         cells: vec![40],
-        elem: None,
+        elem: 4,
         complete: true,
-        chunks: vec![Stored {
+        chunks: vec![ChunkView {
             offset: vec![8],
             shape: vec![12],
             server: Some(1),
             bytes: 12,
             clip: None,
+            chunk: None,
             step: None,
         }],
     };
-    let picture = vector.picture(&plain()).expect("a picture");
+    let picture = super::picture(&vector, &plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (1, 10));
     assert_eq!(picture.pieces[0].across.span, 2..5);
-    let empty = View {
+    let empty = LayoutView {
+        dtype: "f4".to_owned(),
+        layout: "aligned".to_owned(),
         dims: vec![0, 4],
         cells: vec![0, 16],
-        elem: None,
+        elem: 4,
         complete: true,
         chunks: vec![],
     };
-    assert_eq!(empty.picture(&plain()).expect("a picture").rows, 0);
+    assert_eq!(super::picture(&empty, &plain()).expect("a picture").rows, 0);
 }

@@ -180,7 +180,9 @@ fn first_at_or_after(element: u64, length: u64, count: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cut, View, tests::table};
+    use slabfs_fs::client::LayoutView;
+
+    use super::super::{Cut, picture, tests::table};
     use super::*;
 
     const STYLE: Style = Style {
@@ -189,14 +191,16 @@ mod tests {
         colours: false,
     };
 
-    fn drawn(view: &View, style: Style) -> String {
+    fn drawn(view: &LayoutView, style: Style) -> String {
         draw(
-            &view
-                .picture(&Cut {
+            &picture(
+                view,
+                &Cut {
                     axes: (0, 1),
                     at: vec![],
-                })
-                .expect("a picture"),
+                },
+            )
+            .expect("a picture"),
             style,
         )
     }

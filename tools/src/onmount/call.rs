@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -99,7 +98,7 @@ impl Mount {
         let inside = full
             .strip_prefix(&self.root)
             .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
-        Ok(PathText::of_bytes(inside.as_os_str().as_bytes()))
+        Ok(PathText::of_path(inside))
     }
 }
 

@@ -312,7 +312,10 @@ impl Client {
         if let Some(op) = self.enter_unlisted(own, by, mode, lasting) {
             return Some(op);
         }
-        let (form, area) = object.needed(&*object.geometry.try_read()?, needs);
+        let (form, area) = {
+            let geometry = object.geometry.try_read()?;
+            object.needed(&geometry, needs)
+        };
         let want = Want {
             by,
             mode,

@@ -114,8 +114,9 @@ pub(super) fn file(
 ) -> Open {
     let family = shared.families.join(handle.ino(), inode, mode.write);
     let id = shared.next_open.fetch_add(1, Ordering::Relaxed);
+    let mount = Arc::downgrade(shared);
     Open::File(OpenFile::new(
-        shared, id, inode, mode, selection, handle, family,
+        mount, id, inode, mode, selection, handle, family,
     ))
 }
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
 
 use crate::client::{FsError, ReadSink};
-use crate::mount::call::part;
 use crate::mount::errno::{Failure, report};
+use crate::mount::exchange::{Waiting, part};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
 use crate::mount::viewed::Viewed;
@@ -58,7 +58,14 @@ pub(in crate::mount) fn answer(
     let file = match &*open {
         Open::File(file) => file,
         Open::Text(text) => return reply.data(part(text, offset, len)),
-        Open::Call(call) => return call.read(shared, offset, len, reply),
+        Open::Call(call) => {
+            let (waiting, mount) = (Waiting { offset, len, reply }, shared.clone());
+            let job = call.read(waiting, move |changed| mount.inval.forget_changed(changed));
+            if let Some(job) = job {
+                shared.calls.submit(call.uid(), job);
+            }
+            return;
+        }
     };
     if by_kernel {
         if !past_pages && file.views().get().is_some() {

@@ -37,7 +37,7 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
             if let Some(Open::File(mut file)) = Arc::into_inner(open)
                 && let Some(ending) = file.ending()
             {
-                ending.run(&shared);
+                ending.run(&shared.client, &shared.families);
             }
             then();
         }

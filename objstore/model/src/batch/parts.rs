@@ -277,11 +277,6 @@ impl<'a> Cursor<'a> {
         Some(moved(part, Run { count, ..run }))
     }
 
-    /// The cost of the walk so far; see [`Parts::steps`].
-    pub fn steps(&self) -> u64 {
-        self.parts.steps()
-    }
-
     /// Puts back the part that was taken last.
     pub fn put_back(&mut self, part: Part) {
         self.left.push(part);

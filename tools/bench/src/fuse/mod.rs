@@ -1,9 +1,8 @@
 //! The benchmark's own filesystems, served by a process of their own: `slabfs-bench fs KIND DIR`.
 //!
-//! `settings` has the parameters that are equal to those of the slabfs mount; `tree` the names; `keep` the
-//! bytes; `ops` the FUSE operations.
+//! `settings` has the parameters that are equal to those of the slabfs mount; `tree` the names and the bytes;
+//! `ops` the FUSE operations.
 
-mod keep;
 mod ops;
 mod settings;
 mod tree;
@@ -24,7 +23,7 @@ pub(crate) struct FsArgs {
 
 /// The storage of file data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FsKind {
+enum FsKind {
     /// None: writes are dropped, reads come from one buffer.
     Null,
     /// Data is copied into memory once, and read from there.
@@ -38,12 +37,9 @@ pub(crate) fn serve(args: &FsArgs) -> anyhow::Result<()> {
     signals.add(Signal::SIGTERM);
     // Blocked before the session's threads start, so that only `wait` gets them.
     signals.thread_block().context("cannot block signals")?;
-    let name = match args.kind {
-        FsKind::Null => "slabfs-bench-null",
-        FsKind::Memory => "slabfs-bench-memory",
-    };
-    let filesystem = ops::BenchFs::new(args.kind);
-    let session = fuser::spawn_mount(filesystem, &args.mountpoint, &settings::session(name))
+    let name = format!("slabfs-bench-{}", crate::args::name(args.kind));
+    let tree = tree::Tree::new(args.kind == FsKind::Memory);
+    let session = fuser::spawn_mount(tree, &args.mountpoint, &settings::session(&name))
         .with_context(|| format!("cannot mount {}", args.mountpoint.display()))?;
     println!("ready: {}", args.mountpoint.display());
     std::io::stdout().flush().context("writing to stdout")?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fuser::{Config, FopenFlags, InitFlags, KernelConfig, MountOption, SessionACL};
+use fuser::{Config, FopenFlags, InitFlags, KernelConfig, MountOption};
 
 /// Largest request, in bytes.
 pub(super) const MAX_WRITE: u32 = 1 << 20;
@@ -19,41 +19,27 @@ pub(super) fn open_flags() -> FopenFlags {
 
 /// Threads, descriptors and mount options of a session.
 pub(super) fn session(name: &str) -> Config {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(name.to_owned()),
-        MountOption::Subtype("slabfs-bench".to_owned()),
         MountOption::DefaultPermissions,
-        MountOption::NoSuid,
-        MountOption::NoDev,
     ];
-    config.acl = SessionACL::Owner;
-    config.n_threads = Some(threads());
+    config.n_threads = Some(threads.clamp(2, 16));
     config.clone_fd = true;
     config
 }
 
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16))
-}
-
-/// The capabilities negotiated with the kernel.
+/// The capabilities negotiated with the kernel. One that lacks some works without, for all systems alike.
 pub(super) fn init(config: &mut KernelConfig) {
-    // Both are below fuser's limits; an error would contain the closest valid value.
-    if let Err(closest) = config.set_max_write(MAX_WRITE) {
-        let _ = config.set_max_write(closest);
-    }
-    if let Err(closest) = config.set_max_background(MAX_BACKGROUND) {
-        let _ = config.set_max_background(closest);
-    }
-    let wanted = [
+    let _ = config.set_max_write(MAX_WRITE);
+    let _ = config.set_max_background(MAX_BACKGROUND);
+    for wanted in [
         InitFlags::FUSE_ASYNC_DIO,
         InitFlags::FUSE_PARALLEL_DIROPS,
         InitFlags::FUSE_HANDLE_KILLPRIV,
         InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    ];
-    for flag in wanted {
-        // A kernel without a capability works without it, for all systems alike.
-        let _ = config.add_capabilities(flag);
+    ] {
+        let _ = config.add_capabilities(wanted);
     }
 }

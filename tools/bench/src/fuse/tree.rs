@@ -1,61 +1,77 @@
-//! The names: directories and files by inode number, all in memory.
+//! Files and directories by inode number, all in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use parking_lot::{Mutex, RwLock};
 
-use super::FsKind;
-use super::keep::Bytes;
+use super::settings::MAX_WRITE;
+
+/// One buffer of zeros whose pages are allocated already: a new one would cost page faults per request.
+static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut buffer = crate::memory::buffer(MAX_WRITE as usize);
+    buffer.fill(0);
+    buffer
+});
 
 /// A file or a directory.
 pub(super) struct Node {
-    ino: u64,
-    owner: (u32, u32),
-    mode: Mutex<u16>,
-    time: Mutex<SystemTime>,
-    /// Its contents.
-    pub(super) body: Body,
-}
-
-/// The contents of a node.
-pub(super) enum Body {
-    /// Bytes.
-    File(Bytes),
-    /// Names.
-    Directory(RwLock<BTreeMap<OsString, Arc<Node>>>),
+    attr: Mutex<FileAttr>,
+    names: RwLock<BTreeMap<OsString, Arc<Node>>>,
+    /// Its bytes; `None` if only their number is stored.
+    bytes: Option<RwLock<Vec<u8>>>,
 }
 
 /// All nodes that have a name.
 pub(super) struct Tree {
-    kind: FsKind,
+    stores: bool,
     next: AtomicU64,
     nodes: RwLock<HashMap<u64, Arc<Node>>>,
 }
 
 impl Tree {
-    /// With only the root.
-    pub(super) fn new(kind: FsKind) -> Tree {
-        let root = Node {
-            ino: INodeNo::ROOT.0,
-            owner: (
-                nix::unistd::getuid().as_raw(),
-                nix::unistd::getgid().as_raw(),
-            ),
-            mode: Mutex::new(0o755),
-            time: Mutex::new(SystemTime::now()),
-            body: Body::Directory(RwLock::default()),
+    /// With only the root; file data is stored or not.
+    pub(super) fn new(stores: bool) -> Tree {
+        let tree = Tree {
+            stores,
+            next: AtomicU64::new(INodeNo::ROOT.0),
+            nodes: RwLock::default(),
         };
-        let nodes = HashMap::from([(root.ino, Arc::new(root))]);
-        Tree {
+        let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
+        tree.add(FileType::Directory, 0o755, (uid.as_raw(), gid.as_raw()));
+        tree
+    }
+
+    fn add(&self, kind: FileType, mode: u32, (uid, gid): (u32, u32)) -> Arc<Node> {
+        let (ino, time) = (self.next.fetch_add(1, Ordering::Relaxed), SystemTime::now());
+        let attr = FileAttr {
+            ino: INodeNo(ino),
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
             kind,
-            next: AtomicU64::new(2),
-            nodes: RwLock::new(nodes),
-        }
+            perm: (mode & 0o7777) as u16,
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
+            uid,
+            gid,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        };
+        let node = Arc::new(Node {
+            attr: Mutex::new(attr),
+            names: RwLock::default(),
+            bytes: self.stores.then(RwLock::default),
+        });
+        self.nodes.write().insert(ino, Arc::clone(&node));
+        node
     }
 
     /// The node with this inode number.
@@ -63,15 +79,11 @@ impl Tree {
         self.nodes.read().get(&ino.0).cloned().ok_or(Errno::ENOENT)
     }
 
-    /// The node with this name.
-    pub(super) fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<Arc<Node>, Errno> {
+    /// The attributes of the node with this name.
+    pub(super) fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let parent = self.node(parent)?;
-        parent
-            .names()?
-            .read()
-            .get(name)
-            .cloned()
-            .ok_or(Errno::ENOENT)
+        let names = parent.names.read();
+        names.get(name).map(|node| node.attr()).ok_or(Errno::ENOENT)
     }
 
     /// A new file or directory.
@@ -82,110 +94,63 @@ impl Tree {
         kind: FileType,
         mode: u32,
         owner: (u32, u32),
-    ) -> Result<Arc<Node>, Errno> {
+    ) -> Result<FileAttr, Errno> {
         let parent = self.node(parent)?;
-        let body = match kind {
-            FileType::Directory => Body::Directory(RwLock::default()),
-            FileType::RegularFile => Body::File(Bytes::new(self.kind)),
-            _ => return Err(Errno::EPERM),
-        };
-        let node = Arc::new(Node {
-            ino: self.next.fetch_add(1, Ordering::Relaxed),
-            owner,
-            mode: Mutex::new((mode & 0o7777) as u16),
-            time: Mutex::new(SystemTime::now()),
-            body,
-        });
-        let mut names = parent.names()?.write();
+        let mut names = parent.names.write();
         if names.contains_key(name) {
             return Err(Errno::EEXIST);
         }
+        let node = self.add(kind, mode, owner);
         names.insert(name.to_owned(), Arc::clone(&node));
-        self.nodes.write().insert(node.ino, Arc::clone(&node));
-        Ok(node)
+        Ok(node.attr())
     }
 
-    /// Removes a name; the node must be of the expected kind.
-    pub(super) fn remove(
-        &self,
-        parent: INodeNo,
-        name: &OsStr,
-        directory: bool,
-    ) -> Result<(), Errno> {
+    /// Removes a name of a file or an empty directory; the kernel has checked which of them it is.
+    pub(super) fn remove(&self, parent: INodeNo, name: &OsStr) -> Result<(), Errno> {
         let parent = self.node(parent)?;
-        let mut names = parent.names()?.write();
+        let mut names = parent.names.write();
         let node = names.get(name).ok_or(Errno::ENOENT)?;
-        match &node.body {
-            Body::Directory(_) if !directory => return Err(Errno::EISDIR),
-            Body::File(_) if directory => return Err(Errno::ENOTDIR),
-            Body::Directory(inner) if !inner.read().is_empty() => return Err(Errno::ENOTEMPTY),
-            _ => {}
+        if !node.names.read().is_empty() {
+            return Err(Errno::ENOTEMPTY);
         }
-        if let Some(node) = names.remove(name) {
-            self.nodes.write().remove(&node.ino);
-        }
+        self.nodes.write().remove(&node.attr().ino.0);
+        names.remove(name);
         Ok(())
     }
 }
 
 impl Node {
-    /// Its number.
-    pub(super) fn ino(&self) -> INodeNo {
-        INodeNo(self.ino)
-    }
-
-    /// The names of a directory.
-    pub(super) fn names(&self) -> Result<&RwLock<BTreeMap<OsString, Arc<Node>>>, Errno> {
-        match &self.body {
-            Body::Directory(names) => Ok(names),
-            Body::File(_) => Err(Errno::ENOTDIR),
-        }
-    }
-
-    /// The bytes of a file.
-    pub(super) fn bytes(&self) -> Result<&Bytes, Errno> {
-        match &self.body {
-            Body::File(bytes) => Ok(bytes),
-            Body::Directory(_) => Err(Errno::EISDIR),
-        }
-    }
-
-    /// Sets its mode.
-    pub(super) fn set_mode(&self, mode: u32) {
-        *self.mode.lock() = (mode & 0o7777) as u16;
-    }
-
-    /// Whether it is a file or a directory.
-    pub(super) fn file_type(&self) -> FileType {
-        match &self.body {
-            Body::File(_) => FileType::RegularFile,
-            Body::Directory(_) => FileType::Directory,
-        }
-    }
-
     /// The attributes for `stat`.
     pub(super) fn attr(&self) -> FileAttr {
-        let (size, kind, nlink) = match &self.body {
-            Body::File(bytes) => (bytes.size(), FileType::RegularFile, 1),
-            Body::Directory(_) => (0, FileType::Directory, 2),
-        };
-        let time = *self.time.lock();
-        FileAttr {
-            ino: self.ino(),
-            size,
-            blocks: size.div_ceil(512),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            kind,
-            perm: *self.mode.lock(),
-            nlink,
-            uid: self.owner.0,
-            gid: self.owner.1,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
+        *self.attr.lock()
+    }
+
+    /// Writes `data` at `offset`.
+    pub(super) fn write(&self, offset: u64, data: &[u8]) {
+        if let Some(bytes) = &self.bytes {
+            let (mut bytes, at) = (bytes.write(), offset as usize);
+            // Bytes at the end are not zeroed first.
+            let inside = bytes.len().saturating_sub(at).min(data.len());
+            if at > bytes.len() {
+                bytes.resize(at, 0);
+            }
+            bytes[at..at + inside].copy_from_slice(&data[..inside]);
+            bytes.extend_from_slice(&data[inside..]);
+        }
+        let mut attr = self.attr.lock();
+        attr.size = attr.size.max(offset + data.len() as u64);
+        attr.blocks = attr.size.div_ceil(512);
+    }
+
+    /// Hands up to `len` bytes from `offset` to `give`, without a copy.
+    pub(super) fn read(&self, offset: u64, len: usize, give: impl FnOnce(&[u8])) {
+        let size = self.attr().size;
+        let from = offset.min(size) as usize;
+        let until = size.min(offset.saturating_add(len as u64)) as usize;
+        match &self.bytes {
+            Some(bytes) => give(&bytes.read()[from..until]),
+            // A request is never larger.
+            None => give(&ZEROS[..(until - from).min(ZEROS.len())]),
         }
     }
 }
@@ -194,23 +159,50 @@ impl Node {
 mod tests {
     use super::*;
 
+    fn read(node: &Node, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        node.read(offset, len, |part| out.extend_from_slice(part));
+        out
+    }
+
+    fn file(stores: bool) -> Arc<Node> {
+        Tree::new(stores).add(FileType::RegularFile, 0o644, (0, 0))
+    }
+
+    #[test]
+    fn memory_stores_written_data() {
+        let node = file(true);
+        node.write(5, b"abcdef");
+        node.write(8, b"DEFGHI");
+        assert_eq!(node.attr().size, 14);
+        assert_eq!(read(&node, 5, 100), b"abcDEFGHI");
+        assert_eq!(read(&node, 0, 6), b"\0\0\0\0\0a");
+        assert_eq!(read(&node, 14, 1), b"");
+        assert_eq!(read(&node, 20, 1), b"");
+    }
+
+    #[test]
+    fn null_stores_only_the_size() {
+        let node = file(false);
+        node.write(10, b"abc");
+        assert_eq!(node.attr().size, 13);
+        assert_eq!(read(&node, 10, 100), [0, 0, 0]);
+    }
+
     #[test]
     fn names_are_added_and_removed() {
-        let tree = Tree::new(FsKind::Memory);
+        let tree = Tree::new(true);
         let root = INodeNo::ROOT;
         let make = |parent, name: &str, kind| tree.make(parent, name.as_ref(), kind, 0o755, (0, 0));
         let dir = make(root, "d", FileType::Directory)
             .map_err(|_| ())
             .expect("made");
-        make(dir.ino(), "f", FileType::RegularFile)
-            .map_err(|_| ())
-            .expect("made");
+        assert!(make(dir.ino, "f", FileType::RegularFile).is_ok());
         assert!(make(root, "d", FileType::RegularFile).is_err());
-        assert!(tree.remove(root, "d".as_ref(), true).is_err());
-        assert!(tree.remove(dir.ino(), "f".as_ref(), true).is_err());
-        assert!(tree.remove(dir.ino(), "f".as_ref(), false).is_ok());
-        assert!(tree.lookup(dir.ino(), "f".as_ref()).is_err());
-        assert!(tree.remove(root, "d".as_ref(), true).is_ok());
-        assert!(tree.node(dir.ino()).is_err());
+        assert!(tree.remove(root, "d".as_ref()).is_err());
+        assert!(tree.remove(dir.ino, "f".as_ref()).is_ok());
+        assert!(tree.lookup(dir.ino, "f".as_ref()).is_err());
+        assert!(tree.remove(root, "d".as_ref()).is_ok());
+        assert!(tree.node(dir.ino).is_err());
     }
 }

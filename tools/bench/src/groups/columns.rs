@@ -1,17 +1,20 @@
 //! A large 2-D array written as misaligned blocks and read by columns: the pattern for which slabfs exists. On
 //! slabfs through selection paths; elsewhere by rows of a flat file, with the same bytes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::args::Args;
-use crate::load;
-use crate::results::{Case, Results, Unit};
-use crate::systems::{Kind, System, Systems};
+use super::{GroupArgs, remove};
+use crate::args;
+use crate::memory::buffer;
+use crate::search::mix;
+use crate::systems::{Kind, System};
+use crate::table::Table;
 
 /// Bytes of an element.
 const ELEM: u64 = 4;
@@ -28,19 +31,14 @@ struct Block {
 }
 
 /// One round of the group.
-pub(crate) fn run(
-    args: &Args,
-    systems: &Systems,
-    round: u32,
-    results: &mut Results,
-) -> anyhow::Result<()> {
+pub(super) fn run(args: &GroupArgs, systems: &[&System], table: &mut Table) -> anyhow::Result<()> {
     // The same number of elements per block in both.
     let (side, cuts) = if args.quick { (4096, 8) } else { (16_384, 32) };
     let blocks = tiling(side, cuts);
     // A null filesystem has no data to check, and memory and disk show nothing that bindfs does not.
-    let measured = |system: &&System| matches!(system.kind, Kind::Bindfs | Kind::Up | Kind::Split);
-    for system in systems.in_rotation(round).filter(measured) {
-        let path = system.dir.join("columns");
+    let measured = |system: &&&System| system.kind == Kind::Bindfs || system.kind.is_slabfs();
+    for system in systems.iter().filter(measured) {
+        let path = system.dirs[0].join("columns");
         let access = Access {
             path: &path,
             side,
@@ -56,17 +54,10 @@ pub(crate) fn run(
         let written = access.write_all(&blocks)?;
         let read = access.read_all()?;
         for (what, time) in [("write", written), ("read", read), ("both", written + read)] {
-            let case = Case {
-                group: "columns",
-                form: "",
-                request: 0,
-                jobs: 1,
-                what,
-                unit: Unit::Seconds,
-            };
-            results.add(case, system.kind, time.as_secs_f64());
+            let labels = ["columns".into(), "".into(), 0.into(), 1.into(), what.into()];
+            table.add(&labels, "s", &args::name(system.kind), time.as_secs_f64());
         }
-        load::remove(std::slice::from_ref(&path))?;
+        remove(&[path])?;
     }
     Ok(())
 }
@@ -91,17 +82,9 @@ fn tiling(side: u64, cuts: u64) -> Vec<Block> {
 
 fn edges(side: u64, cuts: u64, seed: u64) -> Vec<u64> {
     let width = side / cuts;
-    let mut random = load::Random::new(seed);
-    let mut edges: Vec<u64> = (0..cuts)
-        .map(|cut| {
-            cut * width
-                + if cut == 0 {
-                    0
-                } else {
-                    random.next() % (width / 2)
-                }
-        })
-        .collect();
+    let moved = |cut| cut * width + mix(seed * cuts + cut) % (width / 2);
+    let mut edges = vec![0];
+    edges.extend((1..cuts).map(moved));
     edges.push(side);
     edges
 }
@@ -113,32 +96,52 @@ struct Access<'a> {
     selections: bool,
 }
 
+/// The requests for a block: the file, the offset of the first, their distance, and the bytes of each.
+struct Requests {
+    path: PathBuf,
+    first: u64,
+    every: u64,
+    bytes: usize,
+}
+
 impl Access<'_> {
+    /// One request for a selection path, or one for each row of a flat file.
+    fn requests(&self, block: Block) -> Requests {
+        let (row, width) = (self.side * ELEM, block.columns * ELEM);
+        if !self.selections {
+            return Requests {
+                path: self.path.to_owned(),
+                first: block.row * row + block.column * ELEM,
+                every: row,
+                bytes: width as usize,
+            };
+        }
+        let (rows, columns) = (block.row + block.rows, block.column + block.columns);
+        let selected = format!("@[{}:{rows},{}:{columns}]", block.row, block.column);
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(selected);
+        Requests {
+            path: path.into(),
+            first: 0,
+            every: 0,
+            bytes: (block.rows * width) as usize,
+        }
+    }
+
     /// Writes all blocks; returns the time of the system calls only, from open to close.
     fn write_all(&self, blocks: &[Block]) -> anyhow::Result<Duration> {
         let mut time = Duration::ZERO;
-        for block in blocks {
-            let bytes = block.bytes(self.side);
+        for &block in blocks {
+            let (bytes, requests) = (block.bytes(self.side), self.requests(block));
+            let what = || format!("writing {}", requests.path.display());
             let started = Instant::now();
-            if self.selections {
-                let path = self.selection(*block);
-                let file = OpenOptions::new().write(true).open(&path);
-                let file = file.with_context(|| format!("opening {}", path.display()))?;
-                file.write_all_at(&bytes, 0)
-                    .with_context(|| format!("writing {}", path.display()))?;
-                load::close(file, &path)?;
-            } else {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .open(self.path)
-                    .context("opening the file")?;
-                let width = (block.columns * ELEM) as usize;
-                for (row, part) in (block.row..).zip(bytes.chunks_exact(width)) {
-                    let at = (row * self.side + block.column) * ELEM;
-                    file.write_all_at(part, at).context("writing a row")?;
-                }
-                load::close(file, self.path)?;
+            let file = File::options().write(true).open(&requests.path);
+            let file = file.with_context(what)?;
+            for (number, part) in (0..).zip(bytes.chunks_exact(requests.bytes)) {
+                let at = requests.first + number * requests.every;
+                file.write_all_at(part, at).with_context(what)?;
             }
+            nix::unistd::close(file.into_raw_fd()).with_context(what)?;
             time += started.elapsed();
         }
         Ok(time)
@@ -147,8 +150,7 @@ impl Access<'_> {
     /// Reads all columns, 64 at a time; returns the time of the system calls only. Every byte is checked.
     fn read_all(&self) -> anyhow::Result<Duration> {
         let mut time = Duration::ZERO;
-        let width = (COLUMNS * ELEM) as usize;
-        let mut bytes = load::buffer(self.side as usize * width);
+        let mut bytes = buffer((self.side * COLUMNS * ELEM) as usize);
         for column in (0..self.side).step_by(COLUMNS as usize) {
             let block = Block {
                 row: 0,
@@ -156,20 +158,15 @@ impl Access<'_> {
                 rows: self.side,
                 columns: COLUMNS,
             };
+            let requests = self.requests(block);
+            let what = || format!("reading {}", requests.path.display());
             let started = Instant::now();
-            if self.selections {
-                let path = self.selection(block);
-                let file =
-                    File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-                file.read_exact_at(&mut bytes, 0)
-                    .with_context(|| format!("reading {}", path.display()))?;
-            } else {
-                let file = File::open(self.path).context("opening the file")?;
-                for (row, part) in (0..).zip(bytes.chunks_exact_mut(width)) {
-                    file.read_exact_at(part, (row * self.side + column) * ELEM)
-                        .context("reading a part of a row")?;
-                }
+            let file = File::open(&requests.path).with_context(what)?;
+            for (number, part) in (0..).zip(bytes.chunks_exact_mut(requests.bytes)) {
+                let at = requests.first + number * requests.every;
+                file.read_exact_at(part, at).with_context(what)?;
             }
+            drop(file);
             time += started.elapsed();
             ensure!(
                 bytes == block.bytes(self.side),
@@ -177,18 +174,6 @@ impl Access<'_> {
             );
         }
         Ok(time)
-    }
-
-    fn selection(&self, block: Block) -> PathBuf {
-        let mut path = self.path.as_os_str().to_owned();
-        path.push(format!(
-            "@[{}:{},{}:{}]",
-            block.row,
-            block.row + block.rows,
-            block.column,
-            block.column + block.columns
-        ));
-        PathBuf::from(path)
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::args::Args;
-use crate::backing;
-use crate::load;
-use crate::results::{Case, Results, Unit};
-use crate::systems::{System, Systems};
+use super::GroupArgs;
+use crate::clients::rate;
+use crate::systems::System;
+use crate::table::Table;
+use crate::{args, memory};
 
 /// A name for the table, and the operation on one path.
 type Step = (&'static str, fn(&Path) -> std::io::Result<()>);
@@ -27,64 +28,33 @@ const STEPS: [Step; 5] = [
 const NAME: u64 = 8 << 10;
 
 /// One round of the group.
-pub(crate) fn run(
-    args: &Args,
-    systems: &Systems,
-    round: u32,
-    results: &mut Results,
-) -> anyhow::Result<()> {
+pub(super) fn run(args: &GroupArgs, systems: &[&System], table: &mut Table) -> anyhow::Result<()> {
     let names = if args.quick { 1000 } else { 5000 };
     for &jobs in &args.jobs {
-        for system in systems.in_rotation(round) {
-            one_system(system, jobs, names, results)?;
+        for &system in systems {
+            let dir = |job| system.dirs[0].join(format!("meta-{job}"));
+            let mut paths: Vec<Vec<PathBuf>> = Vec::new();
+            for dir in (0..jobs).map(dir) {
+                fs::create_dir(&dir).with_context(|| format!("creating {}", dir.display()))?;
+                let path = |name| dir.join(format!("name-{name}"));
+                paths.push((0..names).map(path).collect());
+            }
+            memory::touch((names * jobs) as u64 * NAME)?;
+            for (what, step) in STEPS {
+                let rate = rate(&mut paths, Duration::MAX, |paths, _, at| {
+                    let Some(path) = paths.get(at as usize) else {
+                        return Ok(None);
+                    };
+                    step(path).with_context(|| format!("{what} {}", path.display()))?;
+                    Ok(Some(1))
+                })?;
+                let labels = ["meta".into(), "".into(), 0.into(), jobs.into(), what.into()];
+                table.add(&labels, "op/s", &args::name(system.kind), rate);
+            }
+            for dir in (0..jobs).map(dir) {
+                fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()))?;
+            }
         }
-    }
-    Ok(())
-}
-
-fn one_system(
-    system: &System,
-    jobs: usize,
-    names: usize,
-    results: &mut Results,
-) -> anyhow::Result<()> {
-    let dirs: Vec<PathBuf> = (0..jobs)
-        .map(|job| system.dir.join(format!("meta-{job}")))
-        .collect();
-    for dir in &dirs {
-        fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
-    }
-    let paths: Vec<Vec<PathBuf>> = dirs
-        .iter()
-        .map(|dir| {
-            (0..names)
-                .map(|name| dir.join(format!("name-{name}")))
-                .collect()
-        })
-        .collect();
-    backing::touch((names * jobs) as u64 * NAME)?;
-    for (what, step) in STEPS {
-        let (time, _) = load::together(&paths, 0, |paths, _| {
-            paths.iter().try_for_each(|path| {
-                step(path).with_context(|| format!("{what} {}", path.display()))
-            })
-        })?;
-        let case = Case {
-            group: "meta",
-            form: "",
-            request: 0,
-            jobs,
-            what,
-            unit: Unit::PerSecond,
-        };
-        results.add(
-            case,
-            system.kind,
-            (names * jobs) as f64 / time.as_secs_f64(),
-        );
-    }
-    for dir in &dirs {
-        fs::remove_dir(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! end; `temperature` is spread evenly. So every query for one of these has ten results, at any size. `quality`
 //! is `common` on nine objects of ten.
 
+use clap::ValueEnum;
+
 /// Objects of a container.
 pub(crate) const PER_CONTAINER: u64 = 1000;
 
@@ -19,7 +21,7 @@ pub(crate) enum Value {
 }
 
 /// The kind of a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Look {
     /// `run` equal to a number.
     Exact,
@@ -32,32 +34,11 @@ pub(crate) enum Look {
     /// A word anywhere in `label`.
     Infix,
     /// A common and a rare tag together.
+    #[value(name = "common and rare")]
     Both,
 }
 
 impl Look {
-    /// All kinds.
-    pub(crate) const ALL: [Look; 6] = [
-        Look::Exact,
-        Look::Prefix,
-        Look::Range,
-        Look::Suffix,
-        Look::Infix,
-        Look::Both,
-    ];
-
-    /// As in the table.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Look::Exact => "exact",
-            Look::Prefix => "prefix",
-            Look::Range => "range",
-            Look::Suffix => "suffix",
-            Look::Infix => "infix",
-            Look::Both => "common and rare",
-        }
-    }
-
     /// The number of results of every such query.
     pub(crate) fn results(self) -> usize {
         match self {

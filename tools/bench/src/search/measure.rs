@@ -1,121 +1,100 @@
 //! One size: the operations on both, their order, and the records.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use clap::ValueEnum;
 use nix::sys::signal::Signal;
-use slabfs_mdserver::api::Ino;
+use slabfs_mdserver::api::{Ino, op};
 
 use super::SearchArgs;
-use super::clients::rate;
 use super::data::{Data, Look, PER_CONTAINER, Value, mix};
-use super::slabfs::{self, Server};
+use super::slabfs::Client;
 use super::sqlite::{self, Sqlite};
-use super::table::{Line, Table};
+use crate::clients::rate;
+use crate::systems::Cluster;
+use crate::table::Table;
+use crate::{args, cleanup, memory};
 
 /// Objects or tags of a batch.
 const BATCH: u64 = 100;
 
 /// Measures one size.
-pub(super) fn size(
-    args: &SearchArgs,
-    binary: &Path,
-    dir: &Path,
-    data: Data,
-    table: &mut Table,
-) -> anyhow::Result<()> {
-    let mut run = Run::start(args, binary, dir, data)?;
-    run.load(table, dir)?;
-    let mut exact = f64::NAN;
-    for look in Look::ALL {
-        let rate = run.queries(table, look)?;
-        if look == Look::Exact {
-            exact = rate;
-        }
-        if look == Look::Both {
-            // The cost of the common tag in addition to the rare one.
-            run.note(
-                table,
-                "common and rare: times an exact one",
-                "",
-                exact / rate,
-                None,
-            );
-        }
+pub(super) fn size(args: &SearchArgs, data: Data, table: &mut Table) -> anyhow::Result<()> {
+    let suffix = format!("-{}", data.objects);
+    let dir = cleanup::new_directory(args.common.work.as_deref(), &suffix)?;
+    let mut run = Run {
+        args,
+        data,
+        table,
+        service: Cluster::start(&args.common.slabfs()?, &dir, 0, false)?,
+        dir,
+        clients: Vec::new(),
+        inos: Vec::new(),
+        sqlite: Vec::new(),
+    };
+    run.load()?;
+    let mut rates = Vec::new();
+    for &look in Look::value_variants() {
+        rates.push(run.queries(look)?);
     }
-    run.puts(table, "tag puts", 1)?;
-    run.puts(table, "tag puts in batches of 100", BATCH)?;
-    run.names(table)?;
-    run.restarts(table)
+    // The cost of the common tag in addition to the rare one: the first kind is the exact one, the last is both.
+    let times = rates[0] / rates[rates.len() - 1];
+    run.note("common and rare: times an exact one", "", times, None);
+    run.puts("tag puts", 1)?;
+    run.puts("tag puts in batches of 100", BATCH)?;
+    run.names()?;
+    run.restarts()
 }
 
 /// The state of the measurement of one size.
 struct Run<'a> {
     args: &'a SearchArgs,
     data: Data,
-    server: Server,
-    clients: Vec<slabfs::Client>,
+    table: &'a mut Table,
+    service: Cluster,
+    dir: PathBuf,
+    clients: Vec<Client>,
     /// Inodes of the objects, by number.
     inos: Vec<Ino>,
     sqlite: Vec<sqlite::Client>,
 }
 
-impl<'a> Run<'a> {
-    fn start(args: &'a SearchArgs, binary: &Path, dir: &Path, data: Data) -> anyhow::Result<Self> {
-        let (server, _) = Server::start(binary, dir)?;
-        Ok(Self {
-            args,
-            data,
-            server,
-            clients: Vec::new(),
-            inos: Vec::new(),
-            sqlite: Vec::new(),
-        })
+impl Run<'_> {
+    fn note(&mut self, what: &str, unit: &'static str, slabfs: f64, sqlite: Option<f64>) {
+        let labels = [self.data.objects.into(), what.into()];
+        self.table.add(&labels, unit, "slabfs", slabfs);
+        if let Some(sqlite) = sqlite {
+            self.table.add(&labels, unit, "sqlite", sqlite);
+        }
     }
 
-    fn note(
-        &self,
-        table: &mut Table,
-        what: &str,
-        unit: &'static str,
-        slabfs: f64,
-        sqlite: Option<f64>,
-    ) {
-        table.add(Line {
-            objects: self.data.objects,
-            what: what.to_owned(),
-            unit,
-            slabfs,
-            sqlite,
-        });
-    }
-
-    fn load(&mut self, table: &mut Table, dir: &Path) -> anyhow::Result<()> {
+    fn load(&mut self) -> anyhow::Result<()> {
         let started = Instant::now();
-        let mut client = self.server.connect()?;
+        let mut client = Client::connect(&self.service)?;
         for container in 0..self.data.objects / PER_CONTAINER {
             self.inos.extend(client.load(self.data, container)?);
         }
-        client.sync()?;
+        client.md()?.call(op::Sync {})?;
         drop(client);
         let slabfs = started.elapsed().as_secs_f64();
         let mut sqlite = None;
         if !self.args.no_sqlite {
             let started = Instant::now();
-            let database = Sqlite::load(&dir.join("sqlite"), self.data)?;
+            let database = Sqlite::load(&self.dir.join("sqlite"), self.data)?;
             sqlite = Some(started.elapsed().as_secs_f64());
             let clients = (0..self.args.clients).map(|_| database.connect());
             self.sqlite = clients.collect::<Result<_, _>>()?;
         }
         // Only now: a session that is silent for half a minute expires.
-        let clients = (0..self.args.clients).map(|_| self.server.connect());
+        let clients = (0..self.args.clients).map(|_| Client::connect(&self.service));
         self.clients = clients.collect::<Result<_, _>>()?;
-        self.note(table, "load, one client", "s", slabfs, sqlite);
+        self.note("load, one client", "s", slabfs, sqlite);
         Ok(())
     }
 
-    fn queries(&mut self, table: &mut Table, look: Look) -> anyhow::Result<f64> {
+    fn queries(&mut self, look: Look) -> anyhow::Result<f64> {
         let (data, time) = (self.data, self.args.time());
         let group = |client: u64, at: u64| mix(at * 64 + client) % data.groups();
         let counted = |found: Vec<String>| {
@@ -123,20 +102,20 @@ impl<'a> Run<'a> {
             ensure!(
                 found.len() == wanted,
                 "{} found {}, not {wanted}: {found:?}",
-                look.name(),
+                args::name(look),
                 found.len()
             );
             Ok(Some(1))
         };
         let slabfs = rate(&mut self.clients, time, |client, number, at| {
-            counted(client.query(data, look, group(number, at))?)
+            counted(client.find(data.query(look, group(number, at)))?)
         })?;
         let sqlite = self.next_to(|clients| {
             rate(clients, time, |client, number, at| {
                 counted(client.query(data, look, group(number, at))?)
             })
         })?;
-        self.note(table, look.name(), "queries/s", slabfs, sqlite);
+        self.note(&args::name(look), "queries/s", slabfs, sqlite);
         Ok(slabfs)
     }
 
@@ -152,8 +131,8 @@ impl<'a> Run<'a> {
     }
 
     /// Tags set on random objects, alternately numbers and texts; a query afterwards sees the last ones.
-    fn puts(&mut self, table: &mut Table, what: &str, batch: u64) -> anyhow::Result<()> {
-        let (data, time, inos) = (self.data, self.args.time(), &self.inos);
+    fn puts(&mut self, what: &str, batch: u64) -> anyhow::Result<()> {
+        let (data, time, inos) = (self.data, self.args.time(), self.inos.clone());
         let mark = |number: u64, at: u64, place: u64| {
             let mixed = mix((at * 64 + number) * 128 + place + batch);
             let value = match mixed % 2 {
@@ -174,7 +153,7 @@ impl<'a> Run<'a> {
         })?;
         let client = self.clients.first_mut().context("no client")?;
         client.put(&[(inos[7], Value::Text(format!("seen {batch}")))])?;
-        let found = client.find(&format!("mark = \"seen {batch}\""))?;
+        let found = client.find(format!("mark = \"seen {batch}\""))?;
         ensure!(
             found == [Data::path(7)],
             "the last tag is not found: {found:?}"
@@ -186,13 +165,13 @@ impl<'a> Run<'a> {
                 Ok(Some(marks.len()))
             })
         })?;
-        self.note(table, what, "tags/s", slabfs, sqlite);
+        self.note(what, "tags/s", slabfs, sqlite);
         Ok(())
     }
 
     /// Objects created and opened, each client in a container of its own.
-    fn names(&mut self, table: &mut Table) -> anyhow::Result<()> {
-        let (time, inos) = (self.args.time(), &self.inos);
+    fn names(&mut self) -> anyhow::Result<()> {
+        let (time, inos) = (self.args.time(), self.inos.clone());
         let mut parents = Vec::new();
         for (number, client) in self.clients.iter_mut().enumerate() {
             parents.push(client.container(&format!("new-{number}"))?);
@@ -212,67 +191,56 @@ impl<'a> Run<'a> {
         let opened =
             |number: u64, at: u64| inos[(mix(at * 64 + number) % inos.len() as u64) as usize];
         let opens = rate(&mut self.clients, time, |client, number, at| {
-            client.open(opened(number, at))?;
+            let ino = opened(number, at);
+            client.md()?.call(op::Open { ino })?;
             if at % 256 == 255 {
-                client.release((at - 255..=at).map(|at| opened(number, at)).collect())?;
+                let those = (at - 255..=at).map(|at| opened(number, at));
+                client.md()?.release(those.collect())?;
             }
             Ok(Some(1))
         })?;
-        self.note(table, "creates", "objects/s", creates, None);
-        self.note(
-            table,
-            "creates in batches of 100",
-            "objects/s",
-            batches,
-            None,
-        );
-        self.note(table, "opens", "objects/s", opens, None);
+        self.note("creates", "objects/s", creates, None);
+        self.note("creates in batches of 100", "objects/s", batches, None);
+        self.note("opens", "objects/s", opens, None);
         Ok(())
     }
 
-    fn restarts(&mut self, table: &mut Table) -> anyhow::Result<()> {
-        let (_, most) = self.server.memory()?;
-        self.note(table, "memory at most, under load", "MiB", most, None);
+    /// Resident memory of the service in MiB: current and maximum.
+    fn memory(&self) -> anyhow::Result<(f64, f64)> {
+        let field = |name| memory::of_process(self.service.service, name);
+        Ok((field("VmRSS")?, field("VmHWM")?))
+    }
+
+    fn restarts(&mut self) -> anyhow::Result<()> {
+        let (_, most) = self.memory()?;
+        self.note("memory at most, under load", "MiB", most, None);
         self.clients.clear();
-        let clean = self.server.restart(Signal::SIGTERM)?;
-        self.note(
-            table,
-            "start after a clean stop",
-            "s",
-            clean.as_secs_f64(),
-            None,
-        );
-        let killed = self.server.restart(Signal::SIGKILL)?;
-        self.note(
-            table,
-            "start after kill -9",
-            "s",
-            killed.as_secs_f64(),
-            None,
-        );
+        let clean = self.service.restart(Signal::SIGTERM)?;
+        self.note("start after a clean stop", "s", clean.as_secs_f64(), None);
+        let killed = self.service.restart(Signal::SIGKILL)?;
+        self.note("start after kill -9", "s", killed.as_secs_f64(), None);
         // Existing objects are found, and quickly.
-        let mut client = self.server.connect()?;
+        let mut client = Client::connect(&self.service)?;
         let started = Instant::now();
         for group in (0..self.data.groups()).step_by((self.data.groups() / 1000).max(1) as usize) {
-            for look in Look::ALL {
-                let found = client.query(self.data, look, group)?;
+            for &look in Look::value_variants() {
+                let found = client.find(self.data.query(look, group))?;
                 ensure!(
                     found.len() == look.results(),
                     "after the restart {} found {found:?}",
-                    look.name()
+                    args::name(look)
                 );
             }
         }
         self.note(
-            table,
             "6000 queries after it, one client",
             "s",
             started.elapsed().as_secs_f64(),
             None,
         );
-        let (now, most) = self.server.memory()?;
-        self.note(table, "memory at the end", "MiB", now, None);
-        self.note(table, "memory at most since the start", "MiB", most, None);
+        let (now, most) = self.memory()?;
+        self.note("memory at the end", "MiB", now, None);
+        self.note("memory at most since the start", "MiB", most, None);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::data::{Data, Look, Value};
 
@@ -126,16 +126,11 @@ impl Client {
             .connection
             .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         for (object, value) in marks {
-            let old: Option<i64> = {
-                let mut statement = transaction
-                    .prepare_cached("SELECT id FROM tags WHERE object = ? AND key = 'mark'")?;
-                let mut rows = statement.query(params![*object as i64])?;
-                rows.next()?.map(|row| row.get(0)).transpose()?
-            };
+            let old: Option<i64> = transaction
+                .prepare_cached("DELETE FROM tags WHERE object = ? AND key = 'mark' RETURNING id")?
+                .query_row([*object as i64], |row| row.get(0))
+                .optional()?;
             if let Some(id) = old {
-                transaction
-                    .prepare_cached("DELETE FROM tags WHERE id = ?")?
-                    .execute([id])?;
                 transaction
                     .prepare_cached("DELETE FROM trigrams WHERE rowid = ?")?
                     .execute([id])?;
@@ -188,6 +183,7 @@ fn behind(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
 
     #[test]
     fn every_query_finds_what_it_should() {
@@ -195,7 +191,7 @@ mod tests {
         let data = Data { objects: 1000 };
         let sqlite = Sqlite::load(&dir.path().join("db"), data).expect("loaded");
         let mut client = sqlite.connect().expect("connected");
-        for look in Look::ALL {
+        for &look in Look::value_variants() {
             for group in [0, 1, 57, 99] {
                 let found = client.query(data, look, group).expect("found");
                 assert_eq!(found.len(), look.results(), "{look:?} {group}");

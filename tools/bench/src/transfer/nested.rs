@@ -4,18 +4,17 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use slabfs_fs::client::Handle;
-use slabfs_model::batch::{Batch, Pattern, Place, Plan};
+use slabfs_fs::session::{Batch, Object, Pattern, Place, Unit};
+use slabfs_model::Region;
 
-use super::house::Cluster;
-use super::table::Table;
-use super::{Case, REPEATS, TransferArgs, rate};
-use crate::cleanup;
+use super::{Case, REPEATS, Setup, TransferArgs, labels, rate};
+use crate::args::needed;
+use crate::memory::buffer;
+use crate::mpirun;
+use crate::table::Table;
 
 /// Pieces of a row.
 const INNER: u64 = 1024;
@@ -24,8 +23,8 @@ const NAME: &str = "matrix";
 /// The cases and their state.
 pub(super) struct Nested<'a> {
     args: &'a TransferArgs,
-    cluster: &'a Cluster,
-    handle: Arc<Handle>,
+    setup: &'a Setup,
+    object: Object,
     path: PathBuf,
     sieve: PathBuf,
     out: Vec<u8>,
@@ -53,33 +52,32 @@ impl Shape {
 
     /// The offsets of the pieces in the object, in order.
     fn places(self) -> impl Iterator<Item = u64> {
-        let rows = self.bytes / (INNER * self.piece);
-        (0..rows).flat_map(move |row| (0..INNER).map(move |n| row * self.row + n * self.stride))
+        (0..self.rows())
+            .flat_map(move |row| (0..INNER).map(move |n| row * self.row + n * self.stride))
     }
 
-    fn end(self) -> u64 {
-        self.bytes / (INNER * self.piece) * self.row
+    fn rows(self) -> u64 {
+        self.bytes / (INNER * self.piece)
     }
 
-    fn plan(self) -> anyhow::Result<Plan> {
+    fn batch(self) -> Batch {
         let row = Batch::repeated(
             Place::after(0).every(self.stride as i64),
             Place::after(0).every(self.piece as i64),
             INNER,
             Pattern::Data(self.piece),
         );
-        let rows = Batch::repeated(
+        Batch::repeated(
             Place::at(0).every(self.row as i64),
             Place::at(0).every((INNER * self.piece) as i64),
-            self.bytes / (INNER * self.piece),
+            self.rows(),
             Pattern::Vector(vec![row]),
-        );
-        Plan::new(&[rows], 1).context("a batch")
+        )
     }
 }
 
 impl<'a> Nested<'a> {
-    pub(super) fn new(args: &'a TransferArgs, cluster: &'a Cluster) -> anyhow::Result<Nested<'a>> {
+    pub(super) fn new(args: &'a TransferArgs, setup: &'a Setup) -> anyhow::Result<Nested<'a>> {
         ensure!(
             args.pieces
                 .iter()
@@ -87,27 +85,26 @@ impl<'a> Nested<'a> {
             "--pieces are powers of two from 8 to 16384"
         );
         let shapes = args.pieces.iter().map(|&piece| Shape::new(args, piece));
-        let end = shapes.map(Shape::end).max().context("no --pieces")?;
-        let handle = cluster.create(NAME, &[end])?;
-        fill(&handle, end)?;
-        let own = std::env::current_exe().context("finding this program")?;
-        let next_to = own.with_file_name("slabfs-bench-sieve");
+        let ends = shapes.map(|shape| shape.rows() * shape.row);
+        let end = ends.max().context("no --pieces")?;
+        let object = setup.create(NAME, &[end])?;
+        fill(&object, end)?;
+        let (name, how) = mpirun::PROGRAM;
         Ok(Nested {
             args,
-            cluster,
-            handle,
-            path: cluster.path(NAME),
-            sieve: args.sieve.clone().unwrap_or(next_to),
-            out: crate::load::buffer((args.size << 20) as usize),
+            setup,
+            object,
+            path: setup.mountpoint.join(NAME),
+            sieve: needed(args.sieve.as_ref(), name, how)?,
+            out: buffer((args.size << 20) as usize),
         })
     }
 
     fn batch(&mut self, shape: Shape) -> anyhow::Result<f64> {
-        let plan = shape.plan()?;
+        let batch = [shape.batch()];
         self.out.fill(0);
         let begun = Instant::now();
-        self.handle
-            .read_batch(&plan, 0..plan.bytes(), &mut self.out)?;
+        self.object.read_batch(&batch, Unit::Bytes, &mut self.out)?;
         let time = begun.elapsed();
         check(&self.out, shape)?;
         Ok(rate(shape.bytes, time))
@@ -133,22 +130,14 @@ impl<'a> Nested<'a> {
     }
 
     fn sieving(&self, shape: Shape) -> anyhow::Result<f64> {
-        let mut command = Command::new("mpirun.mpich");
-        command.args(["-launcher", "fork", "-iface", "lo", "-bind-to", "none"]);
-        command.args(["-genv", "UCX_TLS", "self,sm", "-n", "1"]);
-        command.arg(&self.sieve).arg(&self.path);
-        let rows = shape.bytes / (INNER * shape.piece);
-        for number in [rows, INNER, shape.piece, shape.stride, shape.row] {
-            command.arg(number.to_string());
-        }
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
-        cleanup::prepare(&mut command);
-        let out = command
-            .output()
-            .context("running mpirun.mpich; tools/setup --bench installs it")?;
-        ensure!(out.status.success(), "sieving failed ({})", out.status);
-        let text = String::from_utf8_lossy(&out.stdout);
-        let seconds: f64 = text.trim().parse().context("sieving printed no time")?;
+        let numbers = [shape.rows(), INNER, shape.piece, shape.stride, shape.row];
+        let [rows, inner, piece, stride, row] = numbers.map(|number| number.to_string());
+        let nested = "nested".to_owned();
+        let seconds = mpirun::seconds(
+            &self.sieve,
+            1,
+            &[&nested, &rows, &inner, &piece, &stride, &row, &self.path],
+        )?;
         Ok(rate(shape.bytes, Duration::from_secs_f64(seconds)))
     }
 
@@ -156,7 +145,7 @@ impl<'a> Nested<'a> {
         let half = self.out.len() / 2;
         let bytes = self.out.len() as u64;
         let (one, other) = self.out.split_at_mut(half);
-        let time = self.cluster.raw.borrow_mut().read(&mut [one, other])?;
+        let time = self.setup.raw.borrow_mut().read(&mut [one, other])?;
         Ok(rate(bytes, time))
     }
 }
@@ -165,19 +154,19 @@ impl Case for Nested<'_> {
     fn round(&mut self, round: u32, table: &mut Table) -> anyhow::Result<()> {
         for &piece in &self.args.pieces {
             let shape = Shape::new(self.args, piece);
-            let name = ("nested read", piece);
-            table.add(name, "MiB/s", "pread", self.preads(shape)?);
-            table.add(name, "MiB/s", "sieving", self.sieving(shape)?);
+            let name = labels("nested read", piece);
+            table.add(&name, "MiB/s", "pread", self.preads(shape)?);
+            table.add(&name, "MiB/s", "sieving", self.sieving(shape)?);
             for repeat in 0..2 * REPEATS {
                 match (repeat + round).is_multiple_of(2) {
-                    true => table.add(name, "MiB/s", "slabfs", self.batch(shape)?),
-                    false => table.add(name, "MiB/s", "raw", self.raw()?),
+                    true => table.add(&name, "MiB/s", "slabfs", self.batch(shape)?),
+                    false => table.add(&name, "MiB/s", "raw", self.raw()?),
                 }
             }
             let all = shape.bytes / piece;
             if all > self.args.preads {
                 let text = format!("pread: the first {} of {all} pieces", self.args.preads);
-                table.note(name, text);
+                table.note(&name, text);
             }
         }
         Ok(())
@@ -192,7 +181,7 @@ fn word(at: u64) -> [u8; 8] {
         .to_le_bytes()
 }
 
-fn fill(handle: &Handle, end: u64) -> anyhow::Result<()> {
+fn fill(object: &Object, end: u64) -> anyhow::Result<()> {
     let mut block = vec![0; 4 << 20];
     let mut at = 0;
     while at < end {
@@ -200,10 +189,10 @@ fn fill(handle: &Handle, end: u64) -> anyhow::Result<()> {
         for (number, into) in (0..).zip(block[..len].chunks_exact_mut(8)) {
             into.copy_from_slice(&word(at + 8 * number));
         }
-        handle.write(at, &block[..len])?;
+        object.write(Region::new(&[at], &[len as u64]), &block[..len])?;
         at += len as u64;
     }
-    Ok(handle.fsync()?)
+    Ok(object.sync()?)
 }
 
 /// Checks the first and the last word of each piece.

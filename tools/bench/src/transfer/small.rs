@@ -1,14 +1,12 @@
 //! Regions of 3 KiB, 64 per start: rows of an array, cyclically.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use slabfs_fs::client::Handle;
+use slabfs_fs::session::Object;
 
-use super::house::Cluster;
-use super::regions::{reads, through, writes};
-use super::table::Table;
-use super::{Case, TransferArgs};
+use super::{Case, Setup, TransferArgs, labels, rows, through};
+use crate::memory::buffer;
+use crate::table::Table;
 
 const BYTES: usize = 3 << 10;
 const TOGETHER: u64 = 64;
@@ -17,18 +15,18 @@ const ROWS: u64 = 256 * TOGETHER;
 
 /// The case and its state.
 pub(super) struct Small {
-    handle: Arc<Handle>,
+    object: Object,
     time: Duration,
     buffers: Vec<Vec<u8>>,
     next: u64,
 }
 
 impl Small {
-    pub(super) fn new(args: &TransferArgs, cluster: &Cluster) -> anyhow::Result<Small> {
+    pub(super) fn new(args: &TransferArgs, setup: &Setup) -> anyhow::Result<Small> {
         let mut small = Small {
-            handle: cluster.create("small", &[ROWS, BYTES as u64])?,
+            object: setup.create("small", &[ROWS, BYTES as u64])?,
             time: Duration::from_secs(args.seconds),
-            buffers: vec![crate::load::buffer(BYTES); TOGETHER as usize],
+            buffers: vec![buffer(BYTES); TOGETHER as usize],
             next: 0,
         };
         // All rows are written before any is read.
@@ -40,11 +38,7 @@ impl Small {
 
     fn start(&mut self, is_write: bool) -> anyhow::Result<()> {
         let buffers = std::mem::take(&mut self.buffers);
-        let all = match is_write {
-            true => writes(&self.handle, self.next, buffers)?,
-            false => reads(&self.handle, self.next, buffers)?,
-        };
-        self.buffers = through(all)?;
+        self.buffers = through(rows(&self.object, self.next, buffers, is_write)?)?;
         self.next = (self.next + TOGETHER) % ROWS;
         Ok(())
     }
@@ -62,10 +56,14 @@ impl Case for Small {
             let rate = (times.len() as u64 * TOGETHER) as f64 / begun.elapsed().as_secs_f64();
             times.sort();
             let millis = |share: usize| times[times.len() * share / 100].as_secs_f64() * 1e3;
-            let case = (what, BYTES as u64);
-            table.add(case, "region/s", "slabfs", rate);
-            table.add(case, "region/s", "p50 ms", millis(50));
-            table.add(case, "region/s", "p99 ms", millis(99));
+            let numbers = [
+                ("slabfs", rate),
+                ("p50 ms", millis(50)),
+                ("p99 ms", millis(99)),
+            ];
+            for (column, number) in numbers {
+                table.add(&labels(what, BYTES as u64), "region/s", column, number);
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `slabfs-bench mpi`: four ranks of an MPI program on two mounts, on slabfs and on other distributed
 //! filesystems with two servers, bindfs and ext4.
 //!
-//! Each rank writes and then reads (`worker.c`, the same program with the same hints everywhere) its misaligned
+//! Each rank writes and then reads (`mpirun.c`, the same program with the same hints everywhere) its misaligned
 //! box of a 2-D array, every fourth piece of 4 KiB, or a file of its own. Between the two every cache is
 //! dropped: all mounts are unmounted and mounted again, and the kernel's caches are dropped. All data is in
 //! memory (`work` should be a tmpfs), also the image of the ext4, so that software is measured.
@@ -12,27 +12,19 @@
 //!
 //! One system runs at a time (`systems`): in each round each is started from scratch, measured, and stopped,
 //! another first each round. Everything that uses TCP does so in a network namespace of this program
-//! (`network`), so ports are free, no other process reaches them, and MooseFS gets an address other than
+//! (`systems/network`), so ports are free, no other process reaches them, and MooseFS gets an address other than
 //! 127.0.0.1, which it refuses. Needs root.
 
-mod gluster;
-mod local;
-mod moose;
-mod network;
-mod slabfs;
-mod systems;
-mod table;
-mod worker;
-
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 
-use crate::{backing, cleanup};
-use systems::{Kind, Place};
-use table::Table;
-use worker::Worker;
+use crate::args::{self, Common, needed};
+use crate::systems::{Kind, Place, System, in_rotation, network};
+use crate::table::{Brackets, Format, Table};
+use crate::{cleanup, memory, mpirun};
 
 /// MPI programs on two mounts, compared with other distributed filesystems.
 #[derive(Debug, Clone, clap::Args)]
@@ -61,40 +53,22 @@ pub(crate) struct MpiArgs {
     /// The type of the strided pattern's file on slabfs
     #[arg(long, default_value = "line")]
     strided_as: StridedAs,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
-    /// The slabfs binary (default: the one next to this program)
-    #[arg(long, value_name = "PATH")]
-    slabfs: Option<PathBuf>,
-    /// The compiled worker.c (default: slabfs-bench-mpi next to this program)
+    /// The compiled mpirun.c (default: slabfs-bench-mpi next to this program)
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// Directory for data, in memory (default: a new one in /dev/shm)
-    #[arg(long, value_name = "DIR")]
-    work: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// The access pattern of the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Pattern {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Pattern {
     /// A misaligned box of a 2-D array per rank.
     Box,
     /// Pieces of 4 KiB of the ranks, in round-robin order.
     Strided,
     /// A file per rank.
     Own,
-}
-
-impl Pattern {
-    /// As on the command line.
-    fn name(self) -> &'static str {
-        match self {
-            Pattern::Box => "box",
-            Pattern::Strided => "strided",
-            Pattern::Own => "own",
-        }
-    }
 }
 
 /// The type of the strided pattern's file on slabfs.
@@ -130,9 +104,8 @@ impl MpiArgs {
     }
 }
 
-/// Measures everything and prints the table, also of the measurements before an error.
-pub(crate) fn run(args: &MpiArgs) -> anyhow::Result<()> {
-    let mut args = args.clone();
+/// Measures everything and prints the table.
+pub(crate) fn run(mut args: MpiArgs) -> anyhow::Result<()> {
     if args.quick {
         args.size = args.size.min(128);
         args.rounds = 1;
@@ -142,56 +115,70 @@ pub(crate) fn run(args: &MpiArgs) -> anyhow::Result<()> {
         "dropping caches and mounting need root"
     );
     network::enter()?;
-    cleanup::on_signals()?;
-    let worker = Worker::new(&args)?;
-    let mut table = Table::default();
-    let measured = rounds(&args, &worker, &mut table);
-    let cleaned = cleanup::run();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&table.json())?);
-    } else {
-        print!("{}", table.text(&args.systems));
-    }
-    measured.and(cleaned)
-}
-
-fn rounds(args: &MpiArgs, worker: &Worker, table: &mut Table) -> anyhow::Result<()> {
-    for round in 0..args.rounds {
-        eprintln!("round {} of {}", round + 1, args.rounds);
-        let first = round as usize % args.systems.len();
-        for &kind in args.systems[first..].iter().chain(&args.systems[..first]) {
-            let measured = Place::new(args, kind)
-                .and_then(|place| measure(args, &place, worker, round, table))
-                .with_context(|| format!("measuring {}", kind.name()));
-            measured.and(cleanup::run())?;
+    let (name, how) = mpirun::PROGRAM;
+    let program = needed(args.worker.as_ref(), name, how)?;
+    let table = Table::new(
+        "mpi",
+        &["pattern", "what"],
+        args.systems.iter().map(|&system| args::name(system)),
+        Brackets::Empty,
+        Format::Systems,
+    );
+    crate::report(&args.common, table, |table| {
+        for round in 0..args.rounds {
+            eprintln!("round {} of {}", round + 1, args.rounds);
+            for &kind in in_rotation(&args.systems, round) {
+                let measured = measure(&args, kind, &program, round, table)
+                    .with_context(|| format!("measuring {}", args::name(kind)));
+                measured.and(cleanup::run())?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Starts a system, and lets the ranks write and read all patterns on it; the caller stops it.
 fn measure(
     args: &MpiArgs,
-    place: &Place,
-    worker: &Worker,
+    kind: Kind,
+    program: &Path,
     round: u32,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let mut system = systems::start(place)?;
+    let mut place = Place::new(&args.common, kind)?;
+    // All patterns, and as much again for the structures of an ext4.
+    place.image = 4 * args.size + 512;
+    let mut system = System::start(kind, place)?;
+    let calls = if args.collective {
+        "collective"
+    } else {
+        "independent"
+    };
+    let sieving = if args.sieving { "sieving" } else { "exact" };
+    let [rows, columns] = args.dims().map(|axis| axis.to_string());
     for &pattern in &args.patterns {
-        let paths = system.dirs().map(|dir| dir.join(pattern.name()));
-        system.declare(&paths[0], args.declared(pattern).as_deref())?;
+        let name = args::name(pattern);
+        let files: Vec<PathBuf> = system.dirs.iter().map(|dir| dir.join(&name)).collect();
+        if let Some(dims) = args.declared(pattern).filter(|_| kind.is_slabfs()) {
+            system.declare(&files[0], &dims, "aligned")?;
+        }
         for what in ["write", "read"] {
             if what == "read" {
-                system.forget()?;
+                system.remount()?;
                 drop_kernel_caches()?;
             }
             // The ranks' own memory, the stored data, and the data in flight.
-            backing::touch(3 * (args.size << 20))?;
-            let seconds = worker
-                .run(what, pattern, round, &paths)
-                .with_context(|| format!("{} {what}", pattern.name()))?;
-            table.add(pattern, what, place.kind, args.size as f64 / seconds);
+            memory::touch(3 * (args.size << 20))?;
+            let seed = round.to_string();
+            let (first, last) = (&files[0], &files[files.len() - 1]);
+            let options: [&dyn AsRef<OsStr>; 9] = [
+                &what, &name, &rows, &columns, &calls, &sieving, &seed, first, last,
+            ];
+            let seconds =
+                mpirun::seconds(program, 4, &options).with_context(|| format!("{name} {what}"))?;
+            let labels = [name.as_str().into(), what.into()];
+            let speed = args.size as f64 / seconds;
+            table.add(&labels, "MiB/s", &args::name(kind), speed);
         }
     }
     Ok(())
@@ -201,10 +188,4 @@ fn measure(
 fn drop_kernel_caches() -> anyhow::Result<()> {
     nix::unistd::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the kernel's caches")
-}
-
-/// Checks that a path is a file; an error says how to get it.
-fn needed(path: &Path, what: &str) -> anyhow::Result<PathBuf> {
-    ensure!(path.is_file(), "there is no {}: {what}", path.display());
-    path.canonicalize().context("finding a program")
 }

@@ -2,36 +2,22 @@
 //! refuse 127.0.0.1. It is removed when the last process in it has ended.
 
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use nix::sched::{CloneFlags, unshare};
 
-use crate::cleanup;
+use crate::cleanup::{self, command, output};
 
 /// The address.
 pub(super) const ADDRESS: &str = "10.111.0.1";
 
 /// Moves this program there. Must be called before any other thread starts.
-pub(super) fn enter() -> anyhow::Result<()> {
-    // SAFETY: it takes no pointers; this thread is the only one.
-    let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    ensure!(
-        moved == 0,
-        "making a network namespace: {}",
-        std::io::Error::last_os_error()
-    );
+pub(crate) fn enter() -> anyhow::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
     let address = format!("{ADDRESS}/32");
-    let commands: [&[&str]; 2] = [
-        &["link", "set", "lo", "up"],
-        &["address", "add", &address, "dev", "lo"],
-    ];
-    for arguments in commands {
-        let status = Command::new("ip").args(arguments).status();
-        let status = status.context("running ip")?;
-        ensure!(status.success(), "ip {} failed", arguments.join(" "));
-    }
-    Ok(())
+    output(&mut command("ip", &[&"link", &"set", &"lo", &"up"]))?;
+    output(command("ip", &[&"address", &"add", &address]).args(["dev", "lo"])).map(drop)
 }
 
 /// Waits until process `pid` listens at a port of the address.

@@ -1,13 +1,21 @@
 /*
- * The program that `slabfs-bench mpi` measures: four ranks write, or read, a pattern by MPI-IO.
+ * The MPI program that `slabfs-bench mpi` and `slabfs-bench transfer` measure. It is independent of the filesystem.
  *
  *   slabfs-bench-mpi write|read box|strided|own ROWS COLUMNS collective|independent sieving|exact SEED FILE...
+ *   slabfs-bench-mpi nested ROWS INNER PIECE STRIDE ROW FILE
  *
- * The array has ROWS x COLUMNS elements of 4 bytes. The ranks are spread evenly over the given names, which all refer
- * to the same file; with `own` each rank appends its number. Rank 0 prints the seconds from before the open until
- * after the close, of the slowest rank; a write has been synced by then. Every byte that was read is compared,
- * not included in the time. The program is independent of the filesystem.
+ * The first: four ranks write, or read, a pattern by MPI-IO. The array has ROWS x COLUMNS elements of 4 bytes. The
+ * ranks are spread evenly over the given names, which all refer to the same file; with `own` each rank appends its
+ * number. Rank 0 prints the seconds from before the open until after the close, of the slowest rank; a write has been
+ * synced by then.
+ *
+ * The second: one rank reads a nested-strided pattern by data sieving: ROWS rows of ROW bytes, of each INNER pieces of
+ * PIECE bytes, STRIDE bytes apart, into one packed buffer. It prints the seconds of the read alone; the file is open
+ * before, and the buffer's pages are there.
+ *
+ * Data that was read is compared, not included in the time: every byte, or first and last word of every piece.
  */
+#include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,12 +134,64 @@ static double timed(int writing, int collective, const char *pattern, const char
     return slowest;
 }
 
+/* The nested object's value at an offset. */
+static uint64_t word(uint64_t at) { return (at / 8 + 1) * UINT64_C(0x9e3779b97f4a7c15); }
+
+static void check_pieces(const char *out, long rows, long inner, long piece, long stride, long row)
+{
+    for (long r = 0; r < rows; r++)
+        for (long n = 0; n < inner; n++, out += piece) {
+            uint64_t at = (uint64_t)(r * row + n * stride), first, last;
+            memcpy(&first, out, 8);
+            memcpy(&last, out + piece - 8, 8);
+            if (first != word(at) || last != word(at + (uint64_t)piece - 8))
+                FAIL("the piece at %" PRIu64 " reads wrong", at);
+        }
+}
+
+static void nested(char **argv)
+{
+    long rows = atol(argv[0]), inner = atol(argv[1]), piece = atol(argv[2]), stride = atol(argv[3]);
+    long row = atol(argv[4]), bytes = rows * inner * piece;
+    char *out = malloc((size_t)bytes);
+    if (!out) FAIL("no memory");
+    memset(out, 1, (size_t)bytes);
+    MPI_Datatype pieces, view;
+    OK(MPI_Type_create_hvector((int)inner, (int)piece, stride, MPI_BYTE, &pieces));
+    OK(MPI_Type_create_resized(pieces, 0, row, &view));
+    OK(MPI_Type_commit(&view));
+    OK(MPI_Type_free(&pieces));
+    MPI_Info info;
+    OK(MPI_Info_create(&info));
+    OK(MPI_Info_set(info, "romio_ds_read", "enable"));
+    MPI_File file;
+    OK(MPI_File_open(MPI_COMM_SELF, argv[5], MPI_MODE_RDONLY, info, &file));
+    OK(MPI_File_set_view(file, 0, MPI_BYTE, view, "native", info));
+    MPI_Status status;
+    double from = MPI_Wtime();
+    OK(MPI_File_read_at(file, 0, out, (int)bytes, MPI_BYTE, &status));
+    double took = MPI_Wtime() - from;
+    int moved = -1;
+    OK(MPI_Get_count(&status, MPI_BYTE, &moved));
+    if (moved != bytes) FAIL("%d bytes were read and not %ld", moved, bytes);
+    OK(MPI_File_close(&file));
+    check_pieces(out, rows, inner, piece, stride, row);
+    printf("%.6f\n", took);
+    free(out);
+    OK(MPI_Info_free(&info));
+    OK(MPI_Type_free(&view));
+}
+
 int main(int argc, char **argv)
 {
     int ranks;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc == 8 && ranks == 1 && !strcmp(argv[1], "nested")) {
+        nested(argv + 2);
+        return MPI_Finalize();
+    }
     if (argc < 9 || ranks != RANKS) FAIL("wrong arguments, or %d ranks", ranks);
     int writing = !strcmp(argv[1], "write"), dims[2] = {atoi(argv[3]), atoi(argv[4])};
     int collective = !strcmp(argv[5], "collective"), sieving = !strcmp(argv[6], "sieving");
