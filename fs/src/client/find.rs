@@ -7,8 +7,8 @@ use slabfs_mdserver::api::{Caller, Find, Found, Hit, Ino, MAX_HITS};
 use slabfs_mdserver::tags::query::kind_name;
 use slabfs_model::{MAX_RANK, Value, bare_key, check_tag_key};
 
-use super::Client;
-use super::error::FsError;
+use crate::client::Client;
+use crate::client::error::FsError;
 
 /// The maximum number of hits that are sorted without a limit, and the maximum limit of a sorted search.
 pub const MAX_SORTED: usize = 1_000_000;

@@ -1,24 +1,20 @@
 //! The client library: the only place that joins the metadata service and the data servers.
 //!
 //! A [`Client`] is one session. It opens objects as [`Handle`]s, whose reads and writes count bytes of the object's
-//! canonical order, or of a selection of it. The parts, by file:
+//! canonical order, or of a selection of it. The parts, a folder each:
 //!
-//! - `object` the state shared by all handles of an object, and the order of its locks; `geometry` its form
-//! - `write`, `runs`, `stream`, `grid_io` the three ways of a write, `overlap` dirty runs written during a direct
-//!   write; `range_lock` atomicity of requests; `flush` data first, then commit; `write_back` flushes before writers
-//!   have to wait; `stream_end` seals streams, `slabs` cuts dirty data into chunks
-//! - `place` which data server gets a new chunk; `drain` moves chunks off one, `permit` keeps in-place writes apart
-//!   from that
-//! - `read`, `block_cache` committed bytes, with the `overlay` of uncommitted data painted over them; `ahead`
-//!   read-ahead at equal steps; `same_host` reads through file descriptors of data servers on this host
+//! - `handle` an open file or selection: plain reads and writes
 //! - `request` lists of selections and nested strided patterns of any objects: planned, entered, moved and committed
 //!   together; `transfer` requests that are started, and waited for
-//! - `part` selections through a handle of the entire object
-//! - `resize` all changes of an object's form
-//! - `find` searches
-//! - `locks` advisory locks: those held, and waiting requests
-//! - `rights` coherence with other mounts: the rights of this one, and their recall
-//! - `session` attaching, heartbeats, background threads; `lease` a session that lapses, or is lost
+//! - `buffer` write-behind: dirty runs, streams, what reads see of them, and flushes
+//! - `stored` committed bytes: tilings, parts of chunks, caches, read-ahead, chunks of data servers on this host
+//! - `commit` sending bytes, commits and syncs
+//! - `object` the state shared by all handles of an object, and the order of its locks; its form, opening, resizing
+//! - `coherence` rights of this mount and their recall, advisory locks, range locks of its own requests
+//! - `placement` which data server gets a new chunk, write permits, drains
+//! - `session` attaching, heartbeats, background threads, and the lease
+//!
+//! `find` searches; `error` is what all of them return.
 //!
 //! Invariants: a read that starts after a write has returned sees it; a flush never shows old bytes over newer ones;
 //! memory for unflushed data is bounded, and writers wait; data that `fsync` acknowledged is on the servers' disks
@@ -26,49 +22,18 @@
 //!
 //! Deliberately elsewhere: names and paths (`view`), FUSE and errno (`mount`).
 
-mod adopt;
-mod ahead;
-mod block_cache;
-mod channel;
+mod buffer;
+mod coherence;
 mod commit;
-mod committed;
-mod drain;
 mod error;
 mod find;
-mod flush;
-mod fresh;
-mod geometry;
-mod grid_io;
 mod handle;
-mod holes;
-mod layout;
-mod lease;
-mod locks;
-mod namespace;
 mod object;
-mod open;
-mod overlap;
-mod overlay;
-mod part;
-mod payload;
-mod permit;
-mod place;
-mod range_lock;
-mod read;
+mod placement;
 mod request;
-mod resize;
-mod rights;
-mod runs;
-mod same_host;
 mod session;
-mod slabs;
-mod stream;
-mod stream_end;
-mod tilings;
+mod stored;
 pub mod transfer;
-mod write;
-mod write_back;
-mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -82,26 +47,26 @@ use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
-pub use drain::Drained;
+pub use coherence::locks::{Locked, Then};
+pub use coherence::rights::Consistency;
 pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
+pub use handle::part::{Part, Wanted};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
-pub use layout::{ChunkView, LayoutView};
-pub use lease::Caches;
-pub use locks::{Locked, Then};
-pub use part::{Part, Wanted};
-pub use rights::Consistency;
+pub use placement::drain::Drained;
+pub use session::lease::Caches;
+pub use stored::layout::{ChunkView, LayoutView};
 
-use ahead::Windows;
-use block_cache::BlockCache;
-use lease::Lease;
-use locks::Locks;
+use buffer::write_back::Behind;
+use coherence::locks::Locks;
+use coherence::rights::Rights;
 use object::Object;
-use place::{Known, LeasedIds, Places};
-use rights::Rights;
-use tilings::Tilings;
+use placement::place::{Known, LeasedIds, Places};
+use session::lease::Lease;
+use stored::ahead::Windows;
+use stored::block_cache::BlockCache;
+use stored::tilings::Tilings;
 use transfer::Transfers;
-use write_back::Behind;
 
 /// How often a request refreshes an object's form before it gives up.
 const FORM_TRIES: usize = 16;

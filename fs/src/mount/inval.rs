@@ -79,7 +79,7 @@ impl Inval {
 
     /// Drops the pages of an inode that overlap `bytes`; returns when they are gone. The kernel may wait for its own
     /// reads and writes of these pages meanwhile, so only threads that those do not need may call this
-    /// (`client/rights/recall.rs`, `client/rights/page_overlap.rs`).
+    /// (`client/coherence/rights/recall.rs`, `client/coherence/rights/page_overlap.rs`).
     pub(super) fn drop_now(&self, inode: u64, bytes: Range<u64>) {
         let Some(notifier) = self.notifier.get() else {
             return;

@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// The pool for a request that touches bytes of an object and cannot be answered at once. Once a file was mapped,
-    /// the request may have to wait for the kernel (`client/rights/page_overlap.rs`), which may need a thread.
+    /// the request may have to wait for the kernel (`client/coherence/rights/page_overlap.rs`), which may need a thread.
     pub(super) fn for_bytes(&self) -> &Pool {
         match self.client.strict() || self.families.any_was_mapped() {
             true => &self.waits,

@@ -1,5 +1,5 @@
 //! The lock server without a service around it, driven step by step by the model of rights. The model is next to the
-//! mount's side of rights (`fs/src/client/rights/model`), where both sides are visible.
+//! mount's side of rights (`fs/src/client/coherence/rights/model`), where both sides are visible.
 //!
 //! Of the service this module has only the minimum that rights depend on: which sessions are alive, which have ended,
 //! what of that is on disk, and what the lock server learns about fences. Everything else is the real code:

@@ -14,10 +14,10 @@ use slabfs_mdserver::api::{Commit, CommitReply, Stored, Time};
 use slabfs_model::layout::Record;
 use slabfs_model::{Coords, Hyperslab};
 
-use super::Client;
-use super::error::FsError;
-use super::geometry::Geometry;
-use super::object::Object;
+use crate::client::Client;
+use crate::client::error::FsError;
+use crate::client::object::Object;
+use crate::client::object::geometry::Geometry;
 
 pub(super) use send::{BatchWrite, GridWrite, NewChunk};
 

@@ -12,11 +12,11 @@ use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WriteP
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use crate::client::Client;
+use crate::client::buffer::payload::Slices;
 use crate::client::error::FsError;
-use crate::client::geometry::Geometry;
-use crate::client::grid_io::GridChunk;
 use crate::client::object::Object;
-use crate::client::payload::Slices;
+use crate::client::object::geometry::Geometry;
+use crate::client::stored::grid_io::GridChunk;
 
 /// A slab that becomes a chunk.
 pub(in crate::client) struct NewChunk<'a> {

@@ -6,8 +6,8 @@ use slabfs_model::ServerId;
 use slabfs_objstore::{ChunkName, StoreError};
 
 use crate::client::Client;
+use crate::client::buffer::flush::Scope;
 use crate::client::error::FsError;
-use crate::client::flush::Scope;
 use crate::client::object::Object;
 
 impl Client {

@@ -21,11 +21,11 @@ use super::group::Ends;
 use super::plan::{Batched, Plan, has_rows};
 use super::run::run;
 use crate::client::FORM_TRIES;
+use crate::client::coherence::rights::{By, Span};
 use crate::client::error::FsError;
-use crate::client::geometry::Geometry;
+use crate::client::handle::write::too_big;
 use crate::client::handle::{Handle, Written};
-use crate::client::rights::{By, Span};
-use crate::client::write::too_big;
+use crate::client::object::geometry::Geometry;
 
 /// The maximum number of pieces of an `aligned` object that become dirty runs.
 const FEW_PIECES: u64 = 1024;

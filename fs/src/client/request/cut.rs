@@ -6,7 +6,7 @@
 use slabfs_model::layout::Blocks;
 use slabfs_model::{Coords, Hyperslab, Region, intersect};
 
-use crate::client::geometry::moved;
+use crate::client::object::geometry::moved;
 
 /// A selection of more blocks than this stays a lattice, however many lattices lie there already.
 const MOST_BOXES: u64 = 4096;

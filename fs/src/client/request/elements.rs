@@ -3,8 +3,8 @@
 use slabfs_model::{Hyperslab, for_each_run};
 
 use super::memory::Fitted;
+use crate::client::buffer::payload::Slices;
 use crate::client::error::FsError;
-use crate::client::payload::Slices;
 
 impl Fitted {
     /// The first byte and the length of its elements, if they are contiguous and of the object's dtype.

@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use super::core::Begun;
 use crate::client::Client;
+use crate::client::coherence::range_lock::{RangeGuard, Touched};
+use crate::client::coherence::rights::{BoxSet, Op, Span};
 use crate::client::error::FsError;
-use crate::client::geometry::Geometry;
 use crate::client::object::Object;
-use crate::client::range_lock::{RangeGuard, Touched};
-use crate::client::rights::{BoxSet, Op, Span};
+use crate::client::object::geometry::Geometry;
 
 /// Takes requests that have ended, and their results.
 pub(in crate::client) trait Ends {

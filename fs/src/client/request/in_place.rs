@@ -17,12 +17,12 @@ use slabfs_objstore::wire::MAX_DATA;
 use super::core::Begun;
 use super::plan::Batched;
 use crate::client::Client;
+use crate::client::buffer::payload::Slices;
 use crate::client::commit::{BatchWrite, GridWrite};
-use crate::client::committed::grid_parts;
 use crate::client::error::FsError;
-use crate::client::geometry::{Geometry, moved};
 use crate::client::object::Object;
-use crate::client::payload::Slices;
+use crate::client::object::geometry::{Geometry, moved};
+use crate::client::stored::committed::grid_parts;
 
 /// Bytes of a message for each data server.
 pub(in crate::client) const A_SERVER: u64 = MAX_DATA as u64;

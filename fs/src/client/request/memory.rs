@@ -8,8 +8,8 @@ use slabfs_model::{Coords, DType, Hyperslab, Space, for_each_run, gather, scatte
 
 use super::convert::Conversion;
 use super::strided::Strided;
-use crate::client::committed::dense_range;
 use crate::client::error::FsError;
+use crate::client::stored::committed::dense_range;
 
 /// A selection of the caller's buffer.
 ///

@@ -20,8 +20,8 @@ use super::in_place::Sent;
 use super::plan::shown;
 use crate::client::Client;
 use crate::client::error::FsError;
-use crate::client::geometry::Geometry;
 use crate::client::object::Object;
+use crate::client::object::geometry::Geometry;
 
 /// Pieces that are sorted at a time.
 const PORTION: usize = 1 << 18;

@@ -13,9 +13,9 @@ use slabfs_model::{Coords, GeometryError, Hyperslab, Region};
 
 use super::memory::{Fitted, Memory};
 use crate::client::error::FsError;
-use crate::client::geometry::Geometry;
 use crate::client::handle::Handle;
-use crate::client::write::too_big;
+use crate::client::handle::write::too_big;
+use crate::client::object::geometry::Geometry;
 
 /// The maximum number of pieces of a batch that are examined one by one.
 const FEW: usize = 1024;

@@ -16,11 +16,11 @@ use super::core::Begun;
 use super::group::{Group, Hold, Runner, Verdict};
 use super::wanted::Wanted;
 use crate::client::Client;
-use crate::client::committed::{Committed, Laid};
+use crate::client::buffer::overlay::Overlay;
 use crate::client::error::FsError;
-use crate::client::geometry::Geometry;
 use crate::client::object::Object;
-use crate::client::overlay::Overlay;
+use crate::client::object::geometry::Geometry;
+use crate::client::stored::committed::{Committed, Laid};
 
 /// A read in progress.
 struct Item<'a> {

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use super::core::Begun;
 use super::group::{Ends, Group, Hold, Runner};
 use super::{read, write};
+use crate::client::buffer::flush::Scope;
+use crate::client::coherence::rights::By;
 use crate::client::error::FsError;
-use crate::client::flush::Scope;
-use crate::client::geometry::Geometry;
 use crate::client::object::Object;
-use crate::client::rights::By;
+use crate::client::object::geometry::Geometry;
 use crate::client::{Client, FORM_TRIES};
 
 /// Runs requests to their end: writes first, so that reads see them.

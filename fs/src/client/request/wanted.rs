@@ -12,10 +12,10 @@ use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece};
 use slabfs_objstore::{ChunkName, StoreError};
 
 use crate::client::Client;
-use crate::client::committed::{Committed, MOST_PARTS, Piece, too_many};
 use crate::client::error::FsError;
-use crate::client::geometry::{Geometry, moved};
 use crate::client::object::Object;
+use crate::client::object::geometry::{Geometry, moved};
+use crate::client::stored::committed::{Committed, MOST_PARTS, Piece, too_many};
 
 /// The maximum number of pairs of lattices that are compared to find those that overlap.
 const MOST_LOOKS: u64 = 1 << 24;

@@ -21,15 +21,15 @@ use super::group::{Group, Hold, Runner, Verdict};
 use super::in_place::Sent;
 use super::plan::Plan;
 use crate::client::Client;
+use crate::client::buffer::flush::Scope;
+use crate::client::buffer::overlap::Running;
+use crate::client::buffer::payload::Slices;
 use crate::client::commit::{BatchWrite, Change, GridWrite, NewChunk, is_cut};
-use crate::client::committed::grid_parts;
 use crate::client::error::FsError;
-use crate::client::flush::Scope;
-use crate::client::geometry::Geometry;
+use crate::client::object::geometry::Geometry;
 use crate::client::object::{Object, ends_of};
-use crate::client::overlap::Running;
-use crate::client::payload::Slices;
-use crate::client::permit::Allowed;
+use crate::client::placement::permit::Allowed;
+use crate::client::stored::committed::grid_parts;
 
 /// A transfer in progress.
 struct Item<'a> {

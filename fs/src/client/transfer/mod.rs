@@ -24,8 +24,8 @@
 //! - *Data first, receipt, commit*, as for a flush: a write has succeeded when its commit was confirmed. `fsync` syncs
 //!   it to the disks.
 //!
-//! [`Handle::write_transfer`]: super::Handle::write_transfer
-//! [`Handle::read_transfer`]: super::Handle::read_transfer
+//! [`Handle::write_transfer`]: crate::client::Handle::write_transfer
+//! [`Handle::read_transfer`]: crate::client::Handle::read_transfer
 
 mod control;
 mod engine;
@@ -37,6 +37,6 @@ pub use control::Control;
 pub use own::{Failed, StartAll, Startable, Transfer, start_all, start_all_async, wait_all};
 pub use scope::{Scope, scope};
 
-pub use super::request::Memory;
+pub use crate::client::request::Memory;
 
 pub(super) use engine::Transfers;

@@ -245,7 +245,7 @@ pub(super) mod sealed {
 
     /// The inside of a transfer.
     #[derive(Debug)]
-    pub struct Inside(pub(in super::super) Arc<Core>);
+    pub struct Inside(pub(in crate::client) Arc<Core>);
 
     pub trait Sealed {
         #[doc(hidden)]

@@ -1,5 +1,5 @@
 //! Write. A write is answered when its bytes are in the daemon's write-behind, or, for a large write, on the path in
-//! `client/write.rs`; later errors are returned by `fsync` or `close`.
+//! `client/handle/write.rs`; later errors are returned by `fsync` or `close`.
 //!
 //! The fast path is inline and copies nothing here. Four rare conditions take a write off it:
 //!
@@ -7,7 +7,7 @@
 //! - the object is mapped through another inode: the pages of that are written back before and dropped
 //!   after (`Shared::change_bytes`);
 //! - the kernel has pages of the written range: the write waits until they are dropped
-//!   (`client/rights/page_overlap.rs`);
+//!   (`client/coherence/rights/page_overlap.rs`);
 //! - it clears set-user-id: the kernel drops the cached mode before the write is answered.
 //!
 //! Writes that the kernel makes of mapped pages (`FUSE_WRITE_CACHE`) always have an explicit offset, whatever the
