@@ -1,6 +1,6 @@
 //! The operations of the metadata service, one declaration each: what it changes, its name, its arguments, its reply.
 //!
-//! [`super::operation`] says what is made of them. Their order is their number on the wire.
+//! `operation.rs` says what is made of them. Their order is their number on the wire.
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, Version};

@@ -3,7 +3,7 @@
 //!
 //! The creator of an object has a reservation in its record, and nearly always closes the object and does not open it
 //! again: removing the reservation at the close would write each new record twice. So it is removed when the record
-//! is written anyway, or later in the background, many in one batch. Until then it is ignored ([`super::reserve`]).
+//! is written anyway, or later in the background, many in one batch. Until then it is ignored ([`mod@super::reserve`]).
 //! If a restart loses this list, the next client that grows the object has to check for a tail that is not there.
 
 use std::collections::VecDeque;
