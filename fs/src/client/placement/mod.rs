@@ -1,4 +1,4 @@
-//! Data servers: which one gets a chunk (`place`), how writes in place and a drain are kept apart (`permit`), and moving
+//! Data servers: which one gets a chunk (`place`), how writes in place and a drain stay apart (`permit`), and moving
 //! chunks off a server (`drain`).
 
 pub(in crate::client) mod drain;
