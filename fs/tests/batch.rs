@@ -876,3 +876,63 @@ fn speed() {
     handle.release().unwrap();
     cluster.close();
 }
+
+/// Batches of so many irregular pieces that ranges with the gaps between them are written back: two at a time on one
+/// object, each of bytes that the other does not name.
+#[test]
+fn batches_packed_at_the_same_time_keep_each_others_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::open(dir.path());
+    let handle = cluster.object("gaps", &[12_000], "u1", "aligned", "none");
+    let mut random = 5u64;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % below
+    };
+    let mut expected = vec![7u8; 12_000];
+    for round in 1..=10u8 {
+        let mut places: Vec<usize> = (0..12_000).collect();
+        for at in (1..places.len()).rev() {
+            places.swap(at, next(at + 1));
+        }
+        std::thread::scope(|threads| {
+            for (number, own) in places[..4000].chunks(2000).enumerate() {
+                let byte = 100 + round * 2 + number as u8;
+                let mut own = own.to_vec();
+                own.sort_unstable();
+                own.iter().for_each(|&at| expected[at] = byte);
+                let pieces: Vec<Batch> = own
+                    .iter()
+                    .enumerate()
+                    .map(|(at, &place)| {
+                        Batch::data(Place::at(place as i64), Place::at(at as i64), 1)
+                    })
+                    .collect();
+                let handle = &handle;
+                threads.spawn(move || {
+                    let plan = Plan::new(&pieces, 1).unwrap();
+                    let bytes = vec![byte; pieces.len()];
+                    handle.write_batch(&plan, 0..plan.bytes(), &bytes).unwrap();
+                });
+            }
+        });
+        let mut got = vec![1; 12_000];
+        handle
+            .read(0, 12_000, &mut |bytes: &[u8]| got.copy_from_slice(bytes))
+            .unwrap();
+        let wrong: Vec<_> = (0..got.len())
+            .filter(|&at| got[at] != expected[at])
+            .map(|at| (at, got[at], expected[at]))
+            .collect();
+        assert!(
+            wrong.is_empty(),
+            "round {round}: {} wrong: {:?}",
+            wrong.len(),
+            &wrong[..wrong.len().min(10)]
+        );
+    }
+    handle.release().unwrap();
+    cluster.close();
+}

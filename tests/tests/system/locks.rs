@@ -479,6 +479,37 @@ fn a_lost_lock_is_reported_to_its_holder() {
     assert_eq!(&bytes, b"151");
 }
 
+/// Events of the next session count from 1 again, in a lock server of the same epoch.
+#[test]
+fn waiters_of_the_next_session_get_their_locks() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, two) = both(&cluster);
+    let contend = || {
+        try_record(&two, EXCLUSIVE, 0, 10).expect("free");
+        std::thread::scope(|threads| {
+            let waiter = threads.spawn(|| wait_record(&one, EXCLUSIVE, 0, 10));
+            waiting(&cluster.mnt(0), 1);
+            try_record(&two, NONE, 0, 10).expect("released");
+            waiter.join().expect("joined").expect("granted");
+        });
+        try_record(&one, NONE, 0, 10).expect("released");
+    };
+    for _ in 0..3 {
+        contend();
+    }
+    try_record(&one, EXCLUSIVE, 0, 10).expect("free");
+    cluster.mount(0).signal(Signal::SIGSTOP);
+    wait_record(&two, EXCLUSIVE, 0, 10).expect("the session of the other is over");
+    try_record(&two, NONE, 0, 10).expect("released");
+    cluster.mount(0).signal(Signal::SIGCONT);
+    poll::until_true("the other to be attached again", || {
+        try_record(&one, EXCLUSIVE, 0, 10).is_ok()
+    });
+    try_record(&one, NONE, 0, 10).expect("released");
+    contend();
+}
+
 /// Nor through a view, whose bytes are sent as batches.
 #[test]
 fn a_lost_lock_is_reported_through_a_view() {

@@ -25,7 +25,9 @@ pub(in crate::client) const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a polling thread does next.
 pub(in crate::client) enum Next {
-    Poll(Epoch),
+    /// Polls for the events of an epoch, in the mount's session of this number: the next session may be in an epoch of
+    /// the same number, and its events are counted from 1 again.
+    Poll(Epoch, u64),
     /// Checks again: it has done other work.
     Again,
     /// The same, after a pause: the work has failed.
@@ -62,15 +64,16 @@ pub(in crate::client) trait Channel {
 impl Client {
     /// Main loop of a polling thread; it runs until the client stops.
     pub(in crate::client) fn poll_events<C: Channel>(&self) {
-        let mut seen = (Epoch::UNKNOWN, 0);
+        // The number of the last event, and of what.
+        let (mut of, mut seen) = ((Epoch::UNKNOWN, 0), 0);
         let mut failed = false;
         loop {
             let done = match C::next(self, failed) {
-                Ok(Next::Poll(epoch)) => {
-                    if seen.0 != epoch {
-                        seen = (epoch, 0);
+                Ok(Next::Poll(epoch, session)) => {
+                    if of != (epoch, session) {
+                        (of, seen) = ((epoch, session), 0);
                     }
-                    self.poll_once::<C>(epoch, &mut seen.1)
+                    self.poll_once::<C>(epoch, &mut seen)
                 }
                 Ok(Next::Again) => Ok(true),
                 Ok(Next::Pause) => Ok(false),
@@ -82,7 +85,7 @@ impl Client {
                     let name = C::NAME;
                     tracing::debug!(%error, "polling the {name} events failed; trying again");
                 }
-                C::failed(self, seen.0, &error);
+                C::failed(self, of.0, &error);
                 false
             });
         }

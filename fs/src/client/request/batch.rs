@@ -44,7 +44,7 @@ impl Handle {
         packed: Range<u64>,
         out: &mut [u8],
     ) -> Result<(), FsError> {
-        let packed = packed.start..packed.end.min(pattern.bytes());
+        let packed = within(packed, pattern);
         let plan = self.plan_batch(false, pattern.clone(), packed.clone(), out.len())?;
         let Some((from, to)) = plan.span() else {
             return Ok(());
@@ -68,7 +68,7 @@ impl Handle {
         packed: Range<u64>,
         from: &[u8],
     ) -> Result<Written, FsError> {
-        let packed = packed.start..packed.end.min(pattern.bytes());
+        let packed = within(packed, pattern);
         let plan = self.plan_batch(true, pattern.clone(), packed, from.len())?;
         let Some(batch) = plan.batch.as_ref().filter(|batch| batch.span.is_some()) else {
             return Ok(Written {
@@ -186,6 +186,12 @@ impl Batched {
             pieces > FEW_PIECES
         })
     }
+}
+
+/// The part of a range that is in the packed bytes of a batch.
+fn within(range: Range<u64>, pattern: &Pattern) -> Range<u64> {
+    let start = range.start.min(pattern.bytes());
+    start..range.end.clamp(start, pattern.bytes())
 }
 
 /// Ends requests of which only the calling thread knows.

@@ -190,10 +190,12 @@ impl Group {
         BoxSet::of(self.items.iter().flat_map(needed)).bounded(MAX_RIGHT_BOXES)
     }
 
-    /// The cells that must be read or written at once, for `range_lock`. A batch is not one atomic read or write.
+    /// The cells that must be read or written at once, for `range_lock`. A batch is not one atomic read or write, but in
+    /// an `aligned` object bytes between its pieces may be read, and written back with them (`pieces`).
     pub(super) fn touched(&self, geometry: &Geometry) -> SmallVec<[Touched; 1]> {
-        let selections = self.items.iter().filter(|begun| begun.plan.batch.is_none());
-        let touched = selections.filter_map(|begun| {
+        let may_pack = self.writes && geometry.grid.is_none();
+        let listed = |begun: &&Begun| begun.plan.batch.is_none() || may_pack;
+        let touched = self.items.iter().filter(listed).filter_map(|begun| {
             let bounds = begun.plan.bounds.as_ref()?;
             Some(Touched::selected(
                 &self.object,

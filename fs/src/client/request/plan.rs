@@ -120,6 +120,7 @@ impl Handle {
             ));
         }
         let (base, end) = match batch.is_packed() {
+            _ if packed.is_empty() => (0, 0),
             true => (packed.start, packed.end),
             false => (0, batch.memory_span().map_or(0, |span| span.1)),
         };

@@ -96,6 +96,8 @@ struct State {
     again: VecDeque<LockTicket>,
     /// Unlocks that failed because the lock server was not reachable.
     owed: VecDeque<LockAsk>,
+    /// The number of sessions before the current one.
+    session: u64,
     /// The session is lost: no requests are made.
     lost: bool,
     stopping: bool,

@@ -34,7 +34,7 @@ impl Channel for Locks {
         }
         let state = client.locks.state.lock();
         Ok(match state.has_queued() {
-            true => Next::Poll(state.epoch),
+            true => Next::Poll(state.epoch, state.session),
             false => Next::Again,
         })
     }
@@ -134,6 +134,7 @@ impl Client {
     pub(in crate::client) fn locks_new_session(&self, epoch: LockEpoch) {
         let mut state = self.locks.state.lock();
         state.epoch = epoch;
+        state.session += 1;
         state.lost = false;
         self.locks.changed.notify_all();
     }

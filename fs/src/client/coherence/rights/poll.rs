@@ -29,7 +29,8 @@ impl Channel for Rights {
             client.reset_rights(epoch);
             return Ok(Next::Again);
         }
-        Ok(Next::Poll(epoch))
+        // Epochs of rights are never used again, also by another session.
+        Ok(Next::Poll(epoch, 0))
     }
 
     fn poll(epoch: Epoch, seen: u64, wait_ms: u32) -> op::RightEvents {
