@@ -1,7 +1,7 @@
 //! The commands of `.slabfs/call`: JSON in, JSON out, one op a file; the shortest are in [`run`].
 //!
 //! A request is an object with the key `op` and the arguments of that op. [`run`] returns the value of `ok` in the
-//! reply, or a [`CallError`] that the mount converts to `error` and `errno` (`mount/ops/call.rs` moves the bytes,
+//! reply, or a [`CallError`] that the mount converts to `error` and `errno` (`mount/call.rs` moves the bytes,
 //! `docs/formats/call.md` lists the ops).
 //!
 //! The path walk of an op, and the permissions it checks, are shared with the library's sessions (`session`), without

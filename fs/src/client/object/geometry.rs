@@ -32,7 +32,7 @@ pub(in crate::client) struct Geometry {
     pub(in crate::client) info: SharedInfo,
     /// Mode, owner, times and committed size.
     pub(in crate::client) attr: Attr,
-    /// BoxSet: dims with the last axis in bytes, as committed.
+    /// The dims with the last axis in bytes, as committed.
     pub(in crate::client) cells: Coords,
     /// Bytes of one row of the slowest axis (of one element, if there is only one axis).
     pub(in crate::client) row: u64,
@@ -140,7 +140,7 @@ impl Geometry {
     }
 }
 
-/// BoxSet of `part`, which is given in packed coordinates of the box `slab`.
+/// The cells of `part`, which is given in packed coordinates of the box `slab`.
 pub(in crate::client) fn moved(part: &Hyperslab, slab: &Hyperslab) -> Hyperslab {
     let mut cells = part.clone();
     for (axis, base) in cells.axes.iter_mut().zip(&slab.axes) {

@@ -1,4 +1,4 @@
-//! Requests by object: those that are entered together, who takes their ends, and what becomes of each.
+//! Requests by object: those that are entered together, what takes their results, and what becomes of each.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(in crate::client) trait Ends {
     fn end(&self, done: Vec<(Begun, Result<(), FsError>)>);
 }
 
-/// The client that runs requests, and who takes their ends.
+/// The client that runs requests, and what takes their results.
 #[derive(Clone, Copy)]
 pub(super) struct Runner<'a> {
     pub(super) client: &'a Arc<Client>,

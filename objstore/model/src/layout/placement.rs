@@ -8,7 +8,7 @@
 //! one element at most; no element is cut.
 //!
 //! Deliberately elsewhere: how full the servers are and which are on the same host (`slabfs-mdserver`'s `placement`),
-//! and a client's choice among them (`fs/client/place`).
+//! and a client's choice among them (`fs/src/client/placement/place.rs`).
 
 use crate::{Coords, ObjectId, Region, ServerId};
 use serde::{Deserialize, Serialize};

@@ -115,10 +115,10 @@ struct Waiting {
 /// See the module documentation.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct Held {
-    /// BoxSet that may be read, including those that may be written.
+    /// Cells that may be read, including those that may be written.
     read: BoxSet,
     write: BoxSet,
-    /// BoxSet used since the last release, and between the last two releases.
+    /// Cells used since the last release, and between the last two releases.
     used: BoxSet,
     used_before: BoxSet,
     running: Vec<Running>,

@@ -157,7 +157,7 @@ fn a_release_names_all_cells_that_are_not_recently_used() {
     held.reopen();
     assert_eq!(given, cells(10, usize::MAX - 10));
     assert!(held.write.covers(&cells(0, 10)) && !held.read.overlaps(&given));
-    // BoxSet that are not used between two recalls are not retained.
+    // Cells that are not used between two recalls are not retained.
     let recall = closing(None, cells(0, 1));
     held.close(recall.clone());
     assert_eq!(
