@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
-use slabfs_fs::mount::Mounted;
+use slabfs_fs::mount::{Mounted, copy_elsewhere};
 
 use crate::args::parse_time;
 use crate::mountpoint::{abort, detach, mounts, process_of, unmount};
@@ -118,8 +118,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .wait(until.saturating_duration_since(Instant::now()))
         .context("waiting for the mount's process")?
     {
+        let why = match copy_elsewhere(&mounted.device) {
+            Some(copy) => format!(
+                "process {} has a copy of the mount in its mount namespace, as a container does; the mount ends with it",
+                copy.process
+            ),
+            None => "it may be storing data, or waiting for a server; see its log".to_owned(),
+        };
         return Err(anyhow!(
-            "{shown} is unmounted, but its process still runs after {:?}: it may be storing data, or waiting for a server; see its log",
+            "{shown} is unmounted, but its process still runs after {:?}: {why}",
             args.timeout
         ));
     }

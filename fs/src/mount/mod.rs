@@ -65,4 +65,4 @@ mod viewed;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions, Running};
-pub use mounts::{Mounted, mounts};
+pub use mounts::{Copy, Mounted, copy_elsewhere, mounts};

@@ -23,6 +23,7 @@ use super::device::{self, How};
 use super::error::MountError;
 use super::filesystem::SlabFs;
 use super::killed::Watch;
+use super::mounts;
 use super::page_writes::PageWrites;
 use super::point;
 use super::shared::Shared;
@@ -32,6 +33,8 @@ const READAHEAD_KIB: u32 = 4096;
 /// More session threads than this only wake each other up.
 const MOST_THREADS: usize = 16;
 
+/// How long after an unmount the kernel takes to end the session, unless something else keeps the mount.
+const SOON: Duration = Duration::from_millis(200);
 /// How long after an unmount the kernel may take to end the session.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -268,22 +271,45 @@ impl Running {
     }
 
     fn wait_for_the_kernel(&self) -> io::Result<()> {
-        let mut stage = self.progress.stage.lock();
-        while matches!(*stage, Stage::Serving) {
-            let waited = self.progress.changed.wait_for(&mut stage, PATIENCE);
-            if waited.timed_out() && matches!(*stage, Stage::Serving) {
-                return Err(io::Error::other(
-                    "another process detached or moved the mount, and programs still use it",
-                ));
-            }
+        if self.ends_within(SOON) {
+            return Ok(());
         }
-        Ok(())
+        self.end_elsewhere();
+        if self.ends_within(PATIENCE) {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "the mount is still mounted elsewhere, or programs still use it",
+        ))
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let mut stage = self.progress.stage.lock();
+        let serving = |stage: &mut Stage| matches!(stage, Stage::Serving);
+        let waited = self
+            .progress
+            .changed
+            .wait_while_for(&mut stage, serving, limit);
+        !waited.timed_out()
+    }
+
+    /// Ends the mount where it is still mounted: a mount namespace, as a container has it, begins with copies of all
+    /// mounts of that time, and an unmount leaves them in place. The kernel serves the filesystem until the last one is
+    /// gone.
+    fn end_elsewhere(&self) {
+        let copy = self.device.as_deref().and_then(mounts::copy_elsewhere);
+        let Some(copy) = copy else { return };
+        tracing::warn!(process = copy.process, at = %copy.at.display(),
+            "the mount is still mounted elsewhere; it is ended by force");
+        self.write_back_or_warn(&copy.at);
+        self.abort();
     }
 
     fn detach(&self) -> io::Result<()> {
         // Another process may have unmounted it, and mounted something else: only this mount is detached.
         let there = point::mounted_at(&self.point).map(|mounted| mounted.device);
         if there != self.device {
+            self.end_elsewhere();
             self.abort();
             return Ok(());
         }
@@ -294,11 +320,7 @@ impl Running {
         }
         tracing::warn!(point = %self.point.display(),
             "programs still use the mount; it is detached by force");
-        if let Err(error) = self.write_back() {
-            tracing::warn!(
-                "data that programs changed through mappings and did not sync may be lost: {error}"
-            );
-        }
+        self.write_back_or_warn(&self.point);
         device::detach(&self.point, How::Forced)?;
         self.abort();
         Ok(())
@@ -314,16 +336,24 @@ impl Running {
         }
     }
 
-    /// Makes the kernel write back dirty pages of mapped files. Since about Linux 6.16 `syncfs` only begins that on
+    fn write_back_or_warn(&self, place: &Path) {
+        if let Err(error) = self.write_back(place) {
+            tracing::warn!(
+                "data that programs changed through mappings and did not sync may be lost: {error}"
+            );
+        }
+    }
+
+    /// Makes the kernel write back dirty pages of mapped files, by a path of the mount. Since about Linux 6.16 `syncfs` only begins that on
     /// FUSE, so this waits for its end.
     ///
     /// A separate process calls `syncfs`. The kernel does not end a thread that waits for an answer of its own
     /// process's mount. A thread of this process would keep the device open when the process is killed or cut off, and
     /// everything that uses the mount would wait for ever.
-    fn write_back(&self) -> io::Result<()> {
+    fn write_back(&self, place: &Path) -> io::Result<()> {
         let synced = Command::new("sync")
             .args(["-f", "--"])
-            .arg(&self.point)
+            .arg(place)
             .stdin(Stdio::null())
             // Signals to the daemon's process group do not reach it.
             .process_group(0)

@@ -29,6 +29,29 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(parse(&table))
 }
 
+/// A mount in the mount namespace of another process.
+#[derive(Debug)]
+pub struct Copy {
+    /// A process of that namespace.
+    pub process: u32,
+    /// Where it is mounted, as a path for this process.
+    pub at: PathBuf,
+}
+
+/// A mount of the filesystem on `device` (`MAJOR:MINOR`) in the namespace of any process that this one may look at.
+#[must_use]
+pub fn copy_elsewhere(device: &str) -> Option<Copy> {
+    let processes = std::fs::read_dir("/proc").ok()?;
+    processes.filter_map(Result::ok).find_map(|entry| {
+        let process = entry.file_name().to_str()?.parse().ok()?;
+        let table = std::fs::read(entry.path().join("mountinfo")).ok()?;
+        let mounted = parse(&table).into_iter().find(|at| at.device == device)?;
+        let place = mounted.at.strip_prefix("/").ok()?;
+        let at = entry.path().join("root").join(place);
+        Some(Copy { process, at })
+    })
+}
+
 fn parse(table: &[u8]) -> Vec<Mounted> {
     let lines = table.split(|&byte| byte == b'\n');
     lines.filter_map(parse_line).collect()

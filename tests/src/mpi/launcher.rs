@@ -11,7 +11,13 @@ use crate::{Outcome, tool};
 
 /// In a private mount namespace, mounts the directory in the second argument over that in the first, and runs
 /// the rest there.
-const UNDER_ONE_NAME: &str = "mount --bind \"$2\" \"$1\" && cd \"$1\" && shift 2 && exec \"$@\"";
+///
+/// The namespace begins with copies of the mounts of all tests, which would not end before this program: they go.
+const UNDER_ONE_NAME: &str = "
+mount --bind \"$2\" \"$1\" && cd \"$1\" || exit
+findmnt -rno TARGET -t fuse.slabfs | grep -Fxv \"$1\" | xargs -r -d '\\n' umount --lazy 2>/dev/null
+shift 2
+exec \"$@\"";
 
 /// The default number of ranks.
 pub const RANKS: usize = 4;

@@ -1,10 +1,14 @@
 //! Signals and ends of processes: SIGINT and SIGTERM at any time, twice, and while starting.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::sys::signal::Signal;
-use slabfs_tests::{Area, Cluster, Service, Up, file, mounts, needs_mount, poll};
+use slabfs_tests::{
+    Area, Cluster, Service, Up, file, mounts, needs_mount, needs_root, poll, slabfs,
+};
 
 #[test]
 fn sigint_stops_cleanly() {
@@ -133,4 +137,47 @@ fn sigterm_under_use() {
         up.start_again();
         assert_eq!(file::read(&up.at("data")), vec![7; 100_000]);
     }
+}
+
+/// Keeps a mapping with a change that no call has written back, until its input ends.
+const MAPS: &str = "
+import mmap, sys
+with open(sys.argv[1], 'r+b') as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+mapped[:4] = b'maps'
+print('mapped', flush=True)
+sys.stdin.read()
+";
+
+/// A container that was started beside a mount has a copy of it in its mount namespace, which an unmount leaves.
+#[test]
+fn sigterm_with_a_copy_in_another_mount_namespace() {
+    needs_mount!();
+    needs_root!();
+    let mut up = Up::start();
+    file::write(&up.at("f"), "data");
+    let mut container = Command::new("unshare")
+        .args(["--mount", "python3", "-c", MAPS])
+        .arg(up.at("f"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare of util-linux");
+    let mut said = String::new();
+    let mut output = BufReader::new(container.stdout.take().expect("piped"));
+    output.read_line(&mut said).expect("text");
+    assert_eq!(said, "mapped\n");
+    let mnt = up.mnt().display().to_string();
+    slabfs(["umount", "--timeout", "1s", &mnt]).fails(1, &["a copy of the mount"]);
+    up.service().signal(Signal::SIGTERM);
+    let status = up.service().wait();
+    let log = up.log();
+    // The end of its input ends the program.
+    drop(container.stdin.take());
+    container.wait().expect("a status");
+    assert_eq!(status, 0, "{log}");
+    assert!(log.contains("still mounted elsewhere"), "{log}");
+    up.stopped();
+    up.start_again();
+    assert_eq!(file::read(&up.at("f")), b"maps");
 }

@@ -10,10 +10,12 @@
 //! a server (a mapping is atomic per page, no more), and changes of the form, which have the object exclusively.
 
 use parking_lot::{Condvar, Mutex};
+use slabfs_mdserver::api::RightMode;
 use slabfs_model::{Hyperslab, Region, Span};
 use smallvec::{SmallVec, smallvec};
 
-use crate::client::coherence::rights::By;
+use crate::client::coherence::rights::{By, Need, Op};
+use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
@@ -147,38 +149,40 @@ impl Drop for RangeGuard<'_> {
 }
 
 impl Handle {
-    /// Begins a request of `by` for `len` bytes; without an offset, at the end of the object.
-    pub(in crate::client) fn lock_range(
+    /// Begins a request for `len` bytes, as [`Client::enter`] does, and locks its range; without an offset, at the end
+    /// of the object.
+    pub(in crate::client) fn enter(
         &self,
-        by: By,
-        writes: bool,
+        need: &Need<'_>,
         offset: Option<u64>,
         len: usize,
-    ) -> RangeGuard<'_> {
-        match self.touched(by, offset, len) {
-            Some(touched) => self
-                .object
+    ) -> Result<(Op, RangeGuard<'_>), FsError> {
+        let op = self.client.enter(&self.object, need)?;
+        let writes = need.mode == RightMode::Write;
+        let lock = |touched| {
+            self.object
                 .range_locks
-                .begin_all(writes, smallvec![touched]),
-            None => RangeGuard(None),
-        }
+                .begin_all(writes, smallvec![touched])
+        };
+        let touched = self.touched(need.by, offset, len);
+        Ok((op, touched.map_or(RangeGuard(None), lock)))
     }
 
-    /// [`Handle::lock_range`] without waiting.
-    pub(in crate::client) fn try_lock_range(
+    /// [`Handle::enter`] without waiting; `None` where it would have to wait.
+    pub(in crate::client) fn enter_now(
         &self,
-        by: By,
-        writes: bool,
+        need: &Need<'_>,
         offset: Option<u64>,
         len: usize,
-    ) -> Option<RangeGuard<'_>> {
-        match self.touched(by, offset, len) {
-            Some(touched) => self
-                .object
-                .range_locks
-                .try_begin_all(writes, smallvec![touched]),
-            None => Some(RangeGuard(None)),
-        }
+    ) -> Option<(Op, RangeGuard<'_>)> {
+        let op = self.client.enter_now(&self.object, need)?;
+        let writes = need.mode == RightMode::Write;
+        let lock = |touched| {
+            let locks = &self.object.range_locks;
+            locks.try_begin_all(writes, smallvec![touched])
+        };
+        let touched = self.touched(need.by, offset, len);
+        Some((op, touched.map_or(Some(RangeGuard(None)), lock)?))
     }
 
     /// The ranges of a request; `None` if it is not listed.

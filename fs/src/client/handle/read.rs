@@ -16,7 +16,7 @@ use slabfs_mdserver::api::RightMode;
 use slabfs_model::{Hyperslab, scatter};
 use slabfs_objstore::{ChunkName, StoreError};
 
-use crate::client::coherence::rights::{BoxSet, By, Op, Span};
+use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::error::FsError;
 use crate::client::handle::{Handle, ReadSink, Want};
 use crate::client::object::Object;
@@ -40,7 +40,6 @@ const MAX_BUFFER: usize = 4 << 20;
 /// The parameters of a read.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    by: By,
     offset: u64,
     len: usize,
     /// Set if the read must not block: the way to serve it.
@@ -103,22 +102,15 @@ impl Handle {
             if self.due(offset, len) {
                 self.client.refresh(&self.object)?;
             }
-            let needs = self.needs_to_read(by, offset, len);
-            let op = self.client.enter(
-                &self.object,
-                by,
-                RightMode::Read,
-                self.page(by, offset, len),
-                &needs,
-            )?;
-            let _range = self.lock_range(by, false, Some(offset), len);
+            let cells = self.cells_to_read(by, offset, len);
+            let need = self.need_to_read(by, offset, len, &cells);
+            let (op, _range) = self.enter(&need, Some(offset), len)?;
             let asked = Asked {
-                by,
                 offset,
                 len,
                 at_once: None,
             };
-            if self.read_in(&op, asked, &needs, sink)? {
+            if self.read_in(&op, asked, &need, sink)? {
                 return Ok(());
             }
         }
@@ -142,38 +134,41 @@ impl Handle {
         };
         self.client.admit(&self.object)?;
         let by = if page { By::PageOut } else { By::Program };
-        let needs = self.needs_to_read(by, offset, len);
-        let Some(op) = self.client.enter_now(
-            &self.object,
-            by,
-            RightMode::Read,
-            self.page(by, offset, len),
-            &needs,
-        ) else {
-            return Ok(false);
-        };
-        let Some(_range) = self.try_lock_range(by, false, Some(offset), len) else {
+        let cells = self.cells_to_read(by, offset, len);
+        let need = self.need_to_read(by, offset, len, &cells);
+        let Some((op, _range)) = self.enter_now(&need, Some(offset), len) else {
             return Ok(false);
         };
         let asked = Asked {
-            by,
             offset,
             len,
             at_once: Some(at_once),
         };
-        self.read_in(&op, asked, &needs, sink)
+        self.read_in(&op, asked, &need, sink)
     }
 
-    /// The byte range of a page read.
-    fn page(&self, by: By, offset: u64, len: usize) -> Option<Span> {
-        match (by, &self.selected) {
+    fn need_to_read<'a>(
+        &self,
+        by: By,
+        offset: u64,
+        len: usize,
+        cells: &'a dyn Fn(&Geometry, u64) -> BoxSet,
+    ) -> Need<'a> {
+        let span = match (by, &self.selected) {
             (By::Program, _) => None,
             (_, None) => Some(Span::of(offset, len as u64)),
             (_, Some(_)) => Some(Span::ALL),
+        };
+        Need {
+            by,
+            mode: RightMode::Read,
+            long: false,
+            span,
+            cells,
         }
     }
 
-    fn needs_to_read(
+    fn cells_to_read(
         &self,
         by: By,
         offset: u64,
@@ -190,12 +185,12 @@ impl Handle {
         &self,
         op: &Op,
         asked: Asked,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
+        need: &Need<'_>,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
         let mut last = None;
         for _ in 0..FORM_TRIES {
-            match self.read_shaped(op, asked, needs, sink) {
+            match self.read_shaped(op, asked, need, sink) {
                 // A chunk of the tiling that was read has been replaced since.
                 Err(FsError::Store(StoreError::Missing(name))) => {
                     // The same chunk twice in a row is not replaced but lost.
@@ -217,11 +212,10 @@ impl Handle {
         &self,
         op: &Op,
         asked: Asked,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
+        need: &Need<'_>,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
         let Asked {
-            by,
             offset,
             len,
             at_once,
@@ -229,10 +223,10 @@ impl Handle {
         let object = &*self.object;
         let geometry = object.geometry.read();
         let size = object.size(&geometry);
-        if !op.covers(geometry.form(size), || needs(&geometry, size)) {
+        if !op.covers(need, object, &geometry) {
             return Ok(false);
         }
-        if by == By::Program {
+        if need.by == By::Program {
             self.waiting.check_locks()?;
         }
         let end = match &self.selected {
@@ -250,7 +244,7 @@ impl Handle {
         // Looking up a piece of a lattice costs more than serving it from a read-ahead window.
         let ready = held || self.is_ahead(offset, len);
         if at_once == Some(AtOnce::SameHost) {
-            let shown = !ready && self.show_at_once(&geometry, size, (by, offset, len), sink);
+            let shown = !ready && self.show_at_once(&geometry, size, (need.by, offset, len), sink);
             if shown {
                 self.client.counters().read.transfer(len as u64);
             }

@@ -24,7 +24,7 @@ use crate::client::buffer::flush::Scope;
 use crate::client::buffer::overlap::Running;
 use crate::client::buffer::payload::Payload;
 use crate::client::buffer::stream::{Progress, Stream};
-use crate::client::coherence::rights::{BoxSet, By, Op, Span};
+use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::error::FsError;
 use crate::client::handle::{Handle, Want, Written};
 use crate::client::object::fresh::FRESH_FOR;
@@ -107,24 +107,16 @@ impl Handle {
             return Ok(None);
         }
         let by = writer(epoch);
-        let needs = self.needs_to_write(by, offset, data.len());
-        let Some(op) = self.client.enter_now(
-            &self.object,
-            by,
-            RightMode::Write,
-            Some(self.span(offset, data)),
-            &needs,
-        ) else {
-            return Ok(None);
-        };
+        let cells = self.cells_to_write(by, offset, data.len());
+        let need = self.need_to_write(by, offset, data, &cells);
         let at = (!self.append).then_some(offset);
-        let Some(_range) = self.try_lock_range(by, true, at, data.len()) else {
+        let Some((op, _range)) = self.enter_now(&need, at, data.len()) else {
             return Ok(None);
         };
         let _appending = self.append.then(|| self.object.appending.lock());
         let epoch = epoch.unwrap_or(admitted);
         let shaped = |geometry: &Geometry| self.write_shaped(geometry, by, offset, data);
-        let written = self.write_following(&op, by, &needs, epoch, &shaped)?;
+        let written = self.write_following(&op, &need, epoch, &shaped)?;
         Ok(written.inspect(|_| self.note_written()))
     }
 
@@ -140,17 +132,30 @@ impl Handle {
         *self.object.written.lock() = Some(Time::now());
     }
 
-    /// The bytes of the object that a write may touch. An append begins at or after the known end: no operation of
-    /// this mount truncates the object while the kernel waits for the append.
-    fn span(&self, offset: u64, data: &[u8]) -> Span {
-        match (&self.selected, self.append) {
+    fn need_to_write<'a>(
+        &self,
+        by: By,
+        offset: u64,
+        data: &[u8],
+        cells: &'a dyn Fn(&Geometry, u64) -> BoxSet,
+    ) -> Need<'a> {
+        // An append begins at or after the known end: no operation of this mount truncates the object while the kernel
+        // waits for the append.
+        let span = match (&self.selected, self.append) {
             (Some(_), _) => Span::ALL,
             (None, false) => Span::of(offset, data.len() as u64),
             (None, true) => Span::of(self.append_at(self.size()), u64::MAX),
+        };
+        Need {
+            by,
+            mode: RightMode::Write,
+            long: false,
+            span: Some(span),
+            cells,
         }
     }
 
-    fn needs_to_write(
+    fn cells_to_write(
         &self,
         by: By,
         offset: u64,
@@ -182,7 +187,7 @@ impl Handle {
             });
         }
         let by = writer(epoch);
-        let needs = self.needs_to_write(by, offset, data.len());
+        let cells = self.cells_to_write(by, offset, data.len());
         let shaped = |geometry: &Geometry| self.write_shaped(geometry, by, offset, data);
         let written = loop {
             let admitted = self.client.admit(&self.object)?;
@@ -190,18 +195,12 @@ impl Handle {
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
-            let op = self.client.enter(
-                &self.object,
-                by,
-                RightMode::Write,
-                Some(self.span(offset, data)),
-                &needs,
-            )?;
+            let need = self.need_to_write(by, offset, data, &cells);
             let at = (!self.append).then_some(offset);
-            let _range = self.lock_range(by, true, at, data.len());
+            let (op, _range) = self.enter(&need, at, data.len())?;
             let _appending = self.append.then(|| self.object.appending.lock());
             let begun = epoch.unwrap_or(admitted);
-            match self.write_following(&op, by, &needs, begun, &shaped)? {
+            match self.write_following(&op, &need, begun, &shaped)? {
                 Some(written) => {
                     // Before the operation ends: other mounts may learn the time from then on.
                     self.note_written();
@@ -222,8 +221,7 @@ impl Handle {
     pub(in crate::client) fn write_following(
         &self,
         op: &Op,
-        by: By,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
+        need: &Need<'_>,
         epoch: u64,
         shaped: &dyn Fn(&Geometry) -> Result<Written, FsError>,
     ) -> Result<Option<Written>, FsError> {
@@ -235,14 +233,11 @@ impl Handle {
         for _ in 0..crate::client::FORM_TRIES {
             let result = {
                 let geometry = self.object.geometry.read();
-                let size = self.object.size(&geometry);
                 // Under the lock: data written before the session is lost is dropped with the session.
-                if epoch != self.client.epoch()
-                    || !op.covers(geometry.form(size), || needs(&geometry, size))
-                {
+                if epoch != self.client.epoch() || !op.covers(need, &self.object, &geometry) {
                     return Ok(None);
                 }
-                if by == By::Program {
+                if need.by == By::Program {
                     self.waiting.check_locks()?;
                 }
                 shaped(&geometry)

@@ -18,7 +18,7 @@ use slabfs_model::{Coords, Hyperslab, Layout, Placement, Region, gather};
 
 use crate::client::buffer::flush::Scope;
 use crate::client::buffer::payload::{Payload, Slices};
-use crate::client::coherence::rights::{BoxSet, By, Op, Span};
+use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::object::Object;
@@ -113,11 +113,17 @@ impl Client {
         by: By,
         pages: Option<Span>,
     ) -> Result<(Op, RwLockWriteGuard<'a, Geometry>), FsError> {
+        let need = Need {
+            by,
+            mode: RightMode::Write,
+            long: false,
+            span: pages,
+            cells: &|_, _| BoxSet::All,
+        };
         loop {
-            let op = self.enter(object, by, RightMode::Write, pages, &|_, _| BoxSet::All)?;
+            let op = self.enter(object, &need)?;
             let geometry = object.geometry.write();
-            let form = geometry.form(object.size(&geometry));
-            if op.covers(form, || BoxSet::All) {
+            if op.covers(&need, object, &geometry) {
                 return Ok((op, geometry));
             }
         }

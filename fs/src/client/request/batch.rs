@@ -21,7 +21,7 @@ use super::group::Ends;
 use super::plan::{Batched, Plan, has_rows};
 use super::run::run;
 use crate::client::FORM_TRIES;
-use crate::client::coherence::rights::{By, Span};
+use crate::client::coherence::rights::{By, Need, Span};
 use crate::client::error::FsError;
 use crate::client::handle::write::too_big;
 use crate::client::handle::{Handle, Written};
@@ -127,19 +127,20 @@ impl Handle {
     /// Writes into memory, piece by piece: there are few.
     fn remember_batch(&self, batch: &Batched, from: &[u8]) -> Result<Written, FsError> {
         let (begins, ends) = batch.span.unwrap_or_default();
-        let needs = |geometry: &Geometry, size| {
-            self.write_needs(geometry, size, Some(begins), ends - begins)
+        let need = Need {
+            by: By::Program,
+            mode: RightMode::Write,
+            long: true,
+            span: Some(Span::of(begins, ends - begins)),
+            cells: &|geometry, size| self.write_needs(geometry, size, Some(begins), ends - begins),
         };
-        let pages = Some(Span::of(begins, ends - begins));
         loop {
             let epoch = self.client.admit(&self.object)?;
             if self.client.over_budget() {
                 self.client.relieve(&self.object)?;
             }
-            let op = self
-                .client
-                .enter_long(&self.object, RightMode::Write, pages, &needs)?;
-            let written = self.write_following(&op, By::Program, &needs, epoch, &|geometry| {
+            let op = self.client.enter(&self.object, &need)?;
+            let written = self.write_following(&op, &need, epoch, &|geometry| {
                 let limit = geometry.size_limit();
                 if ends > limit {
                     return Err(too_big(false, limit));

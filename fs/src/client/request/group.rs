@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::core::Begun;
 use crate::client::Client;
 use crate::client::coherence::range_lock::{RangeGuard, Touched};
-use crate::client::coherence::rights::{BoxSet, Op, Span};
+use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
@@ -156,15 +156,23 @@ impl Group {
         })
     }
 
-    pub(super) fn mode(&self) -> RightMode {
-        match self.writes {
+    /// What they need to begin, of these cells.
+    pub(super) fn need<'a>(&self, cells: &'a dyn Fn(&Geometry, u64) -> BoxSet) -> Need<'a> {
+        let mode = match self.writes {
             true => RightMode::Write,
             false => RightMode::Read,
+        };
+        Need {
+            by: By::Program,
+            mode,
+            long: true,
+            span: self.span(),
+            cells,
         }
     }
 
     /// The bytes whose mapped pages a write makes stale: all for selections.
-    pub(super) fn span(&self) -> Option<Span> {
+    fn span(&self) -> Option<Span> {
         let batches = self.items.iter().map(|begun| begun.plan.batch.as_ref());
         let spans: Option<Vec<(u64, u64)>> = batches.map(|batch| batch?.span).collect();
         let span = spans.unwrap_or_default().into_iter();

@@ -9,7 +9,7 @@ use super::core::Begun;
 use super::group::{Ends, Group, Hold, Runner};
 use super::{read, write};
 use crate::client::buffer::flush::Scope;
-use crate::client::coherence::rights::By;
+use crate::client::coherence::rights::Need;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
@@ -142,15 +142,12 @@ impl Runner<'_> {
         }
         groups.retain_mut(|group| {
             let needs = |geometry: &Geometry, size| group.needs(geometry, size);
-            let entered = self.client.admit(&group.object).and_then(|_| {
-                self.client.enter(
-                    &group.object,
-                    By::Program,
-                    group.mode(),
-                    group.span(),
-                    &needs,
-                )
-            });
+            let need = Need {
+                long: false,
+                ..group.need(&needs)
+            };
+            let entered = self.client.admit(&group.object);
+            let entered = entered.and_then(|_| self.client.enter(&group.object, &need));
             match entered {
                 Ok(_) => true,
                 Err(error) => {
@@ -169,14 +166,12 @@ impl Runner<'_> {
         }
         let epoch = client.epoch();
         let needs = |geometry: &Geometry, size| group.needs(geometry, size);
-        let op = client.enter_long_now(object, group.mode(), group.span(), &needs)?;
+        let need = group.need(&needs);
+        let op = client.enter_now(object, &need)?;
         let touched = group.touched(&*object.geometry.try_read()?);
         let range = object.range_locks.try_begin_all(group.writes, touched)?;
         let geometry = object.geometry.try_read()?;
-        let size = object.size(&geometry);
-        if epoch != client.epoch()
-            || !op.covers(geometry.form(size), || group.needs(&geometry, size))
-        {
+        if epoch != client.epoch() || !op.covers(&need, object, &geometry) {
             return None;
         }
         let shared = match group.writes {
@@ -202,14 +197,12 @@ impl Runner<'_> {
                 client.refresh(object)?;
             }
             let needs = |geometry: &Geometry, size| group.needs(geometry, size);
-            let op = client.enter_long(object, group.mode(), group.span(), &needs)?;
+            let need = group.need(&needs);
+            let op = client.enter(object, &need)?;
             let touched = group.touched(&object.geometry.read());
             let range = object.range_locks.begin_all(group.writes, touched);
             let geometry = object.geometry.read();
-            let size = object.size(&geometry);
-            if epoch != client.epoch()
-                || !op.covers(geometry.form(size), || group.needs(&geometry, size))
-            {
+            if epoch != client.epoch() || !op.covers(&need, object, &geometry) {
                 continue;
             }
             let shared = match group.writes {

@@ -10,7 +10,7 @@ use slabfs_model::layout::Grid;
 
 use crate::client::Client;
 use crate::client::buffer::flush::Scope;
-use crate::client::coherence::rights::{BoxSet, By};
+use crate::client::coherence::rights::{BoxSet, By, Need};
 use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::object::Object;
@@ -39,11 +39,14 @@ impl Handle {
 
     fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
         self.client.admit(&self.object)?;
-        let _op =
-            self.client
-                .enter(&self.object, By::Program, RightMode::Read, None, &|_, _| {
-                    BoxSet::All
-                })?;
+        let need = Need {
+            by: By::Program,
+            mode: RightMode::Read,
+            long: false,
+            span: None,
+            cells: &|_, _| BoxSet::All,
+        };
+        let _op = self.client.enter(&self.object, &need)?;
         let size = self.size();
         if offset >= size {
             return Err(FsError::NoSuchExtent);

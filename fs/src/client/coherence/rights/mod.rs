@@ -60,7 +60,7 @@ use crate::client::object::Object;
 use state::{LastGrant, State};
 
 pub(in crate::client) use held::By;
-pub(in crate::client) use op::Op;
+pub(in crate::client) use op::{Need, Op};
 pub(in crate::client) use recall::THREADS;
 pub(in crate::client) use slabfs_model::{BoxSet, Span};
 

@@ -17,13 +17,6 @@ use slabfs_model::{BoxSet, Span};
 /// Pause before an ask is repeated that the lock server had no room for.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long an operation may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lasting {
-    Short,
-    Long,
-}
-
 /// A running operation; it ends when this is dropped.
 #[derive(Debug)]
 pub(in crate::client) struct Op(Kind);
@@ -54,10 +47,15 @@ impl Op {
     /// An operation that is not counted.
     pub(super) const FREE: Op = Op(Kind::Free);
 
-    /// Whether the operation may touch the cells it needs in an object of form `now`, which the caller has read under
-    /// a lock. It may not if the needs have changed with the form beyond the cells it entered with, or if the session
-    /// in which it began is lost. Then it has to enter again.
-    pub(in crate::client) fn covers(&self, now: Form, needs: impl FnOnce() -> BoxSet) -> bool {
+    /// Whether the operation may touch the cells it needs in an object of this form, which the caller has locked. It
+    /// may not if the needs have changed with the form beyond the cells it entered with, or if the session in which it
+    /// began is lost. Then it has to enter again.
+    pub(in crate::client) fn covers(
+        &self,
+        need: &Need<'_>,
+        object: &Object,
+        geometry: &Geometry,
+    ) -> bool {
         match &self.0 {
             Kind::Free => true,
             Kind::Alone { own, round, .. } => own.clock.round() == *round,
@@ -68,7 +66,10 @@ impl Op {
                 form,
                 ..
             } => {
-                let covers = |area: &BoxSet| *form == Some(now) || area.covers(&needs());
+                let size = object.size(geometry);
+                let covers = |area: &BoxSet| {
+                    *form == Some(geometry.form(size)) || area.covers(&(need.cells)(geometry, size))
+                };
                 own.clock.round() == *round && has.as_ref().is_none_or(covers)
             }
         }
@@ -195,59 +196,50 @@ impl Own {
     }
 }
 
+/// What an operation needs before it begins.
+pub(in crate::client) struct Need<'a> {
+    /// What it is part of.
+    pub(in crate::client) by: By,
+    /// Whether it reads or writes.
+    pub(in crate::client) mode: RightMode,
+    /// Whether it may take long. It is then listed with its cells even when this mount is alone, so that a mount that
+    /// attaches meanwhile can get all other cells.
+    pub(in crate::client) long: bool,
+    /// The bytes of the object that it writes, or that it reads for a page.
+    pub(in crate::client) span: Option<Span>,
+    /// The cells that it touches, by the object's form and size.
+    pub(in crate::client) cells: &'a dyn Fn(&Geometry, u64) -> BoxSet,
+}
+
+impl Need<'_> {
+    /// The form of the object, and the need in cells of that form.
+    fn want(&self, object: &Object, geometry: &Geometry) -> (Form, Want) {
+        let size = object.size(geometry);
+        let want = Want {
+            by: self.by,
+            mode: self.mode,
+            span: self.span,
+            area: (self.cells)(geometry, size),
+        };
+        (geometry.form(size), want)
+    }
+}
+
 impl Client {
-    /// Begins an operation of `by` on an object. `needs` computes the cells it will touch from the object's form and
-    /// size. Waits for the right to them, and until the kernel has dropped its pages of `span`, the bytes that the
-    /// operation writes. The caller holds no lock of an object, and the kernel does not depend on its progress.
+    /// Begins an operation on an object. Waits for the right to its cells, and until the kernel has dropped its pages
+    /// of the operation's span. The caller holds no lock of an object, and the kernel does not depend on its progress.
     ///
     /// # Errors
     /// `Withheld` after [`Client::others_timeout`]; those of the lock server.
-    pub(in crate::client) fn enter(
-        &self,
-        object: &Object,
-        by: By,
-        mode: RightMode,
-        span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-    ) -> Result<Op, FsError> {
-        self.enter_as(object, by, mode, span, needs, Lasting::Short)
-    }
-
-    /// [`Client::enter`] for a program's operation that may take long: it is listed with its cells even when this
-    /// mount is alone, so that a mount that attaches meanwhile can get all other cells.
-    pub(in crate::client) fn enter_long(
-        &self,
-        object: &Object,
-        mode: RightMode,
-        span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-    ) -> Result<Op, FsError> {
-        self.enter_as(object, By::Program, mode, span, needs, Lasting::Long)
-    }
-
-    fn enter_as(
-        &self,
-        object: &Object,
-        by: By,
-        mode: RightMode,
-        span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-        lasting: Lasting,
-    ) -> Result<Op, FsError> {
+    pub(in crate::client) fn enter(&self, object: &Object, need: &Need<'_>) -> Result<Op, FsError> {
         let own = &object.own;
         let mut until = None;
         loop {
-            if let Some(op) = self.enter_unlisted(own, by, mode, lasting) {
+            if let Some(op) = self.enter_unlisted(own, need) {
                 return Ok(op);
             }
             let until = *until.get_or_insert_with(|| Instant::now() + self.others_timeout());
-            let (form, area) = object.needed(&object.geometry.read(), needs);
-            let want = Want {
-                by,
-                mode,
-                span,
-                area,
-            };
+            let (form, want) = need.want(object, &object.geometry.read());
             let op = match own.try_enter(&want) {
                 Some(op) => op,
                 None => match self.await_beginning(own, want, until) {
@@ -277,51 +269,12 @@ impl Client {
     }
 
     /// [`Client::enter`] without waiting; `None` where it would have to wait.
-    pub(in crate::client) fn enter_now(
-        &self,
-        object: &Object,
-        by: By,
-        mode: RightMode,
-        span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-    ) -> Option<Op> {
-        self.enter_now_as(object, by, mode, span, needs, Lasting::Short)
-    }
-
-    /// [`Client::enter_long`] without waiting.
-    pub(in crate::client) fn enter_long_now(
-        &self,
-        object: &Object,
-        mode: RightMode,
-        span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-    ) -> Option<Op> {
-        self.enter_now_as(object, By::Program, mode, span, needs, Lasting::Long)
-    }
-
-    fn enter_now_as(
-        &self,
-        object: &Object,
-        by: By,
-        mode: RightMode,
-        span: Option<Span>,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-        lasting: Lasting,
-    ) -> Option<Op> {
+    pub(in crate::client) fn enter_now(&self, object: &Object, need: &Need<'_>) -> Option<Op> {
         let own = &object.own;
-        if let Some(op) = self.enter_unlisted(own, by, mode, lasting) {
+        if let Some(op) = self.enter_unlisted(own, need) {
             return Some(op);
         }
-        let (form, area) = {
-            let geometry = object.geometry.try_read()?;
-            object.needed(&geometry, needs)
-        };
-        let want = Want {
-            by,
-            mode,
-            span,
-            area,
-        };
+        let (form, want) = need.want(object, &*object.geometry.try_read()?);
         let round = own.clock.round();
         // The form check and the beginning are under one lock. If a grant arrived between the two, the operation
         // would begin under a right whose form has not been adopted, and would trust data read ahead in the epoch
@@ -336,24 +289,18 @@ impl Client {
     }
 
     /// Begins an operation that need not be listed, if it is one.
-    fn enter_unlisted(
-        &self,
-        own: &Arc<Own>,
-        by: By,
-        mode: RightMode,
-        lasting: Lasting,
-    ) -> Option<Op> {
-        if by != By::Program {
+    fn enter_unlisted(&self, own: &Arc<Own>, need: &Need<'_>) -> Option<Op> {
+        if need.by != By::Program {
             return None;
         }
         let strict = self.rights.strict();
-        if !strict && mode == RightMode::Read {
+        if !strict && need.mode == RightMode::Read {
             // In mode `commit`, it neither touches nor overwrites a page.
             return Some(Op::FREE);
         }
         // In mode `commit` no more than the count is ever needed.
-        let is_counted = lasting == Lasting::Short || !strict;
-        is_counted.then(|| own.enter_alone(mode)).flatten()
+        let is_counted = !need.long || !strict;
+        is_counted.then(|| own.enter_alone(need.mode)).flatten()
     }
 
     /// Adopts the form that came with a grant, and drops the object's blocks from the cache, which may be older than
@@ -377,17 +324,5 @@ impl Client {
             state.form = None;
         }
         Ok(())
-    }
-}
-
-impl Object {
-    /// The form of the object, and the cells that an operation needs of it.
-    fn needed(
-        &self,
-        geometry: &Geometry,
-        needs: &dyn Fn(&Geometry, u64) -> BoxSet,
-    ) -> (Form, BoxSet) {
-        let size = self.size(geometry);
-        (geometry.form(size), needs(geometry, size))
     }
 }
