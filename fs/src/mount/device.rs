@@ -16,7 +16,7 @@ use nix::sys::socket::{
 };
 
 use super::error::MountError;
-use super::mount::MountOptions;
+use super::options::MountOptions;
 
 /// The device of all FUSE filesystems.
 const DEVICE: &str = "/dev/fuse";

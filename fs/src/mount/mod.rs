@@ -51,6 +51,7 @@ mod mount;
 mod mounts;
 mod open_file;
 mod ops;
+mod options;
 mod page_writes;
 mod point;
 mod pool;
@@ -64,5 +65,6 @@ mod tests;
 mod viewed;
 
 pub use error::MountError;
-pub use mount::{Mount, MountOptions, Running};
+pub use mount::{Mount, Running};
 pub use mounts::{Copy, Mounted, copy_elsewhere, mounts};
+pub use options::MountOptions;

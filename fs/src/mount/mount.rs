@@ -24,6 +24,7 @@ use super::error::MountError;
 use super::filesystem::SlabFs;
 use super::killed::Watch;
 use super::mounts;
+use super::options::MountOptions;
 use super::page_writes::PageWrites;
 use super::point;
 use super::shared::Shared;
@@ -37,33 +38,6 @@ const MOST_THREADS: usize = 16;
 const SOON: Duration = Duration::from_millis(200);
 /// How long after an unmount the kernel may take to end the session.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How to mount.
-#[derive(Debug, Clone)]
-pub struct MountOptions {
-    /// Threads that take requests from the kernel; `None`: one per processor, at least two.
-    pub threads: Option<usize>,
-    /// Threads for requests that wait for a server or a disk.
-    pub workers: usize,
-    /// Programs may only read.
-    pub read_only: bool,
-    /// Other users may use the mount; file modes decide, as on any filesystem.
-    pub allow_other: bool,
-    /// The source that `df` and `mount` show.
-    pub fsname: String,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        MountOptions {
-            threads: None,
-            workers: 128,
-            read_only: false,
-            allow_other: nix::unistd::geteuid().is_root(),
-            fsname: "slabfs".to_string(),
-        }
-    }
-}
 
 /// Makes mounts.
 #[derive(Debug, Clone, Copy)]

@@ -3,12 +3,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use slabfs_fs::session::{Batch, Object, Pattern, Place, Unit};
-use slabfs_model::Region;
 
 use super::{Case, REPEATS, Setup, TransferArgs, labels, rate};
 use crate::args::needed;
@@ -88,13 +87,14 @@ impl<'a> Nested<'a> {
         let ends = shapes.map(|shape| shape.rows() * shape.row);
         let end = ends.max().context("no --pieces")?;
         let object = setup.create(NAME, &[end])?;
-        fill(&object, end)?;
+        let path = setup.mountpoint.join(NAME);
+        fill(&path, end)?;
         let (name, how) = mpirun::PROGRAM;
         Ok(Nested {
             args,
             setup,
             object,
-            path: setup.mountpoint.join(NAME),
+            path,
             sieve: needed(args.sieve.as_ref(), name, how)?,
             out: buffer((args.size << 20) as usize),
         })
@@ -181,7 +181,10 @@ fn word(at: u64) -> [u8; 8] {
         .to_le_bytes()
 }
 
-fn fill(object: &Object, end: u64) -> anyhow::Result<()> {
+/// Fills the object through the mount, as one stream: few large chunks.
+fn fill(path: &Path, end: u64) -> anyhow::Result<()> {
+    let file = File::options().write(true).open(path);
+    let file = file.context("opening on the mount")?;
     let mut block = vec![0; 4 << 20];
     let mut at = 0;
     while at < end {
@@ -189,10 +192,10 @@ fn fill(object: &Object, end: u64) -> anyhow::Result<()> {
         for (number, into) in (0..).zip(block[..len].chunks_exact_mut(8)) {
             into.copy_from_slice(&word(at + 8 * number));
         }
-        object.write(Region::new(&[at], &[len as u64]), &block[..len])?;
+        file.write_all_at(&block[..len], at).context("writing")?;
         at += len as u64;
     }
-    Ok(object.sync()?)
+    file.sync_all().context("syncing")
 }
 
 /// Checks the first and the last word of each piece.

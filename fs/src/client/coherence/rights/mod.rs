@@ -184,7 +184,7 @@ impl Rights {
     pub(in crate::client) fn new(begun: Option<RightsBegun>) -> Rights {
         let rights = Rights::default();
         if let Some(begun) = begun {
-            rights.begin(begun);
+            rights.begin(rights.clock.round(), begun);
         }
         rights
     }
@@ -272,13 +272,18 @@ impl Rights {
         self.epoch_changed.notify_all();
     }
 
-    /// Begins an epoch in which nothing is held.
-    pub(in crate::client) fn begin(&self, begun: RightsBegun) {
-        *self.last_grant.lock() = LastGrant::of(begun.epoch);
-        self.clock.set(match begun.alone {
+    /// Begins an epoch in which nothing is held, unless the session of `round` is lost.
+    fn begin(&self, round: u64, begun: RightsBegun) {
+        let phase = match begun.alone {
             true => Phase::Alone,
             false => Phase::Shared,
-        });
+        };
+        let mut last_grant = self.last_grant.lock();
+        if round == self.clock.round() {
+            *last_grant = LastGrant::of(begun.epoch);
+            self.clock.set(phase);
+        }
+        drop(last_grant);
         self.wake_all();
     }
 

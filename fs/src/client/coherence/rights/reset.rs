@@ -8,7 +8,7 @@
 //! rights into the next epoch, in which they can be recalled like any others. The same message reports them to the
 //! lock server (`RightHeld`), so none of them is granted to another mount in between. An operation that was only
 //! counted may touch all of its object, so the recalls of that object wait for it ([`Own::counts_against`]); a listed
-//! operation (all that may take long: `Client::enter_long`) has its cells.
+//! operation (all that may take long: `Need::long`) has its cells.
 //!
 //! When the session is lost, nothing has to be reported and nothing can be flushed: the rights are dropped
 //! ([`Client::lose_rights`]), and another epoch begins with another session.
@@ -31,14 +31,13 @@ impl Rights {
     /// Closes an epoch, so that no operation begins in it; returns whether the mount was alone, or `None` if the
     /// epoch is over already.
     fn close(&self, epoch: RightsEpoch) -> Option<bool> {
-        let alone = self.alone();
-        {
-            let mut last_grant = self.last_grant.lock();
-            if last_grant.epoch() != epoch {
-                return None;
-            }
-            *last_grant = LastGrant::default();
+        let mut last_grant = self.last_grant.lock();
+        if last_grant.epoch() != epoch {
+            return None;
         }
+        let alone = self.alone();
+        *last_grant = LastGrant::default();
+        // Under the lock: an end and a beginning that meet leave the epoch and the phase of the same one.
         self.clock.set(Phase::Closed);
         Some(alone)
     }
@@ -86,7 +85,6 @@ impl Client {
         let begun = self.send_reset(round, &held);
         // Drops names that were requested before the old epoch was closed, and returned after.
         self.md.forget_all_names();
-        let lost = round != self.rights.clock.round();
         for (own, keeps) in taken {
             let mut state = own.state.lock();
             // Under the lock: a session loss from here on removes the retained rights after this.
@@ -105,9 +103,9 @@ impl Client {
                 false => self.rights.tidy(own),
             }
         }
-        if let Some(begun) = begun.filter(|_| !lost) {
+        if let Some(begun) = begun {
             tracing::info!(alone = begun.alone, "rights start again");
-            self.rights.begin(begun);
+            self.rights.begin(round, begun);
         }
         self.rights.wake_all();
     }
@@ -162,8 +160,11 @@ impl Client {
             return;
         }
         self.rights.clock.round.fetch_add(1, Ordering::SeqCst);
-        *self.rights.last_grant.lock() = LastGrant::default();
-        self.rights.clock.set(Phase::Closed);
+        {
+            let mut last_grant = self.rights.last_grant.lock();
+            *last_grant = LastGrant::default();
+            self.rights.clock.set(Phase::Closed);
+        }
         self.md.forget_all_names();
         self.rights.wake_all();
     }
@@ -173,9 +174,10 @@ impl Client {
         let Some(begun) = begun.filter(|_| self.rights.strict()) else {
             return;
         };
+        let round = self.rights.clock.round();
         for own in self.rights.all() {
             own.state.lock().begin_session();
         }
-        self.rights.begin(begun);
+        self.rights.begin(round, begun);
     }
 }
