@@ -9,7 +9,7 @@ use crate::failure::{self, usage};
 use crate::onmount::Mount;
 use crate::output;
 
-/// Send a mount one request in JSON and print the reply.
+/// Send a mount a request in JSON, and print the reply.
 ///
 /// The other commands consist of these requests; docs/formats/call.md lists them. A program can do the same
 /// without this command: it opens .slabfs/call in the root of the mount for reading and writing, writes the

@@ -9,8 +9,9 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, config, create, demo, drain, find, fsck, info, layout, logging, mdserver, meta, mount,
-    objserver, servers, set, stats, stop, tag, tags, umount, untag, up, view,
+    call, completions, config, create, demo, drain, find, fsck, groups, info, layout, logging, man,
+    mdserver, meta, mount, objserver, servers, set, stats, status, stop, tag, tags, umount, untag,
+    up, view,
 };
 
 /// N-dimensional arrays as files.
@@ -25,22 +26,14 @@ use crate::{
     args_override_self = true,
     disable_help_subcommand = false,
     after_help = "First steps:
-  mkdir mnt
-  slabfs up --data data mnt --daemon                 everything in one process
+  mkdir mnt && slabfs up --data data mnt --daemon    everything in one process
   slabfs create mnt/temp --dims 16,16 --dtype f4     an array of 16 x 16 floats
+  head -c 360 /dev/urandom > block.bin               10 x 9 floats
   cp block.bin 'mnt/temp@[0:10,0:9]'                 write one box of it
   cat 'mnt/temp@[3,:]' > row.bin                     read one row
-  slabfs layout mnt/temp                             see how it is stored
   slabfs umount mnt
 
-A selection names a box of an array, as a file: PATH@[A,B,…], slowest axis first, each axis one of
-  3        that index             2:5      2, 3 and 4
-  -1       the last one           :5, 2:   up to 4, from 2 on; -3: is the last three
-  :        all of it              0:10:2   every other one
-  ...      all axes that are not named; those behind the last one need not be
-Quote it in a shell; read it with cat, write it with cp.
-
-`slabfs help COMMAND` explains one command, with examples."
+`slabfs help COMMAND` explains one, with examples; `slabfs help view` explains selections."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -61,6 +54,7 @@ enum Command {
     Info(info::Args),
     Set(set::Args),
     Layout(layout::Args),
+    Status(status::Args),
     Stats(stats::Args),
     Servers(servers::Args),
     Find(find::Args),
@@ -72,6 +66,8 @@ enum Command {
     Call(call::Args),
     Fsck(fsck::Args),
     Meta(meta::Args),
+    Completions(completions::Args),
+    Man(man::Args),
     Demo(demo::Args),
     #[command(name = demo::WRITER_COMMAND, hide = true)]
     DemoWriter(demo::WriterArgs),
@@ -84,7 +80,7 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
         .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
     // Makes `--limit -1` an invalid number, not an unknown flag.
-    let command = Cli::command().mut_subcommands(|command| {
+    let command = groups::grouped(Cli::command()).mut_subcommands(|command| {
         command.mut_args(|arg| match arg.get_action() {
             ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
                 arg.allow_negative_numbers(true)
@@ -112,6 +108,7 @@ impl Cli {
             Command::Info(args) => with_log(quiet_tool, || info::run(&args)),
             Command::Set(args) => with_log(quiet_tool, || set::run(&args)),
             Command::Layout(args) => with_log(quiet_tool, || layout::run(&args)),
+            Command::Status(args) => with_log(quiet_tool, || status::run(&args)),
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Drain(args) => with_log(quiet_tool, || drain::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
@@ -123,6 +120,8 @@ impl Cli {
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
             Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
             Command::Meta(args) => with_log(quiet_tool, || meta::run(&args)),
+            Command::Completions(args) => completions::run(&args, Cli::command()),
+            Command::Man(args) => man::run(&args, Cli::command()),
             Command::Demo(args) => with_log(quiet_tool, || demo::run(args)),
             Command::DemoWriter(args) => demo::write(&args),
         }

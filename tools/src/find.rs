@@ -21,7 +21,9 @@ use crate::output;
 /// Hits in a page.
 const PAGE: u64 = 1024;
 
-/// Find objects by tags, names and properties; prints one path per line.
+/// Find objects by tags, names and properties.
+///
+/// It prints one path per line.
 ///
 /// The search covers the current directory, or that of --in, and everything below it; it finds only what you
 /// could list. Paths are printed relative to where you are. Comparisons: = != < <= > >=, `in 3..9`, `in (a,

@@ -18,13 +18,13 @@ use crate::args::show_size;
 use crate::node::{self, Owner};
 use crate::output;
 
-/// Check that nothing is missing, doubled or contradictory: metadata, and chunks against it.
+/// Check the metadata, and the chunks against it.
 ///
-/// The processes on the directories must have been stopped. The directories are opened and closed as by a start
-/// and a stop: after an unclean shutdown recovery runs, and they count as cleanly closed afterwards. Nothing
-/// else is changed without --repair. Every finding is a line on stdout. The exit status is 0 when everything
-/// was checked and nothing was found; 1 when something was found, the check could not be done, or the directory
-/// of a data server that has chunks was not named; 2 for a wrong command line.
+/// Nothing may be missing, doubled or contradictory. The processes on the directories must have been stopped. The
+/// directories are opened and closed as by a start and a stop: after an unclean shutdown recovery runs, and they count as
+/// cleanly closed afterwards. Nothing else is changed without --repair. Every finding is a line on stdout. The exit status
+/// is 0 when everything was checked and nothing was found; 1 when something was found, the check could not be done, or
+/// the directory of a data server that has chunks was not named; 2 for a wrong command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs fsck --data /srv/slabfs

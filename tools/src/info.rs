@@ -8,7 +8,9 @@ use slabfs_model::Tag;
 use crate::tags::one_line;
 use crate::{onmount, output, table};
 
-/// Show the properties of a file: dims, element type, layout, size, chunks; for a directory its defaults.
+/// Show the dims, type, layout and chunks of a file.
+///
+/// For a directory its defaults.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs info mnt/temp

@@ -9,7 +9,7 @@ use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, MetadataNode, Owner};
 
-/// Run the metadata service: names, dims, and the locations of chunks.
+/// Run the metadata service: names, dims, locations of chunks.
 ///
 /// Mounts and data servers find each other through it. It stores everything in one directory, with a journal
 /// that survives kill -9 and power loss; starting it again on the same directory recovers everything, and it

@@ -24,7 +24,7 @@ const PRIVATE: u32 = 0o600;
 /// The most symbolic links that are followed, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// Dump the metadata of a mount to a file, or create a metadata directory from a dump.
+/// Dump the metadata to a file, or restore it from a dump.
 ///
 /// A dump contains names, tags, shapes, the locations of chunks, and the data servers; not the data. It is a
 /// consistent snapshot, and is taken while the mount is in use. The file's format is documented

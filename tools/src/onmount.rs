@@ -64,6 +64,11 @@ impl Mount {
         }
     }
 
+    /// Where it is mounted.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The JSON of `.slabfs/NAME`.
     pub(crate) fn report(&self, name: &Path) -> anyhow::Result<Value> {
         let path = self.root.join(".slabfs").join(name);

@@ -9,7 +9,7 @@ use crate::args::show_size;
 use crate::onmount::Mount;
 use crate::{output, table};
 
-/// Show the data servers of a mount: whether they answer, their contents, and their space.
+/// Show the data servers: their state, contents and space.
 ///
 /// States: online; away (not heard for some seconds); draining (being emptied, or empty after that, see `slabfs
 /// drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may still write there.

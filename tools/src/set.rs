@@ -14,7 +14,7 @@ use crate::rules::{self, Order};
 
 mod defaults;
 
-/// Change an array: resize it, or declare its properties; or change a directory's defaults.
+/// Resize an array, or change properties or a directory's defaults.
 ///
 /// The allowed changes depend on whether the file has data, see below. A refused change has no effect.
 #[derive(Debug, clap::Args)]

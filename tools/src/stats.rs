@@ -1,13 +1,18 @@
 //! `slabfs stats`: shows the counters of a mount.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::args::{parse_time, show_size};
 use crate::onmount::Mount;
 use crate::{output, table};
 
-/// Show the counters of a mount since its start: transfers, operations on servers, bytes.
+/// Show the counters of a mount since its start.
+///
+/// They are transfers, operations on servers, and bytes.
 ///
 /// A transfer is one read or write of a selection. `bytes_selected` are the bytes requested by programs,
 /// `bytes_sent` those sent to or received from servers, `bytes_touched` the sizes of the chunks that contain
@@ -15,17 +20,31 @@ use crate::{output, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs stats mnt
+  slabfs stats mnt --watch                      a line of rates a second, until Ctrl-C
+  slabfs stats mnt --watch 10s
   slabfs stats mnt --json | jq .write.bytes_sent")]
 pub(crate) struct Args {
     /// The mount point, or any path below it
     mountpoint: PathBuf,
     /// As JSON, for programs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     json: bool,
+    /// Print rates, a line each second or each TIME, until Ctrl-C
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s", value_parser = parse_time)]
+    watch: Option<Duration>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut stats = flat(Mount::of(&args.mountpoint)?.report("stats".as_ref())?);
+    let mount = Mount::of(&args.mountpoint)?;
+    let mut stats = sample(&mount)?;
+    if let Some(span) = args.watch {
+        loop {
+            std::thread::sleep(span);
+            let now = sample(&mount)?;
+            output::print(&format!("{}\n", Rates::between(&stats, &now, span)))?;
+            stats = now;
+        }
+    }
     if args.json {
         return output::json(&stats);
     }
@@ -35,6 +54,49 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     output::print(&table::lines(&stats))
+}
+
+/// The counters of a mount.
+pub(crate) fn sample(mount: &Mount) -> anyhow::Result<Value> {
+    Ok(flat(mount.report("stats".as_ref())?))
+}
+
+/// What a mount does, a second.
+pub(crate) struct Rates {
+    read: u64,
+    written: u64,
+    messages: u64,
+    metadata: u64,
+}
+
+impl Rates {
+    /// The rates between two samples.
+    pub(crate) fn between(before: &Value, now: &Value, span: Duration) -> Rates {
+        let rate = |path: &str| {
+            let count = |sample: &Value| sample.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+            let count = count(now).saturating_sub(count(before));
+            (count as f64 / span.as_secs_f64().max(0.001)).round() as u64
+        };
+        Rates {
+            read: rate("/read/bytes_selected"),
+            written: rate("/write/bytes_selected"),
+            messages: rate("/messages"),
+            metadata: rate("/metadata_requests"),
+        }
+    }
+}
+
+impl fmt::Display for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "read {}/s, written {}/s; {} messages/s to data servers, {} requests/s to the metadata service",
+            show_size(self.read),
+            show_size(self.written),
+            self.messages,
+            self.metadata
+        )
+    }
 }
 
 /// Moves the counters of reads and writes to the top level.

@@ -12,9 +12,9 @@ use crate::pidfile::{self, Found};
 use crate::process::Watched;
 use crate::up::default_data;
 
-/// Stop the mdserver, objserver or `up` that runs on a data directory, and wait until it has ended.
+/// Stop the service that runs on a data directory.
 ///
-/// It stops as on Ctrl-C: everything is written first. Its process number is in DIR/slabfs.pid while it runs. A
+/// That is an mdserver, an objserver or `up`; the command waits until it has ended. It stops as on Ctrl-C: everything is written first. Its process number is in DIR/slabfs.pid while it runs. A
 /// mount is stopped with `slabfs umount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -9,11 +9,11 @@ use slabfs_model::{Tag, bare_key};
 use crate::onmount::{Mount, explain};
 use crate::output;
 
-/// Show the tags of a file or directory, one per line in the notation of `slabfs tag`.
+/// Show the tags of a file or directory.
 ///
-/// The output, given to `slabfs tag`, sets the same tags again, types included: `id:auto=7` is what `setfattr`
-/// set, without a type. A tag with a newline or another control character is shown in the quotes of a shell,
-/// $'note=two\nlines'; programs use -0 or --json.
+/// Each is a line in the notation of `slabfs tag`. The output, given to `slabfs tag`, sets the same tags again, types
+/// included: `id:auto=7` is what `setfattr` set, without a type. A tag with a newline or another control character is
+/// shown in the quotes of a shell, $'note=two\nlines'; programs use -0 or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs tags mnt/run1/temp

@@ -15,7 +15,9 @@ use crate::onmount::{Mount, Refused};
 use crate::output;
 use crate::process::{Watched, has_ended, users_of};
 
-/// Unmount, and wait until the mount's process has stored everything and ended.
+/// Unmount, and wait until everything is stored.
+///
+/// It ends when the mount's process has stored everything and ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs umount mnt

@@ -1,13 +1,13 @@
 //! `slabfs untag`: removes tags.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Map;
 use slabfs_model::bare_key;
 
 use crate::tag;
 
-/// Remove tags of a file or directory, any number of them in one transaction.
+/// Remove tags of a file or directory, in one transaction.
 ///
 /// A tag that does not exist is not an error.
 #[derive(Debug, clap::Args)]
@@ -31,5 +31,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .iter()
         .map(|key| bare_key(key).to_owned())
         .collect();
-    tag::change(&args.path, &args.from, &Map::new(), &keys)
+    let paths: Vec<&Path> = std::iter::once(&args.path)
+        .chain(&args.from)
+        .map(PathBuf::as_path)
+        .collect();
+    tag::change(&paths, &Map::new(), &keys)
 }

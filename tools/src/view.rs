@@ -33,6 +33,13 @@ use crate::onmount::{self, Mount};
   slabfs view --write 'mnt/temp@[0]' -- cat row.bin
   slabfs view --batch pattern.json mnt/temp -- od -t f4
 
+A selection names a box of an array, as a file: PATH@[A,B,…], slowest axis first, each axis one of
+  3        that index             2:5      2, 3 and 4
+  -1       the last one           :5, 2:   up to 4, from 2 on; -3: is the last three
+  :        all of it              0:10:2   every other one
+  ...      all axes that are not named; those behind the last one need not be
+Quote it in a shell; read it with cat, write it with cp.
+
 A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size\": 8}, in bytes; \"of\": [...] in
 place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the
 element before it. Everything but \"size\" or \"of\" may be left out.

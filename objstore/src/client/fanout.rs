@@ -262,10 +262,8 @@ impl Servers {
         }
         let bytes = message.bytes();
         let (held, asked) = self.same_host.borrow(server, pool, &chunks, bytes, until);
-        if asked {
-            self.counters.messages.fetch_add(1, Relaxed);
-            *sent += 1;
-        }
+        self.counters.messages.fetch_add(asked, Relaxed);
+        *sent += asked;
         let Some(held) = held else {
             return false;
         };

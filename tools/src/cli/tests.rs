@@ -48,6 +48,50 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
+fn each_command_is_in_one_group_and_the_list_fits_a_screen() {
+    let mut command = groups::grouped(Cli::command());
+    let listed: Vec<&str> = (groups::GROUPS.iter())
+        .flat_map(|(_, names)| names.iter().copied())
+        .collect();
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        let times = listed
+            .iter()
+            .filter(|name| **name == sub.get_name())
+            .count();
+        assert_eq!(times, 1, "{}", sub.get_name());
+    }
+    let known: Vec<&str> = command
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
+    assert!(listed.iter().all(|name| known.contains(name)));
+    let help = command.render_help().to_string();
+    assert!(help.lines().count() <= 50, "{help}");
+    let wide = help.lines().find(|line| line.chars().count() > 90);
+    assert_eq!(wide, None);
+}
+
+#[test]
+fn every_command_has_a_manual_page_and_is_completed() {
+    let dir = tempfile::tempdir().expect("dir");
+    clap_mangen::generate_to(Cli::command(), dir.path()).expect("pages");
+    let mut script = Vec::new();
+    let shell = clap_complete::Shell::Bash;
+    clap_complete::generate(shell, &mut Cli::command(), "slabfs", &mut script);
+    let script = String::from_utf8(script).expect("text");
+    for sub in Cli::command()
+        .get_subcommands()
+        .filter(|sub| !sub.is_hide_set())
+    {
+        let name = sub.get_name();
+        let page = dir.path().join(format!("slabfs-{name}.1"));
+        let page = std::fs::read_to_string(page).expect("a page");
+        assert!(name == "demo" || page.contains("Example"), "{name}");
+        assert!(script.contains(&format!("slabfs,{name})")), "{name}");
+    }
+}
+
+#[test]
 fn the_commands_of_the_readme_are_understood() {
     for line in [
         "up mnt",

@@ -18,10 +18,12 @@ impl Tag {
         let shown = || TagError::NoValue(text.chars().take(80).collect());
         let (left, value) = split(text).ok_or_else(shown)?;
         // A colon may be part of a key (`dc:title=x`): only the name of a type is removed.
-        let forced = left.rsplit_once(':');
-        let forced = forced.and_then(|(key, kind)| Some((key, kind.parse().ok()?)));
-        let (key, tag) = match forced {
-            Some((key, kind)) => (key, Tag::parse(kind, value)?),
+        let (key, tag) = match left.rsplit_once(':') {
+            Some((key, kind)) => match kind.parse() {
+                Ok(kind) => (key, Tag::parse(kind, value)?),
+                Err(error) if OTHER_TYPES.contains(&kind) => return Err(error),
+                Err(_) => (&left[..], Tag::infer(value)?),
+            },
             None => (&left[..], Tag::infer(value)?),
         };
         let key = bare_key(key);
@@ -79,6 +81,13 @@ impl Tag {
         }
     }
 }
+
+/// Names of types elsewhere. Behind a colon they are a mistake for a type of tags rather than a part of the key; such a
+/// key has to be written with a type of its own.
+const OTHER_TYPES: [&str; 14] = [
+    "integer", "number", "real", "double", "string", "str", "bool", "boolean", "long", "i4", "i8",
+    "f4", "f8", "char",
+];
 
 /// The prefix of the names of attributes that are tags.
 const USER: &str = "user.";

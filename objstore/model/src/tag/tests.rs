@@ -68,6 +68,7 @@ fn assignments() {
         ),
         ("dc:title=x", "dc:title", Text, "x"),
         ("a:int:text=x", "a:int", Text, "x"),
+        ("a:bool:int=1", "a:bool", Int, "1"),
         ("größe=ä", "größe", Text, "ä"),
         // With the prefix of attribute names; with two of them it is the key of an attribute user.user.k.
         ("user.k=3", "k", Int, "3"),
@@ -100,6 +101,7 @@ fn refusals_say_what_to_do() {
     refused("k=[1,", "ends with ]");
     refused("k=[1,", "key:text=");
     refused("user.slabfs.dims=3", "slabfs set");
+    refused("n:integer=3", "write auto, int, float");
     refused("k=[1,[2]]", "a list in a list");
     refused("k=[true]", "write them in quotes");
     refused("k=[18446744073709551615]", "not an integer");

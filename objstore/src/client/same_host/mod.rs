@@ -1,7 +1,7 @@
 //! Large immutable chunks of servers on the same host, read from their files instead of through a socket.
 //!
-//! The first large read of such chunks requests their file descriptors instead of their bytes (`SAME_HOST_FILES`), in
-//! one message for all. From then on they are read like chunks of a store in this process: the sums are checked here,
+//! The first large read of such chunks requests their file descriptors instead of their bytes (`SAME_HOST_FILES`), as
+//! many in a message as it can carry. From then on they are read like chunks of a store in this process: the sums are checked here,
 //! and no request is sent. An immutable chunk never changes, so no invalidation is needed; but an open descriptor
 //! retains the disk space of a deleted chunk. A descriptor is therefore closed when it is unused for 5 seconds (by a
 //! thread that waits for no server), when there are too many or too large ones, and when the user of this client
@@ -102,8 +102,8 @@ impl SameHost {
         Some(SameHostChunks(same_host))
     }
 
-    /// As [`SameHost::all`], but requests missing files where that pays. The second value reports whether a message
-    /// was sent.
+    /// As [`SameHost::all`], but requests missing files where that pays. The second value is the number of messages that
+    /// were sent.
     pub(super) fn borrow(
         &self,
         server: ServerId,
@@ -111,34 +111,36 @@ impl SameHost {
         chunks: &[(&ChunkName, &ChunkForm)],
         bytes: u64,
         until: Until,
-    ) -> (Option<SameHostChunks>, bool) {
+    ) -> (Option<SameHostChunks>, u64) {
         let names = || chunks.iter().map(|(name, _)| *name);
         if let Some(same_host) = self.all(server, names()) {
-            return (Some(same_host), false);
+            return (Some(same_host), 0);
         }
         if bytes < FROM || !pool.hands_files() || !chunks.iter().all(is_for_same_host) {
-            return (None, false);
+            return (None, 0);
         }
         {
             let refused = self.refused.lock();
             if names().any(|name| refused.has(server, name)) {
-                return (None, false);
+                return (None, 0);
             }
         }
         let mut missing: Vec<&ChunkName> = names().filter(|name| !self.has(server, name)).collect();
         missing.sort_unstable();
         missing.dedup();
         let all: u64 = chunks.iter().filter_map(|(_, form)| form.volume()).sum();
-        if missing.len() > MAX_FILES.min(self.files.limit()) || all > MOST_BYTES {
-            return (None, false);
+        if missing.len() > self.files.limit() || all > MOST_BYTES {
+            return (None, 0);
         }
-        match self.ask(server, pool, &missing, until) {
-            Ok(()) => (self.all(server, names()), true),
-            Err(error) => {
+        let mut asked = 0;
+        for missing in missing.chunks(MAX_FILES) {
+            asked += 1;
+            if let Err(error) = self.ask(server, pool, missing, until) {
                 tracing::debug!(addr = %pool.addr(), "receiving chunks instead of reading their files: {error}");
-                (None, true)
+                return (None, asked);
             }
         }
+        (self.all(server, names()), asked)
     }
 
     fn ask(

@@ -9,6 +9,7 @@ use slabfs_model::batch::{Batch, Pattern, Place as BatchPlace, Plan};
 
 use super::*;
 use crate::store::{LocalOptions, LocalStore};
+use crate::wire::MAX_FILES;
 
 const LEN: u64 = 1 << 20;
 const BLOCK: u64 = crate::store::SUMMED;
@@ -381,6 +382,37 @@ fn the_number_of_open_files_is_bounded() {
     let cached: Vec<_> = cached.collect();
     assert!(cached.len() <= 256, "{}", cached.len());
     assert_eq!(cached.last(), Some(&299));
+}
+
+#[test]
+fn files_of_more_chunks_than_a_message_carries_are_requested_in_several() {
+    let rig = LocalRig::new();
+    let (count, len) = (MAX_FILES as u64 + 1, 70_000);
+    let all: Vec<(ChunkName, Vec<u8>)> =
+        (0..count).map(|id| (free(id), rig.put(id, len))).collect();
+    let (form, slab) = (form(&[len]), Hyperslab::all(&[len]));
+    for messages in [2, 0] {
+        let before = rig.servers.counters().snapshot().messages;
+        let mut outs = vec![vec![0; len as usize]; all.len()];
+        let mut pieces: Vec<_> = all
+            .iter()
+            .zip(&mut outs)
+            .map(|((name, _), out)| ReadPiece {
+                server: SERVER,
+                name,
+                form: &form,
+                slab: &slab,
+                out,
+                found: true,
+            })
+            .collect();
+        rig.servers.read(&mut pieces).unwrap();
+        assert!(all.iter().zip(&outs).all(|((_, data), out)| data == out));
+        assert_eq!(
+            rig.servers.counters().snapshot().messages - before,
+            messages
+        );
+    }
 }
 
 #[test]

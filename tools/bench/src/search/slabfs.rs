@@ -123,15 +123,25 @@ impl Client {
 
     /// Paths that a query in the language of slabfs finds, if they are few.
     pub(crate) fn find(&mut self, query: String) -> anyhow::Result<Vec<String>> {
-        let found = self.md()?.call(Find {
+        let mut find = Find {
             query,
             limit: MAX_HITS,
             ..Find::default()
-        })?;
-        let paths = found.hits.into_iter().map(|hit| hit.path);
-        paths
-            .map(|path| String::from_utf8(path).context("a path that is no text"))
-            .collect()
+        };
+        let mut paths = Vec::new();
+        // A page ends early where its thread gets no processor for a while.
+        loop {
+            let found = self.md()?.call(find.clone())?;
+            let hits = found.hits.into_iter();
+            let texts = hits
+                .map(|hit| String::from_utf8(hit.path).context("a path that is no text"))
+                .collect::<Result<Vec<_>, _>>()?;
+            paths.extend(texts);
+            match found.next {
+                None => return Ok(paths),
+                next => find.after = next,
+            }
+        }
     }
 }
 
