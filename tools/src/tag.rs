@@ -55,7 +55,7 @@ fn parted(items: &[OsString]) -> anyhow::Result<(&[OsString], Vec<String>)> {
     let (paths, tags) = items.split_at((1 + more.count()).min(items.len()));
     if tags.is_empty() {
         return Err(usage(
-            "no tag is given after the paths; write KEY=VALUE".to_owned(),
+            "no tag is given after the paths; write key=value".to_owned(),
         ));
     }
     let text = |tag: &OsString| {

@@ -8,8 +8,8 @@
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -275,7 +275,7 @@ impl Running {
         let Some(copy) = copy else { return };
         tracing::warn!(process = copy.process, at = %copy.at.display(),
             "the mount is still mounted elsewhere; it is ended by force");
-        self.write_back_or_warn(&copy.at);
+        self.write_back_or_warn(&copy.at, Some(PATIENCE));
         self.abort();
     }
 
@@ -294,7 +294,7 @@ impl Running {
         }
         tracing::warn!(point = %self.point.display(),
             "programs still use the mount; it is detached by force");
-        self.write_back_or_warn(&self.point);
+        self.write_back_or_warn(&self.point, None);
         device::detach(&self.point, How::Forced)?;
         self.abort();
         Ok(())
@@ -310,8 +310,8 @@ impl Running {
         }
     }
 
-    fn write_back_or_warn(&self, place: &Path) {
-        if let Err(error) = self.write_back(place) {
+    fn write_back_or_warn(&self, place: &Path, limit: Option<Duration>) {
+        if let Err(error) = self.write_back(place, limit) {
             tracing::warn!(
                 "data that programs changed through mappings and did not sync may be lost: {error}"
             );
@@ -324,15 +324,24 @@ impl Running {
     /// A separate process calls `syncfs`. The kernel does not end a thread that waits for an answer of its own
     /// process's mount. A thread of this process would keep the device open when the process is killed or cut off, and
     /// everything that uses the mount would wait for ever.
-    fn write_back(&self, place: &Path) -> io::Result<()> {
-        let synced = Command::new("sync")
+    ///
+    /// The path may lead to another filesystem in the mount namespace of another process, which may not answer: `limit` is
+    /// the longest wait for it.
+    fn write_back(&self, place: &Path, limit: Option<Duration>) -> io::Result<()> {
+        let sync = Command::new("sync")
             .args(["-f", "--"])
             .arg(place)
             .stdin(Stdio::null())
             // Signals to the daemon's process group do not reach it.
             .process_group(0)
-            .output()
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
             .map_err(|error| io::Error::other(format!("cannot run sync: {error}")))?;
+        let synced = match limit {
+            None => sync.wait_with_output(),
+            Some(limit) => output_within(sync, limit),
+        }?;
         if !synced.status.success() {
             let message = String::from_utf8_lossy(&synced.stderr);
             return Err(io::Error::other(message.trim().to_owned()));
@@ -342,6 +351,25 @@ impl Running {
         };
         Connection::of(device)?.wait_for_pages(&self.page_writes)
     }
+}
+
+/// The output of a process, which is killed if it runs longer.
+fn output_within(process: Child, limit: Duration) -> io::Result<Output> {
+    let number = process.id();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("slabfs-sync".to_string())
+        .spawn(move || {
+            // After the limit the receiver is gone.
+            let _ = sender.send(process.wait_with_output());
+        })?;
+    receiver.recv_timeout(limit).unwrap_or_else(|_| {
+        let process = nix::unistd::Pid::from_raw(number.cast_signed());
+        nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL)?;
+        Err(io::Error::other(format!(
+            "sync did not end within {limit:?}"
+        )))
+    })
 }
 
 impl std::fmt::Debug for Running {

@@ -29,18 +29,29 @@ impl Servers {
     /// Sets cells of grid chunks at or beyond a bound to fill.
     pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<()> {
         let clip = each(|store, p: &ClipPiece<'_>| store.clip(p.name, p.form, p.keep));
-        self.act(kind::CLIP, clip, pieces, |p| {
+        let clipped = self.act(kind::CLIP, clip, pieces, |p| {
             let weight = weight(p.name, Some(p.form), None) + 10 * p.keep.len() as u64;
             (p.server, weight, *p)
-        })
+        });
+        let chunks = pieces.iter().map(|p| (p.server, p.name));
+        clipped.inspect_err(|error| self.note_unanswered(error, chunks))
+    }
+
+    /// Sends a server a change of no chunk, which it orders after all earlier ones.
+    pub(super) fn change_nothing(&self, server: ServerId) -> Result<()> {
+        let none: Vec<ClipPiece<'_>> = Vec::new();
+        let clip = at_once(|_, _: &Vec<ClipPiece<'_>>| Ok(()));
+        self.ask(server, Ask::new(kind::CLIP, none, done, clip))
     }
 
     /// Sets cells of grid chunks to fill.
     pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<()> {
         let punch = each(|store, p: &PunchPiece<'_>| store.punch(p.name, p.form, p.slab));
-        self.act(kind::PUNCH, punch, pieces, |p| {
+        let punched = self.act(kind::PUNCH, punch, pieces, |p| {
             (p.server, weight(p.name, Some(p.form), Some(p.slab)), *p)
-        })
+        });
+        let chunks = pieces.iter().map(|p| (p.server, p.name));
+        punched.inspect_err(|error| self.note_unanswered(error, chunks))
     }
 
     /// Deletes chunks; a chunk that does not exist is not an error.

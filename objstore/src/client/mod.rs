@@ -34,6 +34,7 @@ mod read;
 mod same_host;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod workers;
 mod write;
 
@@ -59,6 +60,7 @@ use crate::{
     wire::{Key, Pool},
 };
 use same_host::SameHost;
+use unanswered::Unanswered;
 use workers::Workers;
 
 /// Initial and maximum delay before retrying a server that answers `Unavailable`. Each retry sends the entire
@@ -97,6 +99,7 @@ pub struct Servers {
     table: RwLock<Arc<Table>>,
     counters: Counters,
     same_host: SameHost,
+    unanswered: Unanswered,
     workers: OnceLock<Workers>,
     caller: Mutex<Caller>,
     /// Signalled when the session changes, or on close.
@@ -136,6 +139,7 @@ impl Servers {
             table: RwLock::default(),
             counters: Counters::default(),
             same_host: SameHost::new(),
+            unanswered: Unanswered::default(),
             workers: OnceLock::new(),
             caller: Mutex::default(),
             changed: Condvar::new(),

@@ -80,7 +80,13 @@ impl Servers {
                 &mut write.sections
             });
             let mut jobs = sorter.jobs();
-            self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| e)?;
+            self.fan_out(&table, &mut jobs, false).map_err(|(_, e)| {
+                let batched = asks.iter().flat_map(|ask| &ask.pieces);
+                let batched = batched.map(|piece| (piece.server, piece.name));
+                let chunks = pieces.iter().map(|piece| (piece.server, piece.name));
+                self.note_unanswered(&e, chunks.chain(batched));
+                e
+            })?;
             side.answered(remote_messages(&jobs));
             for asked in &all {
                 for (item, bytes) in shared(asked.bytes(), asked.items.iter()) {

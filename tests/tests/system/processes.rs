@@ -149,7 +149,7 @@ print('mapped', flush=True)
 sys.stdin.read()
 ";
 
-/// A container that was started beside a mount has a copy of it in its mount namespace, which an unmount leaves.
+/// A container that was started while a mount exists has a copy of it in its mount namespace, which an unmount leaves.
 #[test]
 fn sigterm_with_a_copy_in_another_mount_namespace() {
     needs_mount!();

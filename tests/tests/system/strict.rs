@@ -489,6 +489,59 @@ fn the_only_mount_requests_no_rights() {
     assert_eq!(file::read(&cluster.at(1, "g")), b"unflushed");
 }
 
+/// No grant brings the forms of open files when the other mounts have left: they are fetched.
+#[test]
+fn a_mount_that_is_alone_again_knows_what_the_others_wrote() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    for name in ["aligned", "grid:4"] {
+        create(&cluster.at(0, &name[..4]), "8", "u1", &["--layout", name]);
+        file::write(&cluster.at(0, &name[..4]), [b'a'; 8]);
+    }
+    for name in ["grows", "shrinks", "log"] {
+        file::write(&cluster.at(0, name), "first.");
+    }
+    let names = ["alig", "grid", "grows", "shrinks"];
+    let open: Vec<File> = names
+        .iter()
+        .map(|name| file::open(&cluster.at(0, name)))
+        .collect();
+    let mut log = OpenOptions::new()
+        .append(true)
+        .open(cluster.at(0, "log"))
+        .expect("open");
+    for file in &open {
+        assert!(!read_at(file, 0, 100).is_empty());
+    }
+    log.write_all(b"second.").expect("written");
+    for name in ["alig", "grid"] {
+        let other = file::open(&cluster.at(1, name));
+        other.write_all_at(&[b'b'; 8], 0).expect("written");
+    }
+    let other = file::open(&cluster.at(1, "grows"));
+    other.write_all_at(b"more", 100_000).expect("written");
+    file::open(&cluster.at(1, "shrinks"))
+        .set_len(2)
+        .expect("truncated");
+    let mut other = OpenOptions::new()
+        .append(true)
+        .open(cluster.at(1, "log"))
+        .expect("open");
+    other.write_all(b"third.").expect("written");
+    drop(other);
+    cluster.stop_mount(1);
+    poll::until_true("an epoch alone", || stats(&cluster.mnt(0))["alone"] == true);
+    log.write_all(b"fourth.").expect("written");
+    assert_eq!(
+        file::read(&cluster.at(0, "log")),
+        b"first.second.third.fourth."
+    );
+    assert_eq!(read_at(&open[0], 0, 100), [b'b'; 8]);
+    assert_eq!(read_at(&open[1], 0, 100), [b'b'; 8]);
+    assert_eq!(read_at(&open[2], 100_000, 100), b"more");
+    assert_eq!(read_at(&open[3], 0, 100), b"fi");
+}
+
 /// A request without a reply in time may have been granted: the mount gives up all rights and starts a new
 /// epoch. The delayed messages arrive then, and grant nothing.
 #[test]

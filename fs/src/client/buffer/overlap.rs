@@ -10,6 +10,7 @@ use slabfs_model::{Hyperslab, for_each_run};
 
 use crate::client::Client;
 use crate::client::buffer::runs::Runs;
+use crate::client::object::geometry::Geometry;
 use crate::client::object::{Object, State};
 
 /// The running direct writes of an object.
@@ -118,6 +119,23 @@ impl Drop for Running<'_> {
 }
 
 impl Client {
+    /// A direct write of these slabs, in an object of `reach` bytes, has failed: any part of it may be stored. Cached
+    /// blocks are dropped, the chunks are synced with the next commit, and a part beyond the object's size is cleared
+    /// before the object grows.
+    pub(in crate::client) fn distrust<'s>(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+        reach: u64,
+        slabs: impl Iterator<Item = &'s Hyperslab>,
+    ) {
+        object.epoch.fetch_add(1, Ordering::AcqRel);
+        self.cache()
+            .forget_slabs(object, &geometry.cells_at(reach), slabs);
+        object.touched.store(true, Ordering::Release);
+        object.unclean.fetch_max(reach, Ordering::AcqRel);
+    }
+
     /// Drops the cached blocks and the dirty runs that a direct write has replaced: the runs as of its start. `boxes`
     /// contain what it wrote in an object of `cells`; `wrote` removes each range of bytes from the dirty runs, and is
     /// only called if there are any.

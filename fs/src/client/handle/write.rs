@@ -429,7 +429,7 @@ impl Handle {
         }
         let running = object.begin_direct();
         let mut packed = Vec::new();
-        for want in &wants {
+        let written = wants.iter().try_for_each(|want| {
             let bytes = want.gather(data, &mut packed);
             self.client.write_grid(
                 object,
@@ -437,9 +437,13 @@ impl Handle {
                 grid,
                 std::slice::from_ref(&want.slab),
                 &Payload::Packed(bytes),
-            )?;
+            )
+        });
+        if let Err(error) = written.and_then(|()| allowed.end()) {
+            let slabs = wants.iter().map(|want| &want.slab);
+            self.client.distrust(object, geometry, reach, slabs);
+            return Err(error);
         }
-        allowed.end()?;
         for bounds in wants.iter().filter_map(|want| want.slab.bounds()) {
             object.note_placed(&ends_of(&bounds));
         }

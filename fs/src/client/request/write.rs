@@ -355,11 +355,16 @@ impl Client {
         let mut done = Vec::new();
         let mut reach = 0;
         for at in site.items.clone() {
-            if items[at].verdict.is_some() || verdicts[at].is_some() {
+            if items[at].verdict.is_some() {
                 continue;
             }
-            if let Err(error) = &ended {
+            if let (Err(error), None) = (&ended, &verdicts[at]) {
                 verdicts[at] = Some(Verdict::from(error.clone()));
+            }
+            if verdicts[at].is_some() {
+                let plan = &items[at].begun.plan;
+                let reach = plan.reach(geometry).max(object.size(geometry));
+                self.distrust(object, geometry, reach, std::iter::once(&plan.slab));
                 continue;
             }
             let plan = &items[at].begun.plan;

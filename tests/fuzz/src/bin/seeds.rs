@@ -12,6 +12,7 @@ use slabfs_mdserver::api::{
     XattrFlags, op,
 };
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
+use slabfs_objstore::wire::VERSIONS;
 use slabfs_objstore::wire::messages::{
     ClipItem, ListQuery, ReadItem, SealItem, Wipe, WriteItem, WriteOp, kind,
 };
@@ -271,8 +272,9 @@ fn chunks() {
         bytes.extend_from_slice(payload);
         bytes
     };
-    let session = SessionId(3);
-    let from = |items: Vec<u8>| [postcard(&session), items].concat();
+    // A session and its connection epoch.
+    let asker = (SessionId(3), 0u64);
+    let from = |items: Vec<u8>| [postcard(&asker), items].concat();
     for (called, name, codec, op) in [
         ("put", &free, Codec::None, WriteOp::Put),
         ("coded", &free, Codec::ShuffleZstd(3), WriteOp::Put),
@@ -328,7 +330,8 @@ fn chunks() {
 }
 
 fn wire() {
-    let mut hello = vec![2, 0, 2, 0];
+    let (oldest, newest) = VERSIONS;
+    let mut hello = [oldest.to_le_bytes(), newest.to_le_bytes()].concat();
     hello.extend_from_slice(&[7; 32]);
     let sent = |kind: u8, control: &[u8]| [&[kind, control.len() as u8, 0], control].concat();
     let to_server = [

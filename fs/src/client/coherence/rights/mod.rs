@@ -139,6 +139,9 @@ pub(in crate::client) struct Own {
     writing: AtomicUsize,
     /// The kernel has asked for a page since the object was opened: from then on, writes are listed.
     paged: AtomicBool,
+    /// Epochs `alone` that began since the form was last fetched. Other mounts may have written before such an epoch, and
+    /// no grant in it brings the form: the next operation fetches it.
+    outdated: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -278,6 +281,11 @@ impl Rights {
             true => Phase::Alone,
             false => Phase::Shared,
         };
+        if begun.alone {
+            for own in self.all() {
+                own.outdated.fetch_add(1, Ordering::SeqCst);
+            }
+        }
         let mut last_grant = self.last_grant.lock();
         if round == self.clock.round() {
             *last_grant = LastGrant::of(begun.epoch);
@@ -328,6 +336,7 @@ impl Own {
             alone: AtomicUsize::new(0),
             writing: AtomicUsize::new(0),
             paged: AtomicBool::new(false),
+            outdated: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
         })

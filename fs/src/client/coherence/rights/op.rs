@@ -102,10 +102,11 @@ impl Drop for Op {
 }
 
 impl Own {
-    /// Counts a program's operation in a phase without rights, unless it is a write and the kernel has asked for
-    /// pages.
+    /// Counts a program's operation in a phase without rights, unless the form has to be fetched first, or it is a write
+    /// and the kernel has asked for pages.
     fn enter_alone(self: &Arc<Self>, mode: RightMode) -> Option<Op> {
-        let stopped = || mode == RightMode::Write && self.paged.load(Ordering::SeqCst);
+        let stopped =
+            || self.is_outdated() || mode == RightMode::Write && self.paged.load(Ordering::SeqCst);
         if !self.clock.is_free() || stopped() {
             return None;
         }
@@ -121,6 +122,10 @@ impl Own {
             round,
             mode,
         }))
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.outdated.load(Ordering::SeqCst) > 0
     }
 
     fn count(&self, mode: RightMode) -> &AtomicUsize {
@@ -282,7 +287,7 @@ impl Client {
         // held before, and the next operation adopts the form. [`Op::covers`] detects that the area was computed from
         // an older form than the object has by now.
         let mut state = own.state.lock();
-        if state.form.is_some() {
+        if state.form.is_some() || own.is_outdated() {
             return None;
         }
         Some(own.begin(&mut state, &want, round)?.made_of(form))
@@ -303,9 +308,21 @@ impl Client {
         is_counted.then(|| own.enter_alone(need.mode)).flatten()
     }
 
-    /// Adopts the form that came with a grant, and drops the object's blocks from the cache, which may be older than
-    /// the grant.
+    /// Adopts the form that came with a grant, or fetches it at the first operation of an epoch `alone`, and drops the
+    /// object's blocks from the cache, which may be older.
     fn take_form(&self, object: &Object) -> Result<(), FsError> {
+        let outdated = object.own.outdated.load(Ordering::SeqCst);
+        if outdated > 0 {
+            self.refresh(object)?;
+            object.epoch.fetch_add(1, Ordering::AcqRel);
+            self.cache().forget_object(object);
+            // Only now: operations that need not be listed wait for this. Another epoch may have begun meanwhile.
+            let (now, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
+            let _ = object
+                .own
+                .outdated
+                .compare_exchange(outdated, 0, now, relaxed);
+        }
         let Some(form) = object.own.state.lock().form.clone() else {
             return Ok(());
         };

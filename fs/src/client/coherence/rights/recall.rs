@@ -133,11 +133,30 @@ impl Client {
             if let Some(object) = own.object() {
                 self.give_back_files(&object);
             }
-            self.give(own, &closing, &retained, epoch);
+            if self.end_writes(own, epoch) {
+                self.give(own, &closing, &retained, epoch);
+            }
         }
         let mut state = own.state.lock();
         state.held.reopen();
         own.changed.notify_all();
+    }
+
+    /// Waits until no write of the object that got no reply can reach a server any more: it would come after the writes of
+    /// the mount that gets the right. False when the epoch is over; the data servers refuse an ended session's writes.
+    fn end_writes(&self, own: &Own, epoch: RightsEpoch) -> bool {
+        loop {
+            if epoch != self.rights.epoch() || self.rights.stopping() {
+                return false;
+            }
+            match self.servers().end_unanswered(own.ino) {
+                Ok(()) => return true,
+                Err(error) => {
+                    tracing::warn!(object = %own.ino, %error, "a recalled right is held until it is certain that a write without a reply does not come late");
+                    self.pause(PAUSE);
+                }
+            }
+        }
     }
 
     /// Waits until no operation runs in the closing area and the kernel has no pages of it. False when the epoch is

@@ -129,6 +129,12 @@ impl Client {
         drop(self.drop_pages(own, state));
         let object = own.object()?;
         self.write_back_for_others(&object, RightsEpoch::UNKNOWN);
+        if self.servers().end_unanswered(own.ino).is_err()
+            && let Some(held) = own.state.lock().held(own.ino)
+            && held.len() <= room
+        {
+            return Some(held);
+        }
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.cache().forget_object(&object);
         None
