@@ -318,6 +318,44 @@ fn a_mount_without_replies_waits() {
     assert_eq!(sessions_lost(&cluster.mnt(0)), 0);
 }
 
+/// A mount that has given up on a write in place returns the right only when the data server refuses that write: it
+/// may still be on its way.
+#[test]
+fn a_write_without_a_reply_does_not_come_after_those_of_another_mount() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 0, &["--io-timeout", "1s"]);
+    let place = cluster
+        .server_addr(0)
+        .trim_start_matches("unix:")
+        .to_owned();
+    let held = Held::instead_of(Path::new(&place));
+    cluster.add_mount();
+    create(
+        &cluster.at(0, "a"),
+        "64,4096",
+        "u1",
+        &["--layout", "grid:64,4096"],
+    );
+    file::write(&cluster.at(0, "a"), vec![1; LARGE]);
+    let handle = file::open(&cluster.at(0, "a"));
+    held.give_way();
+    cluster.add_mount();
+    let other = file::open(&cluster.at(1, "a"));
+    handle.write_all_at(&[2; LARGE], 0).expect("written");
+    held.hold();
+    assert_eq!(errno(handle.write_at(&[4; LARGE], 0)), Errno::EIO);
+    other.write_all_at(&[3; LARGE], 0).expect("written");
+    other.sync_all().expect("synced");
+    let answered = held.answered();
+    held.release();
+    poll::until_true("an answer", || held.answered() > answered);
+    cluster.add_mount();
+    for mount in [2, 1, 0] {
+        let seen = file::read(&cluster.at(mount, "a"));
+        same("after it has come", &seen, &vec![3; LARGE]);
+    }
+}
+
 /// A mount that was the only one writes back its dirty data for another one, and its session ends meanwhile.
 #[test]
 fn a_session_is_lost_while_its_rights_are_recalled() {

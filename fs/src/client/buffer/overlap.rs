@@ -119,9 +119,8 @@ impl Drop for Running<'_> {
 }
 
 impl Client {
-    /// A direct write of these slabs, in an object of `reach` bytes, has failed: any part of it may be stored. Cached
-    /// blocks are dropped, the chunks are synced with the next commit, and a part beyond the object's size is cleared
-    /// before the object grows.
+    /// A direct write of these slabs, in an object of `reach` bytes, has failed: any part of it may be stored: cached
+    /// blocks are dropped.
     pub(in crate::client) fn distrust<'s>(
         &self,
         object: &Object,
@@ -132,8 +131,6 @@ impl Client {
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.cache()
             .forget_slabs(object, &geometry.cells_at(reach), slabs);
-        object.touched.store(true, Ordering::Release);
-        object.unclean.fetch_max(reach, Ordering::AcqRel);
     }
 
     /// Drops the cached blocks and the dirty runs that a direct write has replaced: the runs as of its start. `boxes`

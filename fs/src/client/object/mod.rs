@@ -63,8 +63,6 @@ pub(in crate::client) struct Object {
     pub(in crate::client) grown: AtomicU64,
     /// Grid data may be written up to this byte without a request (see `Reserve`).
     pub(in crate::client) reserved: AtomicU64,
-    /// The end of direct writes that failed: beyond the size there may be bytes of them.
-    pub(in crate::client) unclean: AtomicU64,
     /// Data was written in place since the last commit: size or mtime must be committed.
     pub(in crate::client) touched: AtomicBool,
     /// The extent on each axis, in cells, of data written in place since the last commit.
@@ -131,7 +129,6 @@ impl Object {
             tiling,
             grown: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
-            unclean: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             placed: Mutex::new(Coords::new()),
             stuck: AtomicBool::new(false),

@@ -134,13 +134,6 @@ impl Client {
         geometry: &Geometry,
         end: u64,
     ) -> Result<(), FsError> {
-        let unclean = object.unclean.load(Ordering::Acquire);
-        let size = object.size(geometry);
-        if unclean > size && end > size {
-            self.clear_grid(object, geometry, size, unclean)?;
-            let (now, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
-            let _ = (object.unclean).compare_exchange(unclean, 0, now, relaxed);
-        }
         if end <= geometry.size() || end <= object.reserved.load(Ordering::Acquire) {
             return Ok(());
         }
