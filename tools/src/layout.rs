@@ -1,9 +1,10 @@
 //! `slabfs layout`: draws how an array is stored.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use slabfs_fs::client::LayoutView;
 
 use crate::draw::{self, Cut};
@@ -65,6 +66,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let picture = draw::picture(&view, &cut).map_err(|why| anyhow!(why))?;
     if let Some(file) = &args.svg {
         let title = args.path.display().to_string();
+        let same = |there: std::fs::Metadata| {
+            let drawn = std::fs::metadata(&args.path);
+            drawn.is_ok_and(|drawn| (drawn.dev(), drawn.ino()) == (there.dev(), there.ino()))
+        };
+        if std::fs::metadata(file).is_ok_and(same) {
+            bail!(
+                "--svg {title} would overwrite the array itself; give another file, such as {title}.svg"
+            );
+        }
         std::fs::write(file, draw::svg::draw(&picture, &title))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let chunks = counted(picture.pieces.len());

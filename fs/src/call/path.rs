@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
         match meaning(&self.context.client, parent, name)? {
             Meaning::Plain(stored, _) => Ok(stored.into_owned()),
             Meaning::Selected(..) => Err(CallError::Invalid(format!(
-                "{path} is a selection, and this works on its array; a name that really holds \"@[\" is written with \"@@[\""
+                "{path} is a selection, which has the tags and properties of its array: give the array's path; a name that really holds \"@[\" is written with \"@@[\""
             ))),
         }
     }

@@ -370,8 +370,8 @@ pub(crate) fn xattr_name(tag: &str) -> Result<Vec<u8>, MdError> {
     if tag_name(&name).is_none() || name.contains(&0) {
         let shown = tag.escape_debug();
         return Err(MdError::Invalid(format!(
-            "\"{shown}\" is no name of a tag: it is neither empty nor has it a zero, and what begins \
-             with \"slabfs.\" is slabfs's own"
+            "\"{shown}\" cannot be the key of a tag: it is empty, has a zero byte, or begins with \"slabfs.\", as the names \
+             of properties do (slabfs set changes those)"
         )));
     }
     Ok(name)

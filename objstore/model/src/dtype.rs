@@ -160,7 +160,10 @@ impl FromStr for DType {
 
     fn from_str(text: &str) -> Result<DType, DTypeError> {
         let text = text.trim();
-        if let Some(instead) = other_name(text) {
+        if let Some(name) = long_name(text) {
+            return name.parse();
+        }
+        if let Some(instead) = by_bits(text) {
             return Err(DTypeError::Named {
                 text: text.to_owned(),
                 instead,
@@ -258,23 +261,40 @@ impl From<DType> for String {
     }
 }
 
-/// The type for a name from C, NumPy's long names or bits.
-fn other_name(text: &str) -> Option<&'static str> {
+/// The letter and size for one of NumPy's names of types.
+fn long_name(text: &str) -> Option<&'static str> {
     Some(match text {
-        "int8" | "char" => "i1",
-        "int16" | "short" | "i16" => "i2",
-        "int32" | "int" | "i32" => "i4",
-        "int64" | "long" | "i64" => "i8",
-        "uint8" | "byte" => "u1",
-        "uint16" | "u16" => "u2",
-        "uint32" | "u32" => "u4",
-        "uint64" | "u64" => "u8",
-        "float16" | "half" | "f16" => "f2",
-        "float32" | "float" | "f32" => "f4",
-        "float64" | "double" | "f64" => "f8",
+        "int8" | "byte" => "i1",
+        "int16" | "short" => "i2",
+        "int32" => "i4",
+        "int64" | "int" | "long" => "i8",
+        "uint8" | "ubyte" => "u1",
+        "uint16" | "ushort" => "u2",
+        "uint32" => "u4",
+        "uint64" | "uint" | "ulong" => "u8",
+        "float16" | "half" => "f2",
+        "float32" | "single" => "f4",
+        "float64" | "float" | "double" => "f8",
         "complex64" => "c8",
         "complex128" | "complex" => "c16",
         "bool" => "b1",
+        _ => return None,
+    })
+}
+
+/// The type for a name by bits, which NumPy reads as bytes or not at all.
+fn by_bits(text: &str) -> Option<&'static str> {
+    Some(match text {
+        "i16" => "i2",
+        "i32" => "i4",
+        "i64" => "i8",
+        "u16" => "u2",
+        "u32" => "u4",
+        "u64" => "u8",
+        "f16" => "f2 for 16 bits; the long double of NumPy does not exist here",
+        "f32" => "f4",
+        "f64" => "f8",
+        "char" => "i1 or S1",
         _ => return None,
     })
 }
@@ -325,13 +345,14 @@ mod tests {
             let error = text.parse::<DType>().unwrap_err().to_string();
             assert!(error.contains("e.g. f4"), "{error}");
         }
-        assert!(
-            "float32"
-                .parse::<DType>()
-                .unwrap_err()
-                .to_string()
-                .ends_with("write f4")
-        );
+        for (name, shown) in [
+            ("float32", "f4"),
+            ("double", "f8"),
+            ("int", "i8"),
+            ("bool", "b1"),
+        ] {
+            assert_eq!(name.parse::<DType>().unwrap().to_string(), shown);
+        }
         assert!(
             "i32"
                 .parse::<DType>()

@@ -1,9 +1,9 @@
 //! The command as a new user meets it: help, config files, background, output for people and programs.
 
-use slabfs_tests::tool::{create, info, layout, servers, shell, stats};
-use slabfs_tests::{Area, Random, Up, file, mounts, needs_mount, poll, slabfs};
+use slabfs_tests::tool::{create, info, layout, run, servers, shell, stats};
+use slabfs_tests::{Area, Cluster, Random, Up, binary, file, mounts, needs_mount, poll, slabfs};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 19] = [
     "up",
     "mdserver",
     "objserver",
@@ -13,8 +13,11 @@ const COMMANDS: [&str; 16] = [
     "info",
     "set",
     "layout",
+    "status",
     "stats",
     "servers",
+    "completions",
+    "man",
     "call",
     "find",
     "tag",
@@ -121,7 +124,10 @@ fn help_names_every_flag() {
         ("tags", vec!["PATH", "--json"]),
         ("info", vec!["PATH", "--json"]),
         ("layout", vec!["PATH", "--svg", "--axes"]),
-        ("stats", vec!["MOUNTPOINT", "--json"]),
+        ("status", vec!["MOUNTPOINT", "--json"]),
+        ("stats", vec!["MOUNTPOINT", "--json", "--watch"]),
+        ("completions", vec!["SHELL"]),
+        ("man", vec!["DIRECTORY"]),
         ("servers", vec!["MOUNTPOINT", "--json"]),
     ] {
         let help = slabfs([command, "--help"]).ok();
@@ -376,6 +382,7 @@ fn the_layout_drawn() {
     slabfs(["layout", path, "--svg", svg_path.to_str().expect("text")]).ok();
     let svg = std::fs::read_to_string(&svg_path).expect("the drawing");
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+    slabfs(["layout", path, "--svg", path]).fails(1, &["overwrite the array", ".svg"]);
     for shape in ["10 x 9", "7 x 7", "6 x 9", "9 x 7"] {
         assert!(svg.contains(shape), "{shape}");
     }
@@ -429,6 +436,58 @@ fn the_layout_drawn() {
         ),
     )
     .ok();
+}
+
+#[test]
+fn status_shows_what_is_wrong() {
+    needs_mount!();
+    let mut cluster = Cluster::start(2, 1);
+    let mnt = cluster.mnt(0).display().to_string();
+    file::write(&cluster.at(0, "f"), vec![7; 100_000]);
+    let told = slabfs(["status", &mnt]).ok();
+    for line in [
+        "2, all online",
+        "this is the only mount",
+        "objects",
+        "/s to data servers",
+    ] {
+        assert!(told.text().contains(line), "{line}: {}", told.text());
+    }
+    // Mounts of other tests may end meanwhile.
+    let all = slabfs(["status"]);
+    assert!(all.text().contains(&mnt), "{}", all.text());
+    let json = slabfs(["status", &mnt, "--json"]).ok().json();
+    assert_eq!(json["status"]["servers"].as_array().map(Vec::len), Some(2));
+    cluster.kill_server(1);
+    poll::until_true("a server is away", || {
+        slabfs(["status", &mnt]).ok().text().contains("AWAY: 2")
+    });
+    let watch = format!(
+        "timeout 3 '{}' stats --watch 100ms '{mnt}'",
+        binary::path().display()
+    );
+    let lines = shell(cluster.area().path(), &watch);
+    assert!(lines.text().lines().count() > 5, "{}", lines.text());
+    let nowhere = cluster.area().path().display().to_string();
+    slabfs(["status", &nowhere]).fails(1, &["is not on a slabfs mount"]);
+}
+
+/// In the shells that are installed: bash always is.
+#[test]
+fn completions_and_manual_pages() {
+    let area = Area::new();
+    let binary = binary::path().display();
+    let complete = format!(
+        "source <('{binary}' completions bash)
+         COMP_WORDS=(slabfs lay); COMP_CWORD=1; _slabfs slabfs lay slabfs; echo \"${{COMPREPLY[*]}}\""
+    );
+    let bash = run(std::process::Command::new("bash").args(["-c", &complete])).ok();
+    assert_eq!(bash.text().trim(), "layout");
+    slabfs(["completions", "tcsh"]).fails(2, &["bash", "zsh", "fish"]);
+    let pages = area.at("pages").display().to_string();
+    slabfs(["man", &pages]).ok();
+    let page = shell(area.path(), "cat pages/slabfs-find.1").ok();
+    assert!(page.text().contains(".TH slabfs-find 1"));
 }
 
 #[test]

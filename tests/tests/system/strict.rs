@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::held::Held;
 use slabfs_tests::tool::{create, stats};
@@ -540,6 +541,39 @@ fn a_mount_that_is_alone_again_knows_what_the_others_wrote() {
     assert_eq!(read_at(&open[1], 0, 100), [b'b'; 8]);
     assert_eq!(read_at(&open[2], 100_000, 100), b"more");
     assert_eq!(read_at(&open[3], 0, 100), b"fi");
+}
+
+/// A write in place that failed on one of two data servers may be stored on the other: no mount may go on with what it
+/// has cached.
+#[test]
+fn a_write_that_failed_in_part_reads_the_same_on_both_mounts() {
+    needs_mount!();
+    let cluster = Cluster::with(2, 2, &["--io-timeout", "1s"]);
+    let (chunk, chunks) = (64 << 10, 16);
+    create(
+        &cluster.at(0, "a"),
+        &(chunk * chunks).to_string(),
+        "u1",
+        &["--layout", &format!("grid:{chunk}")],
+    );
+    let files = [0, 1].map(|mount| file::open(&cluster.at(mount, "a")));
+    let begins = |file: &File| -> Vec<u8> {
+        let one = |at: usize| read_at(file, (at * chunk) as u64, 4096);
+        (0..chunks).flat_map(one).collect()
+    };
+    let all = vec![1; chunk * chunks];
+    files[0].write_all_at(&all, 0).expect("written");
+    files[0].sync_all().expect("synced");
+    for _ in 0..3 {
+        assert!(begins(&files[0]).iter().all(|&byte| byte == 1));
+    }
+    cluster.server(1).signal(Signal::SIGSTOP);
+    let written = files[0].write_all_at(&vec![2; chunk * chunks], 0);
+    cluster.server(1).signal(Signal::SIGCONT);
+    assert_eq!(errno(written), Errno::EIO);
+    begins(&files[0]);
+    let other = begins(&files[1]);
+    assert_eq!(begins(&files[0]), other);
 }
 
 /// A request without a reply in time may have been granted: the mount gives up all rights and starts a new

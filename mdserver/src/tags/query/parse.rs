@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str, is_user: &dyn Fn(&str) -> bool) -> Result<Node, 
     match parser.token {
         Token::End => Ok(root),
         Token::Close => Err(parser.error("this parenthesis closes nothing")),
-        _ => Err(parser.error("write and or or between two comparisons")),
+        _ => Err(parser.error("write \"and\" or \"or\" between two comparisons")),
     }
 }
 

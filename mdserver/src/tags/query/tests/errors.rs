@@ -18,8 +18,8 @@ fn each_mistake_marks_its_position() {
     refused("step 3", "3", "write a comparison after step");
     refused("step == 3", "==", "not a comparison");
     refused("step =< 3", "=<", "not a comparison");
-    refused("a = 1 b = 2", "b", "write and or or");
-    refused("a = 1, b = 2", "b", "write and or or");
+    refused("a = 1 b = 2", "b", "write \"and\" or \"or\"");
+    refused("a = 1, b = 2", "b", "write \"and\" or \"or\"");
     refused("(a = 1", "(", "never closed");
     refused("a = 1)", ")", "closes nothing");
     refused("(a = 1 b = 2)", "b", "closing parenthesis");
@@ -47,7 +47,7 @@ fn each_mistake_marks_its_position() {
     refused("rank = two", "two", "compared with a number");
     refused("size > 3X", "3X", "a number of bytes");
     refused("size > 1e300P", "1e300P", "a number of bytes");
-    refused("dtype = float32", "float32", "write f4");
+    refused("dtype = f32", "f32", "write f4");
     refused("kind = thing", "thing", "is not a kind");
     refused("path = d/b", "d/b", "write /d/b, or */d/b");
     refused("path != d/*", "d/*", "write /d/");
