@@ -48,7 +48,7 @@ use std::{
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ServerId, SessionId};
 
-pub use batch::{BatchAsk, BatchPart, BatchPiece};
+pub use batch::{BatchAsk, BatchPart, BatchPiece, TOO_SCATTERED};
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
 pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePiece};
 

@@ -65,8 +65,10 @@ impl Servers {
         let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
         if !(in_order && asks.is_empty() && all_local(&table, pieces)?) {
             let mut all = Vec::with_capacity(asks.len());
+            let until = self.until();
             for (number, ask) in asks.iter().enumerate() {
-                all.push(Asked::new(number, ask, ask.memory.len()).map_err(|(_, e)| e)?);
+                let asked = Asked::new(number, ask, ask.memory.len(), until);
+                all.push(asked.map_err(|(_, e)| e)?);
             }
             let memories: Vec<&[u8]> = asks.iter().map(|ask| ask.memory).collect();
             let fresh = || Write {

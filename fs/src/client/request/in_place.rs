@@ -9,9 +9,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Instant;
 
 use slabfs_model::batch::{Batch, Parts, Plan as Pattern, Rows};
 use slabfs_model::{Coords, Hyperslab, Region};
+use slabfs_objstore::client::TOO_SCATTERED;
 use slabfs_objstore::wire::MAX_DATA;
 
 use super::core::Begun;
@@ -117,7 +119,8 @@ impl Sent<'_> {
         match self {
             Sent::InPlace(sent) => {
                 let bytes = sent.packed.end - sent.packed.start;
-                bytes > LONG.max(most) || (bytes > SHORT && bytes > sent.portion(sent.packed.start))
+                bytes > LONG.max(most)
+                    || (bytes >= SHORT && bytes > sent.portion(sent.packed.start))
             }
             Sent::Selection | Sent::Chunks(_) => false,
         }
@@ -190,9 +193,13 @@ impl Client {
         let Some(grid) = &geometry.grid else {
             return Ok(());
         };
+        let until = Instant::now() + self.options.io_timeout;
         for region in &sent.boxes {
             let slab = Hyperslab::from_region(region);
             for part in grid_parts(grid, &slab)? {
+                if Instant::now() > until {
+                    return Err(FsError::Invalid(TOO_SCATTERED.to_owned()));
+                }
                 let want = moved(&part.want, &slab);
                 let rows = Rows::new(&sent.cells, &want, &grid.chunk, &part.chunk)
                     .map_err(|error| FsError::Invalid(error.to_string()))?;

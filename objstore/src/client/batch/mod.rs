@@ -8,6 +8,7 @@
 mod read;
 
 use std::ops::Range;
+use std::time::Instant;
 
 use slabfs_model::batch::{Flat, Parts, Plan, Rows};
 use slabfs_model::{Hyperslab, ServerId};
@@ -90,6 +91,10 @@ impl BatchPart<'_> {
     }
 }
 
+/// The error of a batch whose pieces are not found in its chunks in time.
+pub const TOO_SCATTERED: &str = "finding the pieces of the batch in its chunks takes too long: they are many, in no order, and lie \
+     in many chunks; sort them by offset, ask for less at once, or use larger chunks";
+
 /// A piece that a batch selects from.
 pub(super) struct Item<'a> {
     number: usize,
@@ -115,12 +120,16 @@ impl<'a> Asked<'a> {
         number: usize,
         ask: &BatchAsk<'a, M>,
         len: usize,
+        until: Instant,
     ) -> Result<Asked<'a>, Failure> {
         let part = ask.part.clone();
         part.check_memory(len).map_err(|e| (number, e))?;
         let (plan, packed) = (part.plan, &part.packed);
         let mut items = Vec::with_capacity(ask.pieces.len());
         for (at, piece) in ask.pieces.iter().enumerate() {
+            if Instant::now() > until {
+                return Err((number, StoreError::Invalid(TOO_SCATTERED.to_owned())));
+            }
             let rows = Rows::new(part.cells, piece.want, &piece.form.shape, piece.slab);
             let text = |e| StoreError::Invalid(format!("{}: {e}", piece.name));
             let rows = rows.map_err(|e| (number, text(e)))?;

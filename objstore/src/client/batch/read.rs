@@ -35,8 +35,9 @@ impl Servers {
     ) -> Result<(), (usize, StoreError)> {
         let table = self.table();
         let mut all = Vec::with_capacity(asks.len());
+        let until = self.until();
         for (number, ask) in asks.iter().enumerate() {
-            all.push(Asked::new(number, ask, ask.memory.len())?);
+            all.push(Asked::new(number, ask, ask.memory.len(), until)?);
         }
         let memories: Vec<Memory<'_>> = asks
             .iter_mut()
