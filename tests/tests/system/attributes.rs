@@ -127,7 +127,7 @@ fn wrong_values_are_refused_and_change_nothing() {
         ),
         (
             "dtype",
-            vec!["", "float", "f3", "i16", "S0", "V99999999", "ü"],
+            vec!["", "flt", "f3", "i16", "S0", "V99999999", "ü"],
         ),
         ("max_dims", vec!["many", "-3"]),
         ("fill", vec!["red", "0xzz"]),

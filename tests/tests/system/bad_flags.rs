@@ -90,7 +90,7 @@ fn descriptions_of_arrays() {
     make(&["--dims=-4", "--dtype", "f4"]).fails(2, &["--dims"]);
     make(&["--dims", "4,,4", "--dtype", "f4"]).fails(2, &["--dims"]);
     make(&["--dims", "9999999999999,9999999999999", "--dtype", "f4"]).fails(2, &["--dims"]);
-    make(&["--dims", "4,4", "--dtype", "float"]).fails(2, &["--dtype", "f4"]);
+    make(&["--dims", "4,4", "--dtype", "f32"]).fails(2, &["--dtype", "f4"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--max-dims", "3,4"])
         .fails(2, &["--max-dims", "axis 0"]);
     make(&["--dims", "4,4", "--dtype", "f4", "--max-dims", "unlimited"]).fails(2, &["--max-dims"]);

@@ -444,14 +444,14 @@ fn status_shows_what_is_wrong() {
     let mut cluster = Cluster::start(2, 1);
     let mnt = cluster.mnt(0).display().to_string();
     file::write(&cluster.at(0, "f"), vec![7; 100_000]);
-    let told = slabfs(["status", &mnt]).ok();
+    let shown = slabfs(["status", &mnt]).ok();
     for line in [
         "2, all online",
         "this is the only mount",
         "objects",
         "/s to data servers",
     ] {
-        assert!(told.text().contains(line), "{line}: {}", told.text());
+        assert!(shown.text().contains(line), "{line}: {}", shown.text());
     }
     // Mounts of other tests may end meanwhile.
     let all = slabfs(["status"]);
