@@ -245,15 +245,10 @@ impl Fields<'_> {
                     "--dims: it is empty; write the length of each axis, e.g. 16,16 (or scalar)",
                 ));
             }
-            // The one name that C and NumPy define differently.
-            let advice = match (field, text) {
-                (Attribute::Dtype, "float") => ", or f8 for what Python and NumPy call float",
-                _ => "",
-            };
             let flag = field.name().replace('_', "-");
             field
                 .put(text, &mut spec)
-                .map_err(|error| usage(format!("--{flag}: {error}{advice}")))?;
+                .map_err(|error| usage(format!("--{flag}: {error}")))?;
         }
         if let Some(dims) = &spec.dims {
             let elem = spec.dtype.as_ref().map_or(1, DType::size);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use slabfs_fs::client::{Client, ClientOptions, FsError};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
-use slabfs_mdserver::api::{MdError, Metadata};
+use slabfs_mdserver::api::{MdError, Metadata, op};
 use slabfs_mdserver::client::LocalMd;
 use slabfs_mdserver::kv::KvError;
 use slabfs_mdserver::server::MdServer;
@@ -384,6 +384,15 @@ impl MountNode {
     /// Where it is mounted.
     pub(crate) fn point(&self) -> &Path {
         self.running.point()
+    }
+
+    /// Data servers that once ran in one process with this metadata service, are not among `started`, and are not drained.
+    pub(crate) fn servers_without(&self, started: &[ServerId]) -> anyhow::Result<Vec<ServerId>> {
+        let known = self.client.md().call(op::Servers {})?;
+        let away = known.into_iter().filter(|server| {
+            server.addr.is_none() && !started.contains(&server.id) && !server.draining
+        });
+        Ok(away.map(|server| server.id).collect())
     }
 
     /// A function that blocks until the mount is unmounted from outside.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
+use slabfs_model::ServerId;
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::{Key, Listener};
@@ -110,6 +111,7 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
     let mut behind = Behind {
         nodes: Vec::new(),
         metadata,
+        missing: Vec::new(),
     };
     match behind.start(args, data, count, key, listener, shutdown) {
         Ok(mount) => Ok(Box::new(Running {
@@ -130,6 +132,8 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
 struct Behind {
     nodes: Vec<DataNode>,
     metadata: MetadataNode,
+    /// Data servers whose directories are not there.
+    missing: Vec<ServerId>,
 }
 
 impl Behind {
@@ -185,6 +189,12 @@ impl Behind {
             mount.stop()?;
             return Err(error);
         }
+        let started: Result<Vec<_>, _> = self.nodes.iter().map(DataNode::registered).collect();
+        self.missing = mount.servers_without(&started?)?;
+        for server in &self.missing {
+            tracing::warn!(%server, data = %data.display(),
+                "a data server is away, since its directory is not there: what it stores cannot be read; put the directory back (mount its disk) and start again");
+        }
         Ok(mount)
     }
 
@@ -211,6 +221,18 @@ fn server_dir(data: &Path, number: u16) -> PathBuf {
 
 /// The number of data servers to run: as many as there are, or as requested if that is no fewer.
 fn server_count(data: &Path, asked: Option<u16>) -> anyhow::Result<u16> {
+    for number in 1..=256 {
+        let dir = server_dir(data, number);
+        if let Ok(link) = std::fs::read_link(&dir)
+            && !dir.exists()
+        {
+            bail!(
+                "{} leads to {}, which does not exist; is its disk mounted?",
+                dir.display(),
+                link.display()
+            );
+        }
+    }
     let existing = (1..=256)
         .rev()
         .find(|&number| server_dir(data, number).is_dir())
@@ -263,6 +285,10 @@ impl Live for Running {
             1 => "1 data server".to_owned(),
             n => format!("{n} data servers"),
         };
+        let missing = self.behind.missing.iter();
+        let missing = missing
+            .map(|server| format!("; WITHOUT data server {server}, whose directory is missing"));
+        let servers = servers + &missing.collect::<String>();
         let place = self.behind.metadata.addr();
         let place = place.map_or_else(String::new, |addr| format!(", serving {addr}"));
         let (point, data) = (self.mount.point().display(), self.data.display());
@@ -294,6 +320,10 @@ mod tests {
         std::fs::create_dir(dir.path().join("os2")).expect("dir");
         assert_eq!(count(None).expect("a count"), 2);
         assert_eq!(count(Some(3)).expect("a count"), 3);
+        std::os::unix::fs::symlink("nowhere", dir.path().join("os3")).expect("a link");
+        let error = count(None).expect_err("a link to nowhere");
+        assert!(error.to_string().contains("nowhere"), "{error}");
+        std::fs::remove_file(dir.path().join("os3")).expect("removed");
         let error = count(Some(1)).expect_err("fewer");
         assert!(error.to_string().contains("--servers 2"), "{error}");
         assert_ne!(crate::failure::status(&error), crate::failure::USAGE);

@@ -105,6 +105,36 @@ fn data_of_another_filesystem() {
     assert_eq!(file::read(&first.at("f")), b"mine");
 }
 
+/// The directory of one data server is on a disk that is not mounted.
+#[test]
+fn a_data_server_of_up_is_missing() {
+    needs_mount!();
+    let mut up = Up::new(Area::new(), &[]);
+    up.try_start(&["--servers", "2"]).expect("started");
+    up.stop();
+    let (there, moved) = (up.data().join("os2"), up.area().at("disk"));
+    std::fs::rename(&there, &moved).expect("moved");
+    let shown = up.try_start(&[]).map(|()| up.log());
+    assert!(
+        shown
+            .as_ref()
+            .is_ok_and(|log| log.contains("a data server is away")),
+        "{shown:?}"
+    );
+    up.stop();
+    std::os::unix::fs::symlink("no/such/disk", &there).expect("a link");
+    let refused = up.try_start(&[]).expect_err("refused");
+    assert!(
+        refused.contains("no/such/disk") && refused.contains("is its disk mounted?"),
+        "{refused}"
+    );
+    std::fs::remove_file(&there).expect("removed");
+    std::fs::rename(&moved, &there).expect("moved back");
+    up.start_again();
+    let servers = slabfs_tests::tool::servers(up.mnt());
+    assert!(servers.len() == 2 && servers.iter().all(|server| server["online"] == true));
+}
+
 #[test]
 fn a_data_directory_that_cannot_be() {
     needs_mount!();
