@@ -338,7 +338,7 @@ mod tests {
         let cases = [
             (spec("16,x", "f4", none()), "--dims"),
             (spec("9999999999999,9999999999999", "f4", none()), "--dims"),
-            (spec("16", "float", none()), "--dtype"),
+            (spec("16", "flt", none()), "--dtype"),
             (
                 spec(
                     "16",
@@ -395,8 +395,8 @@ mod tests {
                 "--codec",
             ),
         ];
-        let float = spec("16", "float", none()).expect_err("two meanings");
-        assert!(float.to_string().contains("f8"), "{float}");
+        let long = spec("16", "f16", none()).expect_err("not a type here");
+        assert!(long.to_string().contains("f2 for 16 bits"), "{long}");
         for (result, flag) in cases {
             let error = result.expect_err(flag);
             assert!(error.to_string().starts_with(flag), "{error}");
