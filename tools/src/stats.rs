@@ -41,7 +41,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         loop {
             std::thread::sleep(span);
             let now = sample(&mount)?;
-            output::print(&format!("{}\n", Rates::between(&stats, &now, span)))?;
+            let line = format!("{}\n", Rates::between(&stats, &now, span));
+            if !output::bytes(line.as_bytes())? {
+                return Ok(());
+            }
             stats = now;
         }
     }
