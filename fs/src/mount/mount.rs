@@ -318,8 +318,8 @@ impl Running {
         }
     }
 
-    /// Makes the kernel write back dirty pages of mapped files, by a path of the mount. Since about Linux 6.16 `syncfs` only begins that on
-    /// FUSE, so this waits for its end.
+    /// Makes the kernel write back dirty pages of mapped files, by a path of the mount. Since about Linux 6.16 `syncfs`
+    /// only begins that on FUSE, so this waits for its end.
     ///
     /// A separate process calls `syncfs`. The kernel does not end a thread that waits for an answer of its own
     /// process's mount. A thread of this process would keep the device open when the process is killed or cut off, and

@@ -192,21 +192,24 @@ fn a_late_write_is_refused_after_a_restart_of_the_metadata_service() {
     late_write(|cluster| outlive_with_the_service(cluster, 0));
 }
 
+/// A proxy in the place of the first data server's socket.
+fn held_server(cluster: &Cluster) -> Held {
+    let place = cluster.server_addr(0).trim_start_matches("unix:");
+    Held::instead_of(Path::new(place))
+}
+
+/// Creates the array `a` of one chunk, which is written in place, and fills it with ones.
+fn one_chunk(cluster: &Cluster) {
+    let path = cluster.at(0, "a");
+    create(&path, "64,4096", "u1", &["--layout", "grid:64,4096"]);
+    file::write(&path, vec![1; LARGE]);
+}
+
 fn late_write(end_session: impl FnOnce(&mut Cluster)) {
     let mut cluster = Cluster::with(1, 0, &[]);
-    let place = cluster
-        .server_addr(0)
-        .trim_start_matches("unix:")
-        .to_owned();
-    let held = Held::instead_of(Path::new(&place));
+    let held = held_server(&cluster);
     cluster.add_mount();
-    create(
-        &cluster.at(0, "a"),
-        "64,4096",
-        "u1",
-        &["--layout", "grid:64,4096"],
-    );
-    file::write(&cluster.at(0, "a"), vec![1; LARGE]);
+    one_chunk(&cluster);
     let session = stats(&cluster.mnt(0))["session"]
         .as_u64()
         .expect("a number");
@@ -324,19 +327,9 @@ fn a_mount_without_replies_waits() {
 fn a_write_without_a_reply_does_not_come_after_those_of_another_mount() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 0, &["--io-timeout", "1s"]);
-    let place = cluster
-        .server_addr(0)
-        .trim_start_matches("unix:")
-        .to_owned();
-    let held = Held::instead_of(Path::new(&place));
+    let held = held_server(&cluster);
     cluster.add_mount();
-    create(
-        &cluster.at(0, "a"),
-        "64,4096",
-        "u1",
-        &["--layout", "grid:64,4096"],
-    );
-    file::write(&cluster.at(0, "a"), vec![1; LARGE]);
+    one_chunk(&cluster);
     let handle = file::open(&cluster.at(0, "a"));
     held.give_way();
     cluster.add_mount();
@@ -361,11 +354,7 @@ fn a_write_without_a_reply_does_not_come_after_those_of_another_mount() {
 fn a_session_is_lost_while_its_rights_are_recalled() {
     needs_mount!();
     let mut cluster = Cluster::with(1, 0, &[]);
-    let place = cluster
-        .server_addr(0)
-        .trim_start_matches("unix:")
-        .to_owned();
-    let held = Held::instead_of(Path::new(&place));
+    let held = held_server(&cluster);
     cluster.add_mount();
     let handle = file::open_new(&cluster.at(0, "f"));
     handle.write_all_at(&[1; SMALL], 0).expect("written");

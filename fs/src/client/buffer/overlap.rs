@@ -119,8 +119,8 @@ impl Drop for Running<'_> {
 }
 
 impl Client {
-    /// A direct write of these slabs, in an object of `reach` bytes, has failed: any part of it may be stored: cached
-    /// blocks are dropped.
+    /// A direct write of these slabs, in an object of `reach` bytes, has failed. Any part of it may be stored, so
+    /// cached blocks are dropped.
     pub(in crate::client) fn distrust<'s>(
         &self,
         object: &Object,

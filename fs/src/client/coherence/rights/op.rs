@@ -317,11 +317,8 @@ impl Client {
             object.epoch.fetch_add(1, Ordering::AcqRel);
             self.cache().forget_object(object);
             // Only now: operations that need not be listed wait for this. Another epoch may have begun meanwhile.
-            let (now, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
-            let _ = object
-                .own
-                .outdated
-                .compare_exchange(outdated, 0, now, relaxed);
+            let count = &object.own.outdated;
+            let _ = count.compare_exchange(outdated, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         let Some(form) = object.own.state.lock().form.clone() else {
             return Ok(());
