@@ -9,9 +9,9 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, completions, config, create, demo, drain, find, fsck, groups, info, layout, logging, man,
-    mdserver, meta, mount, objserver, servers, set, stats, status, stop, tag, tags, umount, untag,
-    up, view,
+    call, completions, config, create, demo, drain, find, fsck, groups, info, layout, locks,
+    logging, man, mdserver, meta, mount, objserver, servers, set, stats, status, stop, tag, tags,
+    umount, untag, up, view,
 };
 
 /// N-dimensional arrays as files.
@@ -57,6 +57,7 @@ enum Command {
     Status(status::Args),
     Stats(stats::Args),
     Servers(servers::Args),
+    Locks(locks::Args),
     Find(find::Args),
     Tag(tag::Args),
     Untag(untag::Args),
@@ -112,6 +113,7 @@ impl Cli {
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Drain(args) => with_log(quiet_tool, || drain::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
+            Command::Locks(args) => with_log(quiet_tool, || locks::run(&args)),
             Command::Find(args) => with_log(quiet_tool, || find::run(&args)),
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),
             Command::Untag(args) => with_log(quiet_tool, || untag::run(&args)),

@@ -10,7 +10,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Data", &["create", "info", "set", "layout", "view"]),
     ("Find it", &["tag", "untag", "tags", "find"]),
-    ("Watch it", &["status", "servers", "stats"]),
+    ("Watch it", &["status", "stats", "servers", "locks"]),
     (
         "Look after it",
         &[

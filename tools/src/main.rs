@@ -21,6 +21,7 @@ mod groups;
 mod info;
 mod layout;
 mod lifecycle;
+mod locks;
 mod logging;
 mod man;
 mod mdserver;

@@ -18,6 +18,7 @@ mod defaults;
 mod drain;
 mod dump;
 pub(crate) mod find;
+mod locks;
 pub(crate) mod meaning;
 pub(crate) mod path;
 pub(crate) mod tags;
@@ -172,6 +173,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
             let Nothing {} = arguments.read()?;
             Ok(hidden::servers(&context.client.md().call(op::Servers {})?))
         }
+        "locks" => locks::run(context, &arguments.read()?),
         // As `fsync` of every file, with the first error.
         "sync" => {
             let Nothing {} = arguments.read()?;

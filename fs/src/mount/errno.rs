@@ -109,7 +109,8 @@ pub(super) fn end_inode(operation: &'static str, inode: u64, done: Outcome<()>, 
     }
 }
 
-fn number(failure: &Failure) -> Errno {
+/// The errno of a failure.
+pub(super) fn number(failure: &Failure) -> Errno {
     match failure {
         Failure::Client(error) => client_number(error),
         Failure::Name(NameError::Malformed { .. }) => Errno::EINVAL,

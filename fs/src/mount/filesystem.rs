@@ -170,7 +170,7 @@ impl Filesystem for SlabFs {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -184,6 +184,7 @@ impl Filesystem for SlabFs {
             size,
             atime,
             mtime,
+            handle: handle.map(|handle| handle.0),
         };
         let caller = Caller::of(request);
         let set = move |shared: &Arc<Shared>| {

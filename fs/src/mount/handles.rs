@@ -65,6 +65,21 @@ impl<T> Handles<T> {
         self.shards[shard].0.read().slots.get(slot)?.clone()
     }
 
+    /// The entry with the greatest key, of those that have one. Looks at all of them.
+    pub(super) fn newest(&self, key: impl Fn(&T) -> Option<u64>) -> Option<Arc<T>> {
+        let mut newest: Option<(u64, Arc<T>)> = None;
+        for shard in &self.shards {
+            for entry in shard.0.read().slots.iter().flatten() {
+                if let Some(key) = key(entry)
+                    && newest.as_ref().is_none_or(|(most, _)| key > *most)
+                {
+                    newest = Some((key, entry.clone()));
+                }
+            }
+        }
+        newest.map(|(_, entry)| entry)
+    }
+
     /// Removes a number.
     pub(super) fn remove(&self, number: u64) -> Option<Arc<T>> {
         let (shard, slot) = place(number)?;

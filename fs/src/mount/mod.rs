@@ -55,6 +55,7 @@ mod options;
 mod page_writes;
 mod point;
 mod pool;
+mod refusals;
 mod root;
 mod searches;
 mod setid;

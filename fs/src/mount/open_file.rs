@@ -41,6 +41,8 @@ pub(super) struct OpenFile {
     pub(super) id: u64,
     /// The inode of the mount that was opened.
     pub(super) inode: u64,
+    /// The process, or thread, that opened it.
+    pub(super) opener: u32,
     /// The object whose bytes these are.
     pub(super) object: Ino,
     /// Open for writing.
@@ -96,7 +98,7 @@ impl OpenFile {
     pub(super) fn new(
         mount: Weak<dyn Closes>,
         id: u64,
-        inode: u64,
+        (inode, opener): (u64, u32),
         mode: OpenMode,
         selection: Option<Selection>,
         handle: Arc<Handle>,
@@ -105,6 +107,7 @@ impl OpenFile {
         OpenFile {
             id,
             inode,
+            opener,
             object: handle.ino(),
             write: mode.write,
             family,

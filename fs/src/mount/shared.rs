@@ -26,6 +26,7 @@ use super::inval::{Forget, Inval};
 use super::open_file::{Closes, Ending, Open};
 use super::page_writes::PageWrites;
 use super::pool::Pool;
+use super::refusals::Refusals;
 use super::root::{Asked, Root};
 use super::searches::Searches;
 use super::setid::{SetIds, may_set_ids, without};
@@ -65,6 +66,7 @@ pub(super) struct Shared {
     pub(super) root: Arc<Root>,
     /// Listings of searches in progress.
     pub(super) searches: Searches,
+    pub(super) refusals: Arc<Refusals>,
 }
 
 /// The sender of a request.
@@ -145,6 +147,7 @@ impl Shared {
             mounted: Time::now(),
             root: Arc::default(),
             searches: Searches::default(),
+            refusals: Arc::default(),
         }
     }
 

@@ -197,3 +197,43 @@ pub struct HeldLocks {
     /// The bytes and modes.
     pub spans: Vec<(LockSpan, LockMode)>,
 }
+
+/// Most locks in one [`LockList`].
+pub const MAX_LOCK_ROWS: usize = 4096;
+
+/// Reply of [`super::op::Locks`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockList {
+    /// The first [`MAX_LOCK_ROWS`]: by file, those held before those that wait, and these in the order in which they
+    /// are served.
+    pub locks: Vec<LockRow>,
+    /// Number of those left out.
+    pub left: u64,
+}
+
+/// A lock that is held, or waited for, as shown to people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRow {
+    /// The file.
+    pub file: LockFile,
+    /// One of its paths; `None` if it has none, or the caller could not list it.
+    pub path: Option<Vec<u8>>,
+    /// The family.
+    pub kind: LockKind,
+    /// The machine of its mount.
+    pub host: String,
+    /// The session of its mount.
+    pub session: SessionId,
+    /// The owner there.
+    pub owner: LockOwner,
+    /// The process that requested it last.
+    pub pid: u32,
+    /// Its bytes.
+    pub span: LockSpan,
+    /// Its mode.
+    pub mode: LockMode,
+    /// It is not held: the request waits.
+    pub waits: bool,
+    /// Milliseconds since it was requested; of several locks of an owner on a file, since the first.
+    pub for_ms: u64,
+}

@@ -36,8 +36,8 @@ pub use find::{Caller, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};
 pub use info::{ArrayInfo, Given, SharedInfo, Truncate};
 pub use lock::{
     HeldLocks, LockAsk, LockConflict, LockDecision, LockEpoch, LockEvent, LockFile, LockKind,
-    LockMode, LockNews, LockOutcome, LockOwner, LockReply, LockSpan, LockTicket, LockWant,
-    LocksReclaimed, LostLocks,
+    LockList, LockMode, LockNews, LockOutcome, LockOwner, LockReply, LockRow, LockSpan, LockTicket,
+    LockWant, LocksReclaimed, LostLocks, MAX_LOCK_ROWS,
 };
 pub use op::{Commit, Create, Find, Op};
 pub(crate) use operation::call_without_session;
@@ -75,6 +75,8 @@ pub const MAX_CREATE: usize = 1024;
 pub const MAX_COMMIT_RECORDS: usize = 65_536;
 /// Most inodes in one [`op::Release`].
 pub const MAX_RELEASE: usize = 65_536;
+/// Most inodes in one [`op::Paths`].
+pub const MAX_PATHS: usize = 4096;
 /// Most groups of a [`Caller`], as of a process (`NGROUPS_MAX`), and one.
 pub const MAX_GROUPS: usize = 65_537;
 /// Most data servers named in one request.

@@ -11,7 +11,9 @@ use super::arguments::{self, NewObject, RenameFlags, ResizeHow, Rewrite, XattrFl
 use super::bounded;
 use super::defaults::{Defaults, DefaultsChange};
 use super::find::{Caller, Found};
-use super::lock::{HeldLocks, LockAsk, LockEpoch, LockNews, LockReply, LockTicket, LocksReclaimed};
+use super::lock::{
+    HeldLocks, LockAsk, LockEpoch, LockList, LockNews, LockReply, LockTicket, LocksReclaimed,
+};
 use super::operation::{Effect, Operation, operations};
 use super::reply::{
     self, Attached, Beat, CommitReply, Created, DirEntry, DumpPage, Entry, Lease, Permitted,
@@ -26,7 +28,7 @@ use super::tags::{TagChange, TagsPage};
 use super::tiling::{Stored, StoredChunk, TilingReply, WantedPart};
 use super::types::{Ino, Kind, Time};
 use super::{
-    MAX_COMMIT_RECORDS, MAX_CREATE, MAX_RELEASE, MAX_REPORTED_SERVERS, MAX_RIGHT_GIVES,
+    MAX_COMMIT_RECORDS, MAX_CREATE, MAX_PATHS, MAX_RELEASE, MAX_REPORTED_SERVERS, MAX_RIGHT_GIVES,
     MAX_RIGHTS_HELD, MdError,
 };
 use crate::core::{Core, Ctx};
@@ -498,6 +500,23 @@ operations! {
         /// What to set.
         set: Option<arguments::SetAttr>,
     } -> Entry => namespace::removed;
+
+    /// Locks that are held or waited for, for people.
+    Asks Locks {
+        /// Those of this object and of its selections; `None` for all.
+        ino: Option<Ino>,
+        /// As in [`Find`]: paths that this caller could not list are left out.
+        who: Option<Caller>,
+    } -> LockList => locks::list;
+
+    /// A path of each inode, for people; empty where it has none, or the caller could not list it.
+    Asks Paths {
+        /// The inodes, at most [`MAX_PATHS`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_PATHS }>")]
+        inos: Vec<Ino>,
+        /// As in [`Find`].
+        who: Option<Caller>,
+    } -> Vec<Vec<u8>> => tags::paths;
 }
 
 /// A time to wait for an event.

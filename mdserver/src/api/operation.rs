@@ -254,6 +254,8 @@ mod tests {
         let look = op::Look { parent: ino, name };
         assert_eq!(bytes(look), [56, 7, 2, b'a', b'b']);
         assert_eq!(bytes(op::Removed { ino, set: None }), [58, 7, 0]);
+        let (inos, who) = (vec![ino], None);
+        assert_eq!(bytes(op::Paths { inos, who }), [60, 1, 7, 0]);
 
         let reply = |reply: Reply| postcard::to_stdvec(&reply).unwrap();
         assert_eq!(reply(().into()), [0]);

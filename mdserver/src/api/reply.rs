@@ -8,7 +8,7 @@ use super::defaults::Defaults;
 use super::error::MdError;
 use super::find::Found;
 use super::info::SharedInfo;
-use super::lock::{LockEpoch, LockNews, LockReply, LocksReclaimed};
+use super::lock::{LockEpoch, LockList, LockNews, LockReply, LocksReclaimed};
 use super::operation::replies;
 use super::right::{Looked, RightNews, RightReply, RightsBegun};
 use super::tags::TagsPage;
@@ -250,6 +250,7 @@ replies! {
     RightNews(RightNews),
     RightsBegun(RightsBegun),
     Looked(Looked),
+    LockList(LockList),
 }
 
 impl Reply {

@@ -49,7 +49,7 @@
 //!
 //! # The parts
 //!
-//! - `table`: who holds what, which requests wait, their order, deadlocks; pure.
+//! - `table`: who holds what, which requests wait, their order, deadlocks; pure. `table/list`: the same for people.
 //! - `server`: the table behind a mutex, with sessions, epochs and grace; `tries`: non-blocking requests that wait for
 //!   locks whose files are being closed; `ops`: the operations.
 //!
@@ -63,7 +63,7 @@ mod tries;
 
 use crate::api::LockMode;
 
-pub(crate) use ops::{cancel, events, lock, reclaim};
+pub(crate) use ops::{cancel, events, list, lock, reclaim};
 pub(crate) use server::LockServer;
 
 /// The locks of one owner on one file, by their bytes. Setting a span replaces what was there, as POSIX requires. Mounts

@@ -1,13 +1,16 @@
 //! The operations on locks: decode a request, call the lock server, build the reply.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
 use super::server::{State, check};
-use crate::api::{LockNews, LockReply, LocksReclaimed, MdError, op};
+use crate::api::{
+    LockList, LockNews, LockReply, LockRow, LocksReclaimed, MAX_LOCK_ROWS, MdError, op,
+};
 use crate::core::{Core, Ctx};
 use crate::sessions::session_of;
+use crate::tags::Paths;
 
 /// [`op::Lock`].
 pub(crate) fn lock(core: &Core, ctx: &Ctx, op: op::Lock) -> Result<LockReply, MdError> {
@@ -29,6 +32,35 @@ pub(crate) fn events(core: &Core, ctx: &Ctx, op: op::LockEvents) -> Result<LockN
     // The session may have ended meanwhile.
     core.state().session(session)?;
     news
+}
+
+/// [`op::Locks`].
+pub(crate) fn list(core: &Core, _: &Ctx, op: op::Locks) -> Result<LockList, MdError> {
+    let mut rows = core.locks.list(op.ino);
+    let left = rows.len().saturating_sub(MAX_LOCK_ROWS) as u64;
+    rows.truncate(MAX_LOCK_ROWS);
+    let now = Instant::now();
+    let mut paths = Paths::new(core, op.who.as_ref(), None);
+    let mut locks = Vec::with_capacity(rows.len());
+    for row in rows {
+        let path = paths.of_ino(row.place.file.ino)?;
+        let state = core.state();
+        let session = state.sessions.live.get(&row.holder.session);
+        locks.push(LockRow {
+            path,
+            file: row.place.file,
+            kind: row.place.kind,
+            host: session.map_or_else(String::new, |session| session.record.host.clone()),
+            session: row.holder.session,
+            owner: row.holder.owner,
+            pid: row.pid,
+            span: row.span,
+            mode: row.mode,
+            waits: row.waits,
+            for_ms: now.saturating_duration_since(row.since).as_millis() as u64,
+        });
+    }
+    Ok(LockList { locks, left })
 }
 
 /// [`op::ReclaimLocks`].

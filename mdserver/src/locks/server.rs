@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use slabfs_model::SessionId;
 
-use super::table::{Holder, Place, Table, Taken, Wanted};
+use super::table::{Holder, Place, Row, Table, Taken, Wanted};
 use super::tries::Tries;
 use crate::api::{
-    HeldLocks, LockAsk, LockDecision, LockEpoch, LockKind, LockMode, LockNews, LockOutcome,
+    HeldLocks, Ino, LockAsk, LockDecision, LockEpoch, LockKind, LockMode, LockNews, LockOutcome,
     LockReply, LockSpan, LockTicket, LockWant, LocksReclaimed, LostLocks, MdError,
 };
 use crate::sessions::channel::{Channel, Look, poll};
@@ -170,6 +170,11 @@ impl LockServer {
         })
     }
 
+    /// The locks of an object, or of all objects, in the order of [`Table::list`].
+    pub(super) fn list(&self, ino: Option<Ino>) -> Vec<Row> {
+        self.state.lock().table.list(ino)
+    }
+
     /// Removes everything of a session that has ended.
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
@@ -312,6 +317,7 @@ impl State {
             span: ask.span,
             mode,
             ticket: ask.ticket,
+            since: Instant::now(),
         };
         let decided = |outcome, change| LockReply::Decided { outcome, change };
         match ask.want {

@@ -34,6 +34,7 @@ use crate::api::{
     HeldLocks, LockAsk, LockConflict, LockFile, LockKind, LockMode, LockOutcome, LockOwner,
     LockSpan, LockTicket, LostLocks,
 };
+pub(super) use list::Row;
 
 /// A file and one family of its locks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -79,6 +80,8 @@ pub(super) struct Wanted {
     pub(super) span: LockSpan,
     pub(super) mode: LockMode,
     pub(super) ticket: LockTicket,
+    /// When it was requested.
+    pub(super) since: Instant,
 }
 
 /// The immediate outcome of a request.
@@ -116,6 +119,8 @@ struct Locks {
 struct Held {
     pid: u32,
     spans: Spans,
+    /// When the oldest of them was requested.
+    since: Instant,
     /// A descriptor of its file was closed: until then, the locks may end at any moment.
     ends: Option<Instant>,
 }
@@ -173,6 +178,7 @@ impl Locks {
         let held = self.held.entry(wanted.holder).or_insert_with(|| Held {
             pid: wanted.pid,
             spans: Spans::default(),
+            since: wanted.since,
             ends: None,
         });
         held.pid = wanted.pid;
@@ -318,6 +324,7 @@ impl Table {
                     span,
                     mode,
                     ticket: LockTicket(0),
+                    since: Instant::now(),
                 };
                 self.reclaim(&place, &wanted, &mut spans);
             }
@@ -619,5 +626,6 @@ impl Table {
     }
 }
 
+mod list;
 #[cfg(test)]
 mod tests;

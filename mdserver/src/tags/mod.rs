@@ -28,3 +28,4 @@ pub(crate) use catchup::each_row;
 pub(crate) use change::{tag, tags};
 pub(crate) use find::find;
 pub(crate) use live::{Entries, Live};
+pub(crate) use paths::{Paths, paths};

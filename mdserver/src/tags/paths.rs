@@ -7,9 +7,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::{Attr, Caller, Ino, MdError, ROOT};
-use crate::core::{Core, if_any};
+use super::subject::Candidate;
+use crate::api::{Attr, Caller, Ino, MdError, ROOT, op};
+use crate::core::{Core, Ctx, if_any};
 use crate::records::{Body, Inode, InodeHead, Named};
+
+/// [`op::Paths`].
+pub(crate) fn paths(core: &Core, _: &Ctx, op: op::Paths) -> Result<Vec<Vec<u8>>, MdError> {
+    let mut paths = Paths::new(core, op.who.as_ref(), None);
+    op.inos
+        .into_iter()
+        .map(|ino| Ok(paths.of_ino(ino)?.unwrap_or_default()))
+        .collect()
+}
 
 /// Deepest nesting that is followed: a deeper one is damage, or a directory that moved meanwhile.
 const MAX_DEPTH: usize = 1 << 12;
@@ -28,7 +38,7 @@ pub(super) struct Place {
 }
 
 /// The directories looked up so far.
-pub(super) struct Paths<'a> {
+pub(crate) struct Paths<'a> {
     core: &'a Core,
     who: Option<&'a Caller>,
     under: Option<Ino>,
@@ -40,7 +50,7 @@ const SEARCH: u32 = 1;
 
 impl<'a> Paths<'a> {
     /// For a search by `who`, below the container `under`.
-    pub(super) fn new(core: &'a Core, who: Option<&'a Caller>, under: Option<Ino>) -> Self {
+    pub(crate) fn new(core: &'a Core, who: Option<&'a Caller>, under: Option<Ino>) -> Self {
         Self {
             core,
             who: who.filter(|who| who.uid != 0),
@@ -75,6 +85,14 @@ impl<'a> Paths<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// [`Paths::of`] by number; `None` also if there is no such inode.
+    pub(crate) fn of_ino(&mut self, ino: Ino) -> Result<Option<Vec<u8>>, MdError> {
+        let Some((inode, _)) = Candidate::read(self.core, ino)? else {
+            return Ok(None);
+        };
+        Ok(self.of(&inode)?.map(|(path, _)| path))
     }
 
     /// A directory with its path; `None` if it is gone.

@@ -24,8 +24,9 @@ const MAGIC: [u8; 4] = *b"SLBW";
 /// message, and files for new chunks. 5: file descriptors of chunks to read, and sums with files that were filled. 6:
 /// mounts whose session is over report what they retain. 7: replies to large reads report errors after the bytes. 8:
 /// mounts report locks that may be ending. 9: mounts cache names. 10: changes of grid chunks carry the connection
-/// epoch of their client. 11: checksums of headers and, over TCP, of payloads; parts of large tilings.
-pub const VERSIONS: (u16, u16) = (11, 11);
+/// epoch of their client. 11: checksums of headers and, over TCP, of payloads; parts of large tilings. 12: lists of
+/// locks, and paths of inodes.
+pub const VERSIONS: (u16, u16) = (12, 12);
 
 /// The most file descriptors with one reply; the kernel allows 253.
 pub const MAX_FILES: usize = 64;

@@ -3,7 +3,7 @@
 use slabfs_tests::tool::{create, info, layout, run, servers, shell, stats};
 use slabfs_tests::{Area, Cluster, Random, Up, binary, file, mounts, needs_mount, poll, slabfs};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "up",
     "mdserver",
     "objserver",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 19] = [
     "status",
     "stats",
     "servers",
+    "locks",
     "completions",
     "man",
     "call",
@@ -129,6 +130,7 @@ fn help_names_every_flag() {
         ("completions", vec!["SHELL"]),
         ("man", vec!["DIRECTORY"]),
         ("servers", vec!["MOUNTPOINT", "--json"]),
+        ("locks", vec!["PATH", "--json"]),
     ] {
         let help = slabfs([command, "--help"]).ok();
         assert!(

@@ -3,6 +3,7 @@
 //!
 //! For locks this process is a different owner on each mount. Where more owners are needed, `locker.py` is one.
 
+use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::{fs::File, io};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use slabfs_tests::file::{self, errno, named};
-use slabfs_tests::tool::{create, stats};
+use slabfs_tests::tool::{create, slabfs, stats};
 use slabfs_tests::{Cluster, Service, inputs, needs_mount, poll};
 
 use crate::views::set_view;
@@ -538,4 +539,44 @@ fn a_lost_lock_is_reported_through_a_view() {
     let mut all = [0; 5];
     two.read_exact_at(&mut all, 0).expect("read");
     assert_eq!(&all, b"..151");
+}
+
+#[test]
+fn holders_and_waiters_are_listed() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let (one, _two) = both(&cluster);
+    let list = |path: &Path| slabfs([OsStr::new("locks"), path.as_os_str()]).ok();
+    assert_eq!(list(&cluster.mnt(0)).text(), "no locks\n");
+    try_record(&one, EXCLUSIVE, 10, 10).expect("free");
+    let path = cluster.at(1, "f");
+    let steps = [open_step(&path), "fcntl,f,sh,15,5".to_owned()];
+    let waits = locker(&cluster, "waiter", &steps);
+    waiting(&cluster.mnt(1), 1);
+    let shown = list(&cluster.at(0, "f"));
+    let lines: Vec<String> = shown
+        .text()
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let host = nix::unistd::gethostname().expect("a name");
+    let host = host.to_string_lossy();
+    let holder = format!("holds {host} {} system", std::process::id());
+    assert!(lines[1].starts_with(&holder), "{lines:?}");
+    assert!(lines[1].contains("fcntl exclusive 10-19"), "{lines:?}");
+    assert!(lines[1].ends_with(" f"), "{lines:?}");
+    let waiter = format!("waits {host} {} python3 fcntl shared 15-19", waits.pid());
+    assert!(lines[2].starts_with(&waiter), "{lines:?}");
+    // From the other mount the same; of another file none.
+    let there = cluster.mnt(1);
+    let line = [OsStr::new("locks"), there.as_os_str(), OsStr::new("--json")];
+    let json = slabfs(line).ok().json();
+    assert_eq!(json["left"], 0);
+    assert_eq!(json["locks"].as_array().map(Vec::len), Some(2), "{json}");
+    assert_eq!(json["locks"][1]["waits"], true);
+    assert_eq!(json["locks"][1]["path"], "f");
+    file::write(&cluster.at(0, "g"), [0; 4]);
+    assert_eq!(list(&cluster.at(0, "g")).text(), "no locks\n");
+    try_record(&one, NONE, 0, 0).expect("released");
+    said(&waits, "1 fcntl: ok");
 }

@@ -39,6 +39,7 @@ mod lost_replies;
 mod many_chunks;
 mod mapping;
 mod messages;
+mod mistakes;
 mod mpi;
 mod mpi_faults;
 mod mpi_libraries;

@@ -52,7 +52,7 @@ impl Handle {
             true => self
                 .client
                 .admit(&self.object)
-                .and_then(|_| match self.has_dirty() {
+                .and_then(|_| match self.has_data() {
                     true => self
                         .client
                         .flush_object(&self.object, Scope::Handle(self.id)),
@@ -97,8 +97,13 @@ impl Handle {
         synced.and(waited)
     }
 
-    /// Whether `flush` would have data to write back or would have to wait.
+    /// Whether `flush` or `release` would have something to write back, or would have to wait.
     pub fn has_dirty(&self) -> bool {
+        self.has_data() || self.has_deferred()
+    }
+
+    /// Whether `flush` would have data to write back or would have to wait.
+    fn has_data(&self) -> bool {
         if self.object.flushing.is_locked_exclusive() || self.object.geometry.try_read().is_none() {
             return true;
         }
@@ -117,6 +122,7 @@ impl Client {
         object: &Object,
         scope: Scope,
     ) -> Result<(), FsError> {
+        self.settle_truncate(object)?;
         for _ in 0..FORM_TRIES {
             let result = {
                 let geometry = object.geometry.read();

@@ -73,6 +73,8 @@ pub struct Handle {
     pub(in crate::client) place: Mutex<Option<Arc<Place>>>,
     /// Where the last append ended, if that was within a row, and the size of the object including that entire row.
     pub(in crate::client) tail: Mutex<Option<(u64, u64)>>,
+    /// A write through it has reached a data server.
+    pub(in crate::client) reached: AtomicBool,
     /// Started transfers that have not ended.
     pub(in crate::client) transfers: AtomicU64,
     /// It is being released: no transfer starts any more.
@@ -114,6 +116,7 @@ impl Handle {
             ahead: Ahead::default(),
             place: Mutex::default(),
             tail: Mutex::default(),
+            reached: AtomicBool::new(false),
             transfers: AtomicU64::new(0),
             released: AtomicBool::new(false),
         }

@@ -89,6 +89,7 @@ impl Handle {
                 ahead: Ahead::default(),
                 place: Mutex::default(),
                 tail: Mutex::default(),
+                reached: AtomicBool::new(false),
                 transfers: AtomicU64::new(0),
                 released: AtomicBool::new(false),
             },

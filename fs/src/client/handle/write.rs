@@ -181,6 +181,52 @@ impl Handle {
 
     fn write_in(&self, epoch: Option<u64>, offset: u64, data: &[u8]) -> Result<Written, FsError> {
         self.check()?;
+        let deferred = self.has_deferred();
+        let written = match deferred {
+            true => self
+                .check_end(offset, data.len())
+                .and_then(|()| self.write_entering(epoch, offset, data)),
+            false => self.write_entering(epoch, offset, data),
+        };
+        if deferred && written.is_err() {
+            self.withdraw_truncate();
+        }
+        written
+    }
+
+    /// Fails if a write would end beyond the largest size of the object.
+    fn check_end(&self, offset: u64, len: usize) -> Result<(), FsError> {
+        let geometry = self.object.geometry.read();
+        let offset = match self.append {
+            true => self.append_at(self.object.size(&geometry)),
+            false => offset,
+        };
+        self.end_of(&geometry, offset, len).map(drop)
+    }
+
+    /// The end of a write in the handle's space.
+    fn end_of(&self, geometry: &Geometry, offset: u64, len: usize) -> Result<u64, FsError> {
+        let limit = match &self.selected {
+            Some(selected) => selected.bytes,
+            None => geometry.size_limit(),
+        };
+        offset
+            .checked_add(len as u64)
+            .filter(|end| *end <= limit)
+            .ok_or_else(|| {
+                let FsError::TooBig(why) = too_big(self.selected.is_some(), limit) else {
+                    return FsError::TooBig(String::new());
+                };
+                FsError::TooBig(format!("{len} bytes at byte {offset}: {why}"))
+            })
+    }
+
+    fn write_entering(
+        &self,
+        epoch: Option<u64>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Written, FsError> {
         if data.is_empty() {
             return Ok(Written {
                 size_changed: false,
@@ -278,18 +324,15 @@ impl Handle {
             true => self.append_at(size),
             false => offset,
         };
-        let limit = match &self.selected {
-            Some(selected) => selected.bytes,
-            None => geometry.size_limit(),
-        };
-        let end = offset
-            .checked_add(data.len() as u64)
-            .filter(|end| *end <= limit)
-            .ok_or_else(|| too_big(self.selected.is_some(), limit))?;
+        let end = self.end_of(geometry, offset, data.len())?;
         let size = self.extend(geometry, size);
         if geometry.grid.is_some() {
-            if self.selected.is_some() || data.len() >= self.client.options.direct_min {
+            if self.selected.is_some()
+                || data.len() >= self.client.options.direct_min
+                || self.appends_in_place()
+            {
                 self.write_in_place(geometry, size, offset, data)?;
+                self.reached.store(true, Ordering::Relaxed);
             } else {
                 self.remember(geometry, offset, data);
             }
@@ -312,6 +355,16 @@ impl Handle {
             Some((end, row_end)) if row_end == size => end,
             _ => size,
         }
+    }
+
+    /// Whether an append goes to its data server at once. The first one through a handle does, and all of them after a
+    /// flush failed: a shell's `>>` ignores an error of `close`, so an append to a server that is away has to fail in
+    /// `write`.
+    fn appends_in_place(&self) -> bool {
+        let reached = self.reached.load(Ordering::Relaxed);
+        self.append
+            && !self.client.local()
+            && (!reached || self.object.stuck.load(Ordering::Acquire))
     }
 
     /// Writes into memory: one dirty run.

@@ -16,6 +16,7 @@
 //! Direct writes trim the runs under them after the bytes are on the server.
 
 pub(in crate::client) mod adopt;
+pub(in crate::client) mod deferred;
 pub(in crate::client) mod fresh;
 pub(in crate::client) mod geometry;
 pub(in crate::client) mod namespace;
@@ -67,6 +68,8 @@ pub(in crate::client) struct Object {
     pub(in crate::client) touched: AtomicBool,
     /// The extent on each axis, in cells, of data written in place since the last commit.
     pub(in crate::client) placed: Mutex<Coords>,
+    /// The handle whose truncate is deferred, or [`deferred::NOBODY`]. Set and executed under `geometry`, exclusively.
+    pub(in crate::client) emptied_by: AtomicU64,
     /// The last flush failed. Changed under the lock of `state`.
     pub(in crate::client) stuck: AtomicBool,
     /// When this mount last wrote to it.
@@ -131,6 +134,7 @@ impl Object {
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             placed: Mutex::new(Coords::new()),
+            emptied_by: AtomicU64::new(deferred::NOBODY),
             stuck: AtomicBool::new(false),
             written: Mutex::new(None),
             stored: AtomicU64::new(0),
@@ -178,6 +182,7 @@ impl Object {
             || state.taken.is_some()
             || !state.streams.is_empty()
             || self.touched.load(Ordering::Acquire)
+            || self.is_to_be_emptied()
     }
 
     /// Records the extent of cells that were written in place.
@@ -196,6 +201,7 @@ impl Object {
     pub(in crate::client) fn give_up(&self) {
         tracing::error!(object = %self.ino, "closed with data that could not be flushed; that data is lost");
         self.grown.store(0, Ordering::Release);
+        self.emptied_by.store(deferred::NOBODY, Ordering::SeqCst);
         self.touched.store(false, Ordering::Release);
         self.stored.store(0, Ordering::Release);
         *self.placed.lock() = Coords::new();

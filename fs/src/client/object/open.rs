@@ -282,7 +282,11 @@ impl Handle {
     pub fn release(&self) -> Result<(), FsError> {
         self.released.store(true, Ordering::Release);
         self.client.transfers().wait_for(self);
-        let flushed = self.flush();
+        let emptied = match self.has_deferred() {
+            true => self.client.settle_truncate(&self.object),
+            false => Ok(()),
+        };
+        let flushed = emptied.and(self.flush());
         *self.stream.lock() = None;
         self.client.windows().forget(self.id);
         if self.writable {

@@ -22,6 +22,7 @@ use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::object::Object;
+use crate::client::object::deferred::NOBODY;
 use crate::client::object::geometry::Geometry;
 use crate::client::{Client, FORM_TRIES};
 
@@ -107,7 +108,7 @@ impl Client {
 
     /// Begins a change of an object's form, and locks the form. With `pages` the kernel then has no pages of it:
     /// their data would be written back to other positions of the object, or to none.
-    fn enter_all<'a>(
+    pub(in crate::client) fn enter_all<'a>(
         &self,
         object: &'a Object,
         by: By,
@@ -130,7 +131,12 @@ impl Client {
     }
 
     /// [`Client::truncate`] under a lock that is already held; the form is the newest.
-    fn set_size(&self, object: &Object, geometry: &mut Geometry, size: u64) -> Result<(), FsError> {
+    pub(in crate::client) fn set_size(
+        &self,
+        object: &Object,
+        geometry: &mut Geometry,
+        size: u64,
+    ) -> Result<(), FsError> {
         let invalid = |error: slabfs_mdserver::api::SpecError| FsError::Invalid(error.to_string());
         // Uncommitted growth counts: programs see it.
         let now = object.size(geometry);
@@ -172,6 +178,7 @@ impl Client {
         self.account(&mut state);
         drop(state);
         object.grown.store(0, Ordering::Release);
+        object.emptied_by.store(NOBODY, Ordering::SeqCst);
         object.touched.store(false, Ordering::Release);
         object.placed.lock().clear();
         self.drop_streams(&streams);

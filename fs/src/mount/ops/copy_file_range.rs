@@ -38,7 +38,7 @@ pub(in crate::mount) fn answer(
     };
     // With a view the bytes are not where the kernel assumes.
     let through = file.views().get().is_none().then_some(file.inode);
-    let object = file.object;
+    let (object, there) = (file.object, shared.clone());
     shared.change_on_pool(
         object,
         through,
@@ -46,7 +46,7 @@ pub(in crate::mount) fn answer(
             let copied = copy(shared, &source, from.1, &target, to.1, len.min(MOST))?;
             Ok((copied as u32, shared.drop_setid_unmarked(object, caller)?))
         },
-        move |copied| write::give("copy_file_range", inode, copied, reply),
+        move |copied| write::give(&there, "copy_file_range", inode, copied, reply),
     );
 }
 

@@ -11,7 +11,7 @@ use slabfs_mdserver::api::{Create, Kind, SetAttr};
 
 use super::{lookup, open, place};
 use crate::call::meaning::{Meaning, meaning};
-use crate::mount::errno::{Outcome, refused, report};
+use crate::mount::errno::{Outcome, refused};
 use crate::mount::open_file::Open;
 use crate::mount::shared::{Caller, Shared, Shown};
 
@@ -34,19 +34,24 @@ pub(in crate::mount) fn answer(
             Ok((_, open, true)) => {
                 // The truncate may have to wait for a right, which must not block this thread.
                 let worker = shared.clone();
-                let job = move || give(&worker, parent, empty(&worker, open), reply);
+                let job = move || give(&worker, (parent, &name), empty(&worker, open), reply);
                 return shared.for_bytes().submit(Box::new(job));
             }
             made => made.map(|(shown, open, _)| (shown, open)),
         },
     };
-    give(shared, parent, made, reply);
+    give(shared, (parent, &name), made, reply);
 }
 
-fn give(shared: &Arc<Shared>, parent: u64, made: Outcome<(Shown, Open)>, reply: ReplyCreate) {
+fn give(
+    shared: &Arc<Shared>,
+    (parent, name): (u64, &[u8]),
+    made: Outcome<(Shown, Open)>,
+    reply: ReplyCreate,
+) {
     let (shown, open) = match made {
         Ok(made) => made,
-        Err(failure) => return reply.error(report("create", parent, &failure)),
+        Err(failure) => return reply.error(shared.refusal("create", parent, Some(name), &failure)),
     };
     let opener = shared.clone();
     open::give(shared, open, move |number, kernel| {
@@ -85,7 +90,7 @@ fn create(
     let (made, handle) = shared.client.create(create, opened)?;
     let ino = made.entry.attr.ino;
     let entry = shared.client.with_unflushed(made.entry);
-    let open = open::file(shared, ino.0, opened, None, handle);
+    let open = open::file(shared, (ino.0, caller.pid), opened, None, handle);
     // Another client has created it since the kernel's lookup: the kernel does not truncate it, so this must.
     let used = entry.attr.size > 0
         || entry.info.as_ref().is_some_and(|info| info.holds)

@@ -68,6 +68,7 @@ pub(in crate::mount) fn answer(
                 reply.entry(&ttl, &NOTHING, Generation(0));
             }
         }
+        Err(failure) => reply.error(shared.refusal("lookup", parent, Some(name), &failure)),
         found => give(shared, ("lookup", parent), found, reply),
     }
 }

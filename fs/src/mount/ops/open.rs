@@ -18,7 +18,7 @@ use super::release;
 use crate::call;
 use crate::client::{Handle, OpenMode};
 use crate::mount::call::Call;
-use crate::mount::errno::{Outcome, refused, report_inode};
+use crate::mount::errno::{Outcome, refused};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::{self, Hidden};
@@ -47,7 +47,7 @@ pub(in crate::mount) fn answer(
         Ok(open) => give(shared, open, move |number, kernel| {
             reply.opened(number, kernel)
         }),
-        Err(failure) => reply.error(report_inode("open", inode, &failure)),
+        Err(failure) => reply.error(shared.refusal("open", inode, None, &failure)),
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn open(
     match shared.node(inode)? {
         Node::Plain(ino) => {
             let handle = shared.client.open(ino, mode, None)?;
-            Ok(file(shared, inode, mode, None, handle))
+            Ok(file(shared, (inode, caller.pid), mode, None, handle))
         }
         Node::Selection(node) => {
             if mode.append {
@@ -94,7 +94,13 @@ pub(super) fn open(
             }
             let selection = node.selection.clone();
             let handle = shared.client.open(node.object, mode, Some(&selection))?;
-            Ok(file(shared, inode, mode, Some(selection), handle))
+            Ok(file(
+                shared,
+                (inode, caller.pid),
+                mode,
+                Some(selection),
+                handle,
+            ))
         }
         Node::Hidden(Hidden::Call) => call(shared, caller),
         Node::Hidden(_) if mode.write => refused(Errno::EACCES, "hidden files are read-only"),
@@ -104,10 +110,10 @@ pub(super) fn open(
     }
 }
 
-/// An open file of the mount over a handle of the client.
+/// An open file of the mount over a handle of the client; `opener` is the caller's process.
 pub(super) fn file(
     shared: &Arc<Shared>,
-    inode: u64,
+    (inode, opener): (u64, u32),
     mode: OpenMode,
     selection: Option<Selection>,
     handle: Arc<Handle>,
@@ -116,7 +122,13 @@ pub(super) fn file(
     let id = shared.next_open.fetch_add(1, Ordering::Relaxed);
     let mount = Arc::downgrade(shared);
     Open::File(OpenFile::new(
-        mount, id, inode, mode, selection, handle, family,
+        mount,
+        id,
+        (inode, opener),
+        mode,
+        selection,
+        handle,
+        family,
     ))
 }
 

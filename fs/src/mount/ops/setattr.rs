@@ -9,8 +9,10 @@ use fuser::{Errno, ReplyAttr, TimeOrNow};
 use slabfs_mdserver::api::{Entry, Ino, SetAttr};
 
 use super::getattr;
+use crate::client::FsError;
 use crate::mount::attr::set_time;
 use crate::mount::errno::{Outcome, refused};
+use crate::mount::open_file::Open;
 use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::nodes::{Node, SelectionNode};
 
@@ -22,6 +24,8 @@ pub(in crate::mount) struct Wanted {
     pub(in crate::mount) size: Option<u64>,
     pub(in crate::mount) atime: Option<TimeOrNow>,
     pub(in crate::mount) mtime: Option<TimeOrNow>,
+    /// The file handle, of `ftruncate`.
+    pub(in crate::mount) handle: Option<u64>,
 }
 
 impl Wanted {
@@ -48,20 +52,25 @@ pub(in crate::mount) fn answer(
         Ok(Node::Plain(ino)) => on_object(shared, caller, ino, &wanted, reply),
         Ok(Node::Selection(node)) => {
             let set = on_selection(shared, inode, &node, &wanted);
+            let there = shared.clone();
             // The plain inode's mode, owner and times have changed without the kernel's knowledge.
-            shared.forget_attributes(node.object.0, move || give(inode, set, reply));
+            shared.forget_attributes(node.object.0, move || give(&there, inode, set, reply));
         }
         Ok(Node::Hidden(_) | Node::Search(_) | Node::Found(_)) => give(
+            shared,
             inode,
             refused(Errno::EPERM, "nothing under .slabfs can be changed"),
             reply,
         ),
-        Err(failure) => give(inode, Err(failure), reply),
+        Err(failure) => give(shared, inode, Err(failure), reply),
     }
 }
 
-fn give(inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
-    getattr::give("setattr", inode, set, reply);
+fn give(shared: &Shared, inode: u64, set: Outcome<Shown>, reply: ReplyAttr) {
+    match set {
+        Err(failure) => reply.error(shared.refusal("setattr", inode, None, &failure)),
+        set => getattr::give("setattr", inode, set, reply),
+    }
 }
 
 fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, reply: ReplyAttr) {
@@ -69,20 +78,45 @@ fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, re
     if size.is_none() {
         let entry = shared.client.setattr(ino, set, None);
         let entry = shared.or_removed(ino, Some(set), entry);
-        return give(ino.0, shown(shared, entry), reply);
+        return give(shared, ino.0, shown(shared, entry), reply);
     }
+    let handle = wanted.handle;
     shared.change_bytes(
         ino,
         Some(ino.0),
         move |shared| {
+            let size = match size {
+                Some(0) if defers(shared, caller, ino, handle)? => None,
+                size => size,
+            };
             let entry = shared.client.setattr(ino, set, size)?;
             match shared.drop_setid_unmarked(ino, caller)? {
                 true => shared.client.getattr(ino),
                 false => Ok(entry),
             }
         },
-        move |shared, entry| give(ino.0, shown(shared, entry), reply),
+        move |shared, entry| give(shared, ino.0, shown(shared, entry), reply),
     );
+}
+
+/// Whether a truncate to 0 is deferred until the first write (`client/object/deferred.rs`). The kernel sends the
+/// truncate of an `open` with `O_TRUNC` after the open, without a handle: it belongs to the file that the caller opened
+/// last. Not while the kernel has pages of the object: they would have to be dropped when the truncate takes effect.
+fn defers(shared: &Shared, caller: Caller, ino: Ino, handle: Option<u64>) -> Result<bool, FsError> {
+    if !shared.families.mapped(ino, None).is_empty() {
+        return Ok(false);
+    }
+    let open = match handle {
+        Some(handle) => shared.handles.get(handle),
+        None => shared.handles.newest(|open| match open {
+            Open::File(file) if file.inode == ino.0 && file.opener == caller.pid => Some(file.id),
+            _ => None,
+        }),
+    };
+    match open.as_deref() {
+        Some(Open::File(file)) => file.handle().defer_truncate(),
+        _ => Ok(false),
+    }
 }
 
 fn shown(shared: &Shared, entry: Result<Entry, crate::client::FsError>) -> Outcome<Shown> {

@@ -118,7 +118,7 @@ pub(in crate::mount) fn answer(
 /// Answers the write. Pages that other inodes have read during the write are dropped before; for the kernel's own
 /// writes they are dropped later.
 fn answer_after_drop(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     file: &OpenFile,
     how: How,
     written: Outcome<u32>,
@@ -127,21 +127,28 @@ fn answer_after_drop(
     let inode = file.inode;
     let after = file.family.mapped(Some(inode));
     if after.is_empty() {
-        give("write", inode, written, reply);
+        give(shared, "write", inode, written, reply);
     } else if how.by_kernel {
         shared.inval.forget(after, Forget::Pages, None);
-        give("write", inode, written, reply);
+        give(shared, "write", inode, written, reply);
     } else {
-        let then = Box::new(move || give("write", inode, written, reply));
+        let there = shared.clone();
+        let then = Box::new(move || give(&there, "write", inode, written, reply));
         shared.inval.forget(after, Forget::Pages, Some(then));
     }
 }
 
 /// Replies with the number of bytes written.
-pub(super) fn give(operation: &'static str, inode: u64, written: Outcome<u32>, reply: ReplyWrite) {
+pub(super) fn give(
+    shared: &Shared,
+    operation: &'static str,
+    inode: u64,
+    written: Outcome<u32>,
+    reply: ReplyWrite,
+) {
     match written {
         Ok(len) => reply.written(len),
-        Err(failure) => reply.error(report(operation, inode, &failure)),
+        Err(failure) => reply.error(shared.refusal(operation, inode, None, &failure)),
     }
 }
 
@@ -201,7 +208,7 @@ fn write_on_pool(
     let (object, inode) = (file.object, file.inode);
     let through = view.is_none().then_some(inode);
     let copied = shared.buffers.copy(data);
-    let open = open.clone();
+    let (open, there) = (open.clone(), shared.clone());
     shared.change_on_pool(
         object,
         through,
@@ -222,7 +229,7 @@ fn write_on_pool(
             };
             Ok((len, dropped))
         },
-        move |written| give("write", inode, written, reply),
+        move |written| give(&there, "write", inode, written, reply),
     );
 }
 

@@ -34,6 +34,7 @@ fn wanted(n: u64, first: u64, last: u64, mode: LockMode, ticket: u64) -> Wanted 
         span: LockSpan { first, last },
         mode,
         ticket: LockTicket(ticket),
+        since: Instant::now(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use slabfs_mdserver::api::{
-    Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
+    Caller, Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
     RightHeld, RightMode, RightSerial, RightTicket, RightsEpoch, SetAttr, SpecChange, TagChange,
     XattrFlags, op,
 };
@@ -174,6 +174,14 @@ fn metadata() {
         Op::Sync(op::Sync {}),
         Op::StatFs(op::StatFs {}),
         Op::Servers(op::Servers {}),
+        Op::Locks(op::Locks {
+            ino: Some(ino),
+            who: Some(Caller::default()),
+        }),
+        Op::Paths(op::Paths {
+            inos: vec![ino],
+            who: None,
+        }),
         Op::Detach(op::Detach { clean: true }),
     ];
     let epoch = RightsEpoch(1);

@@ -240,6 +240,7 @@ impl Client {
         let own = &object.own;
         let mut until = None;
         loop {
+            self.settle_truncate(object)?;
             if let Some(op) = self.enter_unlisted(own, need) {
                 return Ok(op);
             }
@@ -276,6 +277,9 @@ impl Client {
     /// [`Client::enter`] without waiting; `None` where it would have to wait.
     pub(in crate::client) fn enter_now(&self, object: &Object, need: &Need<'_>) -> Option<Op> {
         let own = &object.own;
+        if object.is_to_be_emptied() {
+            return None;
+        }
         if let Some(op) = self.enter_unlisted(own, need) {
             return Some(op);
         }

@@ -145,7 +145,8 @@ impl Client {
             !state.runs.is_empty() || state.taken.is_some() || !state.streams.is_empty()
         });
         let grown = object.grown.load(Ordering::Acquire);
-        if !(dirty || grown > 0 || object.touched.load(Ordering::Acquire)) {
+        let touched = object.touched.load(Ordering::Acquire) || object.is_to_be_emptied();
+        if !(dirty || grown > 0 || touched) {
             return None;
         }
         Some(Unflushed {

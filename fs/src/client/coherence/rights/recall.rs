@@ -312,7 +312,7 @@ impl Client {
 
 /// The dirty cells, as a box for each writer; `None` where they are unknown.
 fn dirty_cells(object: &Object) -> Option<BoxSet> {
-    if object.touched.load(Ordering::Acquire) {
+    if object.touched.load(Ordering::Acquire) || object.is_to_be_emptied() {
         return None;
     }
     let geometry = object.geometry.read();
