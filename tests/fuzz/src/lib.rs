@@ -1,4 +1,7 @@
-//! Shared parts of the fuzz targets.
+//! The fuzz targets, without the fuzzer: `tools/fuzz` runs them with libFuzzer, and the test `seeds` of the workspace with
+//! the seeds in `corpus` and random changes of them.
+
+pub mod targets;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

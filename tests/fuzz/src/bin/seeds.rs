@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use slabfs_mdserver::api::{
-    Caller, Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk, RightGive,
-    RightHeld, RightMode, RightSerial, RightTicket, RightsEpoch, SetAttr, SpecChange, TagChange,
-    XattrFlags, op,
+    Caller, Create, Find, Kind, Op, ROOT, RenameFlags, Request, ResizeHow, RightArea, RightAsk,
+    RightGive, RightHeld, RightMode, RightSerial, RightTicket, RightsEpoch, SetAttr, SpecChange,
+    TagChange, XattrFlags, op,
 };
 use slabfs_model::{ChunkId, Codec, Coords, Fill, Hyperslab, ObjectId, Region, SessionId, Tag};
 use slabfs_objstore::wire::VERSIONS;
