@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use crate::onmount::{Mount, explain};
+use crate::onmount::{Mount, explain, selected};
 use crate::tags::one_line;
 use crate::{output, table};
 
@@ -33,8 +33,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let meta = std::fs::metadata(&args.path).map_err(|error| explain(&args.path, error))?;
     let mount = Mount::of(&args.path)?;
     let mut request = json!({ "op": "locks" });
-    if !meta.is_dir() {
-        request["path"] = json!(mount.inside(&args.path)?);
+    match meta.is_dir() {
+        true if args.path.canonicalize()? != mount.root() => bail!(
+            "{} is a directory; give a file in it, or {} for all locks",
+            args.path.display(),
+            mount.root().display()
+        ),
+        true => {}
+        // Those of a selection are listed with the others of its array.
+        false => {
+            let array = selected(&args.path).map(|(array, _)| array);
+            request["path"] = json!(mount.inside(array.as_ref().unwrap_or(&args.path))?);
+        }
     }
     let reply = mount.call(&request)?;
     if args.json {
@@ -63,7 +73,7 @@ fn show(locks: &[Value], left: u64) -> String {
     let mut text = table::rows(&heading, &rows);
     if left > 0 {
         text.push_str(&format!(
-            "… and {left} more; give a file to see its locks\n"
+            "… and {left} more\n"
         ));
     }
     text
@@ -88,9 +98,9 @@ fn row(lock: &Value, here: &str) -> Vec<String> {
     };
     vec![
         if waits { "waits" } else { "holds" }.to_owned(),
-        host.to_owned(),
+        one_line(host),
         pid.to_string(),
-        program.trim_end().to_owned(),
+        one_line(program.trim_end()),
         format!("{} {mode}", text("kind").unwrap_or_default()),
         bytes,
         since(number("for_ms").unwrap_or(0)),

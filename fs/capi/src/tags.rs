@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use slabfs_fs::session::{Tag, TagEdit, TagKind};
+use slabfs_model::{Elem, Exact};
 
 use crate::argument::{MAX_TEXT, bytes, list, nth, path, result, text};
 use crate::error::{Failure, call};
@@ -199,6 +200,7 @@ pub unsafe extern "C" fn slabfs_tags_get(
                 TagKind::Bytes => (SLABFS_TAG_BYTES, 0, 0.0),
                 TagKind::List => (SLABFS_TAG_LIST, 0, 0.0),
                 TagKind::Auto => (SLABFS_TAG_AUTO, 0, 0.0),
+                TagKind::Exact(exact) => exact_of(exact, text),
             };
             Ok(slabfs_tag {
                 path: std::ptr::null(),
@@ -218,4 +220,18 @@ pub unsafe extern "C" fn slabfs_tags_get(
 #[unsafe(no_mangle)]
 pub extern "C" fn slabfs_tags_free(tags: slabfs_tags) -> i32 {
     call(|| TAGS.take(tags.id).map(drop))
+}
+
+/// The kind and the number of a tag of an exact type: the nearest of those that this library has.
+fn exact_of(exact: Exact, text: &str) -> (u32, i64, f64) {
+    match (exact.list, exact.of) {
+        (true, _) => (SLABFS_TAG_LIST, 0, 0.0),
+        (false, Elem::Char | Elem::String) => (SLABFS_TAG_TEXT, 0, 0.0),
+        (false, Elem::F4 | Elem::F8) => (SLABFS_TAG_FLOAT, 0, text.parse().unwrap_or(0.0)),
+        (false, _) => match text.parse() {
+            Ok(number) => (SLABFS_TAG_INT, number, 0.0),
+            // Above the range of an int64_t.
+            Err(_) => (SLABFS_TAG_FLOAT, 0, text.parse().unwrap_or(0.0)),
+        },
+    }
 }

@@ -204,7 +204,7 @@ pub const MAX_LOCK_ROWS: usize = 4096;
 /// Reply of [`super::op::Locks`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockList {
-    /// The first [`MAX_LOCK_ROWS`]: by file, those held before those that wait, and these in the order in which they
+    /// At most [`MAX_LOCK_ROWS`], half of which are held and half wait: by file, those held before those that wait, and these in the order in which they
     /// are served.
     pub locks: Vec<LockRow>,
     /// Number of those left out.

@@ -36,9 +36,7 @@ pub(crate) fn events(core: &Core, ctx: &Ctx, op: op::LockEvents) -> Result<LockN
 
 /// [`op::Locks`].
 pub(crate) fn list(core: &Core, _: &Ctx, op: op::Locks) -> Result<LockList, MdError> {
-    let mut rows = core.locks.list(op.ino);
-    let left = rows.len().saturating_sub(MAX_LOCK_ROWS) as u64;
-    rows.truncate(MAX_LOCK_ROWS);
+    let (rows, left) = core.locks.list(op.ino, MAX_LOCK_ROWS / 2);
     let now = Instant::now();
     let mut paths = Paths::new(core, op.who.as_ref(), None);
     let mut locks = Vec::with_capacity(rows.len());

@@ -170,9 +170,9 @@ impl LockServer {
         })
     }
 
-    /// The locks of an object, or of all objects, in the order of [`Table::list`].
-    pub(super) fn list(&self, ino: Option<Ino>) -> Vec<Row> {
-        self.state.lock().table.list(ino)
+    /// [`Table::list`].
+    pub(super) fn list(&self, ino: Option<Ino>, most: usize) -> (Vec<Row>, u64) {
+        self.state.lock().table.list(ino, most)
     }
 
     /// Removes everything of a session that has ended.

@@ -49,8 +49,8 @@ pub use selection::{Selection, SelectionError};
 pub use space::{GeometryError, MAX_BYTES, MAX_RANK, Space};
 pub use span::{Span, Spans};
 pub use tag::{
-    MAX_TAG_KEY, MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value, bare_key,
-    check_tag_key, hex, unhex,
+    Elem, Exact, MAX_TAG_KEY, MAX_TAG_LIST, MAX_TAG_VALUE, Num, Tag, TagError, TagKind, Value,
+    bare_key, check_tag_key, hex, unhex,
 };
 
 /// One number for each axis: dims, an offset, a shape. Four axes fit without a heap allocation.

@@ -6,16 +6,18 @@
 //! as a number if they read as one.
 //!
 //! The tag's [`Value`]s are compared and indexed: [`Tag::values`]. The text of the command line (`k=v`, `k:float=1`)
-//! is in `assignment`, lists and JSON in `json`, the order of numbers in `num`. Storage of tags is elsewhere
+//! is in `assignment`, lists and JSON in `json`, types of NetCDF and HDF5 in `exact`, the order of numbers in `num`. Storage of tags is elsewhere
 //! (`slabfs-mdserver`).
 
 mod assignment;
+mod exact;
 mod json;
 mod num;
 #[cfg(test)]
 mod tests;
 
 pub use assignment::{bare_key, check_tag_key};
+pub use exact::{Elem, Exact};
 pub use num::Num;
 
 use serde::{Deserialize, Serialize};
@@ -26,7 +28,9 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// The most bytes of a tag's value.
-pub const MAX_TAG_VALUE: usize = 65536;
+///
+/// An attribute of more than 65536 bytes cannot be read or set by `getxattr` and `setxattr`.
+pub const MAX_TAG_VALUE: usize = 1 << 18;
 /// The most bytes of a tag's key: the limit of an attribute's name, without `user.`.
 pub const MAX_TAG_KEY: usize = 250;
 /// The most members of a list.
@@ -47,6 +51,8 @@ pub enum TagKind {
     Bytes,
     /// A list of numbers, texts and bytes.
     List,
+    /// A number of a width, characters, or a list of one type.
+    Exact(Exact),
 }
 
 /// A typed value of a tag.
@@ -85,13 +91,23 @@ pub enum TagError {
         why: &'static str,
     },
     /// Not a kind.
-    #[error("\"{0}\" is not a type of tag; write auto, int, float, text, bytes or list")]
+    #[error(
+        "\"{0}\" is not a type of tag; write auto, int, float, text, bytes or list, or an exact type: i1 to u8, f4, char, and with [] a list of one type, as f8[]"
+    )]
     Kind(String),
     /// Not an integer.
     #[error(
         "\"{0}\" is not an integer from -9223372036854775808 to 9223372036854775807; write one, or use float or text"
     )]
     Int(String),
+    /// Not of an exact type.
+    #[error("\"{text}\" is not of the type {name}, or out of its range")]
+    Exact {
+        /// The text as it was written.
+        text: String,
+        /// The type.
+        name: &'static str,
+    },
     /// Not a number.
     #[error("\"{0}\" is not a number; write e.g. 2.5, -1e30 or inf, or use text")]
     Float(String),
@@ -141,6 +157,7 @@ impl TagKind {
             TagKind::Text => "text",
             TagKind::Bytes => "bytes",
             TagKind::List => "list",
+            TagKind::Exact(exact) => exact.name(),
         }
     }
 }
@@ -159,6 +176,7 @@ impl FromStr for TagKind {
         [Auto, Int, Float, Text, Bytes, List]
             .into_iter()
             .find(|kind| kind.name() == text)
+            .or_else(|| Exact::named(text).map(TagKind::Exact))
             .ok_or_else(|| TagError::Kind(text.to_owned()))
     }
 }
@@ -212,7 +230,7 @@ impl Tag {
             TagKind::Auto => Self::auto(text),
             TagKind::Text => Self::text(text),
             TagKind::Bytes => Self::bytes(bytes_of_hex(text)?),
-            TagKind::Int | TagKind::Float | TagKind::List => {
+            TagKind::Int | TagKind::Float | TagKind::List | TagKind::Exact(_) => {
                 check_size(text.len())?;
                 Self::from_attribute(kind, text.as_bytes())?
             }
@@ -237,6 +255,10 @@ impl Tag {
             TagKind::Int => Self::int(num::parse_int(text()?)?),
             TagKind::Float => Self::float(num::parse_float(text()?)?)?,
             TagKind::List => json::parse_list(text()?)?,
+            TagKind::Exact(exact) => Self {
+                kind,
+                bytes: exact.canonical(bytes)?,
+            },
         };
         check_size(tag.bytes.len())?;
         Ok(tag)
@@ -255,6 +277,10 @@ impl Tag {
         Err(match self.kind {
             TagKind::Int => TagError::Int(shown),
             TagKind::Float => TagError::Float(shown),
+            TagKind::Exact(exact) => TagError::Exact {
+                text: shown,
+                name: exact.name(),
+            },
             _ => TagError::List("it is not in its canonical form".to_owned()),
         })
     }
@@ -273,6 +299,7 @@ impl Tag {
                 .and_then(|value| Num::float(value).ok())
                 .map(|value| smallvec![Value::Number(value)]),
             (TagKind::List, Some(text)) => json::members(text).ok(),
+            (TagKind::Exact(exact), _) => exact.values(&self.bytes),
             _ => None,
         };
         typed.unwrap_or_else(|| match text {
@@ -292,7 +319,7 @@ fn check_size(found: usize) -> Result<(), TagError> {
     }
     Err(TagError::TooLarge {
         what: "the value of a tag",
-        limit: "65536 bytes",
+        limit: "262144 bytes",
         found,
     })
 }

@@ -1,10 +1,12 @@
 //! Mistakes of programs: they cost no data, the program gets an error, and the log says what was wrong.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use slabfs_tests::file::{self, errno, named};
 use slabfs_tests::tool::{create, shell};
 use slabfs_tests::{Cluster, Up, needs_mount, poll};
@@ -48,6 +50,11 @@ fn a_refused_first_write_leaves_the_array_as_it_was() {
             path.display()
         );
         shell(up.mnt(), &line).fails(1, &[]);
+        assert_eq!(file::read(&path), bytes, "{layout}");
+        let open = emptied(&path);
+        let longer = nix::fcntl::posix_fallocate(&open, 0, 65);
+        assert_eq!(longer, Err(Errno::EFBIG), "{layout}");
+        file::close(open).expect("closed");
         assert_eq!(file::read(&path), bytes, "{layout}");
         // Refused once, then right: nothing is emptied.
         let open = emptied(&path);
@@ -93,7 +100,7 @@ fn a_truncate_takes_effect_with_the_first_byte_or_the_close() {
         open.set_len(64).expect("its size");
         assert_eq!(file::read(&path), rest, "{layout}");
         open.set_len(0).expect("emptied");
-        open.sync_all().expect("synced");
+        assert_eq!(errno(open.write_at(&[7; 65], 0)), Errno::EFBIG);
         assert_eq!(file::read(&path), [0; 64], "{layout}: ftruncate");
     }
 }
@@ -130,6 +137,52 @@ fn other_mounts_see_a_truncate_at_once() {
     assert_eq!(errno(open.write_at(&[7; 65], 0)), Errno::EFBIG);
     file::close(open).expect("closed");
     assert_eq!(file::read(&there), rest);
+}
+
+#[test]
+fn a_truncate_is_repeated_after_a_fault() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "2s"]);
+    let path = cluster.at(0, "a");
+    array(&path, "aligned");
+    let open = emptied(&path);
+    cluster.stop_md();
+    assert_eq!(errno(open.write_at(&[9; 4], 0)), Errno::EIO);
+    cluster.start_md();
+    poll::until_true("writes work again", || open.write_at(&[9; 4], 0).is_ok());
+    file::close(open).expect("closed");
+    let mut rest = vec![0; 64];
+    rest[..4].fill(9);
+    assert_eq!(file::read(&path), rest, "not a mixture with the old data");
+    // Without a write, the last close reports to nobody: the log has the loss.
+    let open = emptied(&path);
+    cluster.stop_md();
+    drop(open);
+    poll::until_true("an error in the log", || {
+        cluster.mount_log(0).contains("could not be executed")
+    });
+    cluster.start_md();
+}
+
+#[test]
+fn what_a_refused_append_left_is_cleared() {
+    needs_mount!();
+    let mut cluster = Cluster::with(1, 1, &["--io-timeout", "2s"]);
+    let path = cluster.at(0, "log");
+    file::write(&path, "first\n");
+    let mut log = OpenOptions::new().append(true).open(&path).expect("opened");
+    cluster.server(0).signal(Signal::SIGSTOP);
+    let refused = log.write(b"a line that got no reply\n");
+    assert_eq!(errno(refused), Errno::EIO);
+    cluster.server(0).signal(Signal::SIGCONT);
+    poll::until_true("an append works again", || log.write(b"b\n").is_ok());
+    log.set_len(40).expect("longer");
+    drop(log);
+    let mut expected = b"first\nb\n".to_vec();
+    expected.resize(40, 0);
+    assert_eq!(file::read(&path), expected);
+    cluster.stop_server(0);
+    cluster.start_server(0);
 }
 
 #[test]

@@ -49,15 +49,18 @@ impl Handle {
     /// Of this flush, or of one in the background since the last call.
     pub fn flush(&self) -> Result<(), FsError> {
         let flushed = match self.writable {
-            true => self
-                .client
-                .admit(&self.object)
-                .and_then(|_| match self.has_data() {
-                    true => self
-                        .client
-                        .flush_object(&self.object, Scope::Handle(self.id)),
+            true => self.client.admit(&self.object).and_then(|_| {
+                // The size that a flush commits includes all growth: data of other handles that a flush could not
+                // write must not be left behind it, since a closed one's is dropped.
+                let scope = match self.object.stuck.load(Ordering::Acquire) {
+                    true => Scope::All,
+                    false => Scope::Handle(self.id),
+                };
+                match self.has_data() {
+                    true => self.client.flush_object(&self.object, scope),
                     false => Ok(()),
-                }),
+                }
+            }),
             false => Ok(()),
         };
         self.clear_up(&flushed);

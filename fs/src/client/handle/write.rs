@@ -57,6 +57,7 @@ impl Handle {
             || self.selected.is_some()
             || self.append
             || self.client.over_budget()
+            || self.object.spilled.load(Ordering::Acquire) > 0
             || self.may_wait_for_flush()
             || self
                 .object
@@ -181,17 +182,11 @@ impl Handle {
 
     fn write_in(&self, epoch: Option<u64>, offset: u64, data: &[u8]) -> Result<Written, FsError> {
         self.check()?;
-        let deferred = self.has_deferred();
-        let written = match deferred {
-            true => self
-                .check_end(offset, data.len())
-                .and_then(|()| self.write_entering(epoch, offset, data)),
-            false => self.write_entering(epoch, offset, data),
-        };
-        if deferred && written.is_err() {
-            self.withdraw_truncate();
+        if self.has_deferred() {
+            self.check_end(offset, data.len())
+                .inspect_err(|_| self.withdraw_truncate())?;
         }
-        written
+        self.write_entering(epoch, offset, data)
     }
 
     /// Fails if a write would end beyond the largest size of the object.
@@ -325,6 +320,9 @@ impl Handle {
             false => offset,
         };
         let end = self.end_of(geometry, offset, data.len())?;
+        if end > size {
+            self.client.clear_spilled(&self.object, geometry)?;
+        }
         let size = self.extend(geometry, size);
         if geometry.grid.is_some() {
             if self.selected.is_some()
@@ -495,6 +493,9 @@ impl Handle {
         if let Err(error) = written.and_then(|()| allowed.end()) {
             let slabs = wants.iter().map(|want| &want.slab);
             self.client.distrust(object, geometry, reach, slabs);
+            if self.selected.is_none() && end > size {
+                object.spilled.fetch_max(end, Ordering::AcqRel);
+            }
             return Err(error);
         }
         for bounds in wants.iter().filter_map(|want| want.slab.bounds()) {

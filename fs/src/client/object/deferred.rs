@@ -13,22 +13,30 @@
 //! through the handle is refused. It is dirty state like bytes in the write-behind buffer: it is set under the write
 //! right to the entire object, a recall writes it back, and a lost session loses it.
 //!
-//! Only a strict mount defers: without rights, another mount may write between the `open` and the first write.
+//! Only a strict mount defers: without rights, another mount may write between the `open` and the first write. Mounts of
+//! mode `commit` hold no rights, so what one of them syncs between the `open` and the first write of a strict mount is
+//! emptied, as if it had come before the `open`.
 
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::Time;
+use slabfs_mdserver::api::{Ino, Time};
 
 use crate::client::Client;
 use crate::client::coherence::rights::By;
 use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::object::Object;
+use crate::client::object::geometry::Geometry;
 
 /// The value of [`Object::emptied_by`] where no truncate is deferred; no handle has this number.
 pub(in crate::client) const NOBODY: u64 = 0;
 
 impl Client {
+    /// Whether a truncate of this object to size 0 by an `open` may be deferred.
+    pub fn defers_truncate(&self, ino: Ino) -> bool {
+        self.strict() && self.known(ino).is_some_and(|object| object.may_defer())
+    }
+
     /// Executes the deferred truncate of an object, if there is one. The caller holds no lock of an object.
     ///
     /// # Errors
@@ -48,6 +56,16 @@ impl Client {
 }
 
 impl Object {
+    /// Whether it is an array of fixed dims with data, as far as is known here.
+    fn may_defer(&self) -> bool {
+        let geometry = self.geometry.read();
+        self.is_fixed(&geometry)
+    }
+
+    fn is_fixed(&self, geometry: &Geometry) -> bool {
+        geometry.info.declared && !geometry.grows() && self.size(geometry) > 0
+    }
+
     /// Whether a truncate is deferred.
     pub(in crate::client) fn is_to_be_emptied(&self) -> bool {
         self.emptied_by.load(Ordering::SeqCst) != NOBODY
@@ -64,11 +82,13 @@ impl Handle {
         if !client.strict() || !self.writable || self.selected.is_some() {
             return Ok(false);
         }
+        if !object.may_defer() {
+            return Ok(false);
+        }
         client.admit(object)?;
         let (_op, mut geometry) = client.enter_all(object, By::Truncate, None)?;
         client.renew(object, &mut geometry)?;
-        let is_fixed = geometry.info.declared && !geometry.grows();
-        if !is_fixed || object.size(&geometry) == 0 {
+        if !object.is_fixed(&geometry) {
             return Ok(false);
         }
         object.emptied_by.store(self.id.0, Ordering::SeqCst);

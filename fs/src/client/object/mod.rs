@@ -68,6 +68,8 @@ pub(in crate::client) struct Object {
     pub(in crate::client) touched: AtomicBool,
     /// The extent on each axis, in cells, of data written in place since the last commit.
     pub(in crate::client) placed: Mutex<Coords>,
+    /// The end of what failed writes in place may have stored beyond the size; 0 for none.
+    pub(in crate::client) spilled: AtomicU64,
     /// The handle whose truncate is deferred, or [`deferred::NOBODY`]. Set and executed under `geometry`, exclusively.
     pub(in crate::client) emptied_by: AtomicU64,
     /// The last flush failed. Changed under the lock of `state`.
@@ -134,6 +136,7 @@ impl Object {
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             placed: Mutex::new(Coords::new()),
+            spilled: AtomicU64::new(0),
             emptied_by: AtomicU64::new(deferred::NOBODY),
             stuck: AtomicBool::new(false),
             written: Mutex::new(None),

@@ -283,7 +283,13 @@ impl Handle {
         self.released.store(true, Ordering::Release);
         self.client.transfers().wait_for(self);
         let emptied = match self.has_deferred() {
-            true => self.client.settle_truncate(&self.object),
+            true => self.client.settle_truncate(&self.object).inspect_err(|error| {
+                // No later call of the program could return it.
+                tracing::error!(
+                    object = %self.object.ino, %error,
+                    "closed, and the truncate of its open with O_TRUNC could not be executed: the old data is still there"
+                );
+            }),
             false => Ok(()),
         };
         let flushed = emptied.and(self.flush());

@@ -156,6 +156,7 @@ impl Client {
         if now > geometry.size() || size < now {
             self.flush_alone(object, geometry)?;
         }
+        self.clear_spilled(object, geometry)?;
         match geometry.info.truncate(size).map_err(invalid)? {
             Truncate::Nothing => Ok(()),
             Truncate::Clear => Err(FsError::Invalid("a size of 0 clears".into())),
@@ -463,6 +464,9 @@ impl Handle {
 
     fn extend_to(&self, end: u64) -> Result<(), FsError> {
         let (client, object) = (&self.client, &self.object);
+        if self.has_deferred() && end > object.geometry.read().size_limit() {
+            self.withdraw_truncate();
+        }
         let (_op, mut geometry) = client.enter_all(object, By::Program, None)?;
         client.renew(object, &mut geometry)?;
         let size = object.size(&geometry);

@@ -221,7 +221,9 @@ impl Client {
         let own = &mut items[begins..];
         if geometry.grid.is_some() {
             let reach = own.iter().map(|item| item.begun.plan.reach(geometry)).max();
-            let permit = self.allowed(object, geometry).and_then(|allowed| {
+            let permit = self.clear_spilled(object, geometry);
+            let permit = permit.and_then(|()| self.allowed(object, geometry));
+            let permit = permit.and_then(|allowed| {
                 self.reserve(object, geometry, reach.unwrap_or(0))?;
                 Ok(allowed)
             });

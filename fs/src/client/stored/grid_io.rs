@@ -202,6 +202,25 @@ impl Client {
         self.cut_chunks(object, geometry, grid, &tail, &keep)
     }
 
+    /// Clears what failed writes may have stored beyond the size, before the object grows over it. Waits until no such
+    /// write can be carried out any more.
+    pub(in crate::client) fn clear_spilled(
+        &self,
+        object: &Object,
+        geometry: &Geometry,
+    ) -> Result<(), FsError> {
+        if object.spilled.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        // No write is under way meanwhile, so all that was acknowledged lies below the size.
+        let _alone = object.flushing.write();
+        let to = object.spilled.load(Ordering::Acquire);
+        self.servers().end_unanswered(object.ino)?;
+        self.clear_grid(object, geometry, object.size(geometry), to)?;
+        object.spilled.store(0, Ordering::Release);
+        Ok(())
+    }
+
     /// Clips the chunks that `gone` touches to the cells below `keep`; chunks with no cells below it are deleted.
     pub(in crate::client) fn cut_chunks(
         &self,

@@ -101,18 +101,21 @@ fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, re
 
 /// Whether a truncate to 0 is deferred until the first write (`client/object/deferred.rs`). The kernel sends the
 /// truncate of an `open` with `O_TRUNC` after the open, without a handle: it belongs to the file that the caller opened
-/// last. Not while the kernel has pages of the object: they would have to be dropped when the truncate takes effect.
+/// last; one with a handle is an `ftruncate`. Not while the kernel has pages of the object: they would have to be dropped
+/// when the truncate takes effect.
 fn defers(shared: &Shared, caller: Caller, ino: Ino, handle: Option<u64>) -> Result<bool, FsError> {
-    if !shared.families.mapped(ino, None).is_empty() {
+    // A caller in a PID namespace that the mount does not see has no number.
+    if handle.is_some()
+        || caller.pid == 0
+        || !shared.client.defers_truncate(ino)
+        || !shared.families.mapped(ino, None).is_empty()
+    {
         return Ok(false);
     }
-    let open = match handle {
-        Some(handle) => shared.handles.get(handle),
-        None => shared.handles.newest(|open| match open {
-            Open::File(file) if file.inode == ino.0 && file.opener == caller.pid => Some(file.id),
-            _ => None,
-        }),
-    };
+    let open = shared.handles.newest(|open| match open {
+        Open::File(file) if file.inode == ino.0 && file.opener == caller.pid => Some(file.id),
+        _ => None,
+    });
     match open.as_deref() {
         Some(Open::File(file)) => file.handle().defer_truncate(),
         _ => Ok(false),

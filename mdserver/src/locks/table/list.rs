@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Holder, Place, Table};
+use super::{Holder, Locks, Place, Table};
 use crate::api::{Ino, LockMode, LockSpan};
 
 /// A lock that is held, or a request that waits.
@@ -18,44 +18,57 @@ pub(in crate::locks) struct Row {
 }
 
 impl Table {
-    /// All locks of an object and of its selections, or of all objects: by file, those held before those that wait, and
-    /// these in the order in which they are served.
-    pub(in crate::locks) fn list(&self, ino: Option<Ino>) -> Vec<Row> {
-        let mut places: Vec<&Place> = self
+    /// The locks of an object and of its selections, or of all objects: by file, those held before those that wait, and
+    /// these in the order in which they are served. At most `most` that are held and `most` that wait; and how many
+    /// there are besides.
+    pub(in crate::locks) fn list(&self, ino: Option<Ino>, most: usize) -> (Vec<Row>, u64) {
+        let mut places: Vec<(&Place, &Locks)> = self
             .places
-            .keys()
-            .filter(|place| ino.is_none_or(|ino| place.file.ino == ino))
+            .iter()
+            .filter(|(place, _)| ino.is_none_or(|ino| place.file.ino == ino))
             .collect();
-        places.sort_by_cached_key(|place| {
+        places.sort_by_cached_key(|(place, _)| {
             let selection = place.file.selection.as_ref().map(ToString::to_string);
             (place.file.ino, selection, place.kind)
         });
-        let mut rows = Vec::new();
-        for place in places {
-            let Some(locks) = self.places.get(place) else {
-                continue;
-            };
-            for (holder, held) in &locks.held {
-                rows.extend(held.spans.iter().map(|(span, mode)| Row {
-                    place: place.clone(),
-                    holder: *holder,
-                    pid: held.pid,
-                    span,
-                    mode,
-                    waits: false,
-                    since: held.since,
-                }));
+        let (mut rows, mut left) = (Vec::new(), 0);
+        let (mut held, mut waiting) = (0, 0);
+        for (place, locks) in places {
+            for (holder, mine) in &locks.held {
+                for (span, mode) in mine.spans.iter() {
+                    held += 1;
+                    if held > most {
+                        left += 1;
+                        continue;
+                    }
+                    rows.push(Row {
+                        place: place.clone(),
+                        holder: *holder,
+                        pid: mine.pid,
+                        span,
+                        mode,
+                        waits: false,
+                        since: mine.since,
+                    });
+                }
             }
-            rows.extend(locks.queue.iter().map(|wanted| Row {
-                place: place.clone(),
-                holder: wanted.holder,
-                pid: wanted.pid,
-                span: wanted.span,
-                mode: wanted.mode,
-                waits: true,
-                since: wanted.since,
-            }));
+            for wanted in &locks.queue {
+                waiting += 1;
+                if waiting > most {
+                    left += 1;
+                    continue;
+                }
+                rows.push(Row {
+                    place: place.clone(),
+                    holder: wanted.holder,
+                    pid: wanted.pid,
+                    span: wanted.span,
+                    mode: wanted.mode,
+                    waits: true,
+                    since: wanted.since,
+                });
+            }
         }
-        rows
+        (rows, left)
     }
 }

@@ -3,7 +3,7 @@
 //! A list is a JSON array of numbers, strings and `{"bytes": "00ff"}`. Its canonical text has no spaces; floats have
 //! a point or an exponent, which preserves their type.
 
-use super::{MAX_TAG_LIST, Num, Tag, TagError, TagKind, Value, bytes_of_hex, hex};
+use super::{Elem, Exact, MAX_TAG_LIST, Num, Tag, TagError, TagKind, Value, bytes_of_hex, hex};
 use serde_json::{Map, Number, Value as Json};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ impl Tag {
     }
 
     /// The tag as JSON, which [`Tag::from_json`] reads as the same tag, except that a [`TagKind::Auto`] that is text
-    /// loses its type, since users expect plain text.
+    /// and a [`TagKind::Exact`] lose their types, since users expect plain text and numbers.
     pub fn to_json(&self) -> Json {
         let text = std::str::from_utf8(&self.bytes);
         let object = |kind: TagKind, text: &str| {
@@ -40,18 +40,19 @@ impl Tag {
         match (self.kind, text) {
             (TagKind::Bytes, _) | (_, Err(_)) => object(TagKind::Bytes, &hex(&self.bytes)),
             (TagKind::Auto | TagKind::Text, Ok(text)) => Json::from(text),
+            (TagKind::Exact(Exact { of: Elem::Char, .. }), Ok(text)) => Json::from(text),
             (_, Ok(text)) => serde_json::from_str(text).unwrap_or_else(|_| object(self.kind, text)),
         }
     }
 }
 
 impl Tag {
-    /// As [`Tag::to_json`], but with an untyped tag as `{"auto": "as it came"}`: [`Tag::from_json`] reads it as the
-    /// same tag, if its bytes are text or it has the type bytes.
+    /// As [`Tag::to_json`], but with an untyped tag as `{"auto": "as it came"}`, and one of an exact type as
+    /// `{"i2": "3"}`: [`Tag::from_json`] reads it as the same tag, if its bytes are text or it has the type bytes.
     pub fn to_typed_json(&self) -> Json {
         match std::str::from_utf8(&self.bytes) {
-            Ok(text) if self.kind == TagKind::Auto => {
-                let entry = (TagKind::Auto.name().to_owned(), Json::from(text));
+            Ok(text) if matches!(self.kind, TagKind::Auto | TagKind::Exact(_)) => {
+                let entry = (self.kind.name().to_owned(), Json::from(text));
                 Json::Object(Map::from_iter([entry]))
             }
             _ => self.to_json(),

@@ -107,7 +107,7 @@ fn refusals_say_what_to_do() {
     refused("k=[18446744073709551615]", "not an integer");
     refused(
         &format!("k={}", "x".repeat(MAX_TAG_VALUE + 1)),
-        "65536 bytes",
+        "262144 bytes",
     );
     let many = vec!["1"; MAX_TAG_LIST + 1].join(",");
     refused(&format!("k=[{many}]"), "1024 members");
