@@ -1,0 +1,326 @@
+//! Reads a NetCDF file into the model, and the data of its variables.
+
+use std::ffi::c_int;
+use std::path::Path;
+
+use netcdf_sys as nc;
+use slabfs_model::DType;
+
+use super::raw::{GLOBAL, Open, Type, Var};
+use crate::Result;
+use crate::tree::{Attribute, Deflate, Dim, DimRef, Group, Value, Variable};
+
+/// Groups nested deeper than this are refused: a file cannot have them by accident.
+const MAX_DEPTH: usize = 64;
+
+/// An open NetCDF file.
+#[derive(Debug)]
+pub struct Reader {
+    root: Open,
+    tree: Group,
+}
+
+/// The dimensions that a group sees: its own, and those of the groups above.
+struct Scope<'a> {
+    dims: Vec<(c_int, Dim)>,
+    above: Option<&'a Scope<'a>>,
+}
+
+impl Scope<'_> {
+    /// A dimension by its number, and how many levels above the group it is defined.
+    fn find(&self, id: c_int) -> Option<DimRef> {
+        let mut scope = Some(self);
+        let mut up = 0;
+        while let Some(here) = scope {
+            if let Some((_, dim)) = here.dims.iter().find(|(number, _)| *number == id) {
+                return Some(DimRef {
+                    dim: dim.clone(),
+                    up,
+                });
+            }
+            scope = here.above;
+            up += 1;
+        }
+        None
+    }
+}
+
+impl Reader {
+    /// Opens a file and reads everything but the data.
+    ///
+    /// # Errors
+    /// It is no NetCDF file, is damaged, or has what the model cannot keep: types that the file defines, variables of
+    /// strings.
+    pub fn open(path: &Path) -> Result<Reader> {
+        let root = Open::read(path)?;
+        let tree = group(&root, "", None, 0)?;
+        Ok(Reader { root, tree })
+    }
+
+    /// What the file has.
+    pub fn tree(&self) -> &Group {
+        &self.tree
+    }
+
+    /// Calls `f` with all data of a variable in parts of at most `part` bytes, in row-major order: the offset of a part
+    /// in bytes, and its bytes. `group` is the path of its group.
+    ///
+    /// # Errors
+    /// The file is damaged; those of `f`.
+    pub fn read<E: From<crate::FormatError>>(
+        &self,
+        group: &str,
+        variable: &Variable,
+        part: u64,
+        f: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let open = self.find(group)?;
+        let var = open
+            .vars()?
+            .into_iter()
+            .find(|var| var.name == variable.name);
+        let Some(var) = var else {
+            return Err(open.unsupported(&variable.name, "is gone").into());
+        };
+        let shape = variable.shape();
+        let elem = variable.dtype.size();
+        let mut buffer = Vec::new();
+        let mut offset = 0;
+        for (start, count) in parts(&shape, elem, part) {
+            let bytes = count.iter().product::<u64>() * elem;
+            buffer.resize(bytes as usize, 0);
+            open.read_box(&var, &start, &count, &mut buffer)?;
+            f(offset, &buffer)?;
+            offset += bytes;
+        }
+        Ok(())
+    }
+
+    fn find(&self, path: &str) -> Result<Open> {
+        let mut at = self.root.same();
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let groups = at.groups()?.into_iter();
+            let found = groups.into_iter().find(|(known, _)| known == name);
+            let Some((_, group)) = found else {
+                return Err(at.unsupported(path, "is gone"));
+            };
+            at = group;
+        }
+        Ok(at)
+    }
+}
+
+/// Boxes that cover `shape` in row-major order, of at most `part` bytes or one element: start and count for each axis.
+fn parts(shape: &[u64], elem: u64, part: u64) -> Vec<(Vec<u64>, Vec<u64>)> {
+    if shape.contains(&0) {
+        return Vec::new();
+    }
+    // The first axes have a count of one, the next one as many as fit, the last ones are complete.
+    let mut inner = elem;
+    let mut axis = shape.len();
+    while axis > 0 && inner.saturating_mul(shape[axis - 1]) <= part {
+        axis -= 1;
+        inner = inner.saturating_mul(shape[axis]);
+    }
+    if axis == 0 {
+        return vec![(vec![0; shape.len()], shape.to_vec())];
+    }
+    let cut = axis - 1;
+    let step = (part / inner).max(1);
+    let mut boxes = Vec::new();
+    let mut start = vec![0; shape.len()];
+    loop {
+        let mut count = vec![1; shape.len()];
+        count[axis..].copy_from_slice(&shape[axis..]);
+        count[cut] = step.min(shape[cut] - start[cut]);
+        boxes.push((start.clone(), count.clone()));
+        start[cut] += count[cut];
+        let mut carry = cut;
+        while start[carry] == shape[carry] {
+            if carry == 0 {
+                return boxes;
+            }
+            start[carry] = 0;
+            carry -= 1;
+            start[carry] += 1;
+        }
+    }
+}
+
+fn group(open: &Open, name: &str, above: Option<&Scope<'_>>, depth: usize) -> Result<Group> {
+    if depth > MAX_DEPTH {
+        return Err(open.unsupported(format!("group {name}"), "is nested too deep"));
+    }
+    let dims: Vec<(c_int, Dim)> = open
+        .dims()?
+        .into_iter()
+        .map(|(id, name, len, unlimited)| {
+            let dim = Dim {
+                name,
+                len,
+                unlimited,
+            };
+            (id, dim)
+        })
+        .collect();
+    let scope = Scope { dims, above };
+    let variables = open
+        .vars()?
+        .iter()
+        .map(|var| variable(open, var, &scope))
+        .collect::<Result<_>>()?;
+    let groups = open
+        .groups()?
+        .iter()
+        .map(|(name, below)| group(below, name, Some(&scope), depth + 1))
+        .collect::<Result<_>>()?;
+    let attributes = attributes(open, GLOBAL, open.attributes()?, "")?;
+    Ok(Group {
+        name: name.to_owned(),
+        dims: scope.dims.into_iter().map(|(_, dim)| dim).collect(),
+        attributes,
+        variables,
+        groups,
+    })
+}
+
+fn variable(open: &Open, var: &Var, scope: &Scope<'_>) -> Result<Variable> {
+    let what = format!("variable {}", var.name);
+    let dtype = dtype(open, var.typ, &what)?;
+    let dims = var
+        .dims
+        .iter()
+        .map(|&id| {
+            let found = scope.find(id);
+            found.ok_or_else(|| {
+                open.unsupported(
+                    &what,
+                    "has a dimension of a group that is not above its own",
+                )
+            })
+        })
+        .collect::<Result<_>>()?;
+    let attributes = attributes(open, var.id, var.attributes, &format!("{}:", var.name))?;
+    let fill = open.fill(var.id, dtype.size() as usize)?;
+    let deflate = open
+        .deflate(var.id)
+        .map(|(level, shuffle)| Deflate { level, shuffle });
+    Ok(Variable {
+        name: var.name.clone(),
+        dtype,
+        dims,
+        fill,
+        chunk: open.chunks(var.id, var.dims.len()),
+        deflate,
+        attributes,
+    })
+}
+
+fn attributes(open: &Open, var: c_int, count: usize, prefix: &str) -> Result<Vec<Attribute>> {
+    (0..count)
+        .map(|at| {
+            let (name, typ, len) = open.attribute(var, at)?;
+            let value = value(open, var, &name, typ, len, prefix)?;
+            Ok(Attribute { name, value })
+        })
+        .collect()
+}
+
+fn value(
+    open: &Open,
+    var: c_int,
+    name: &str,
+    typ: Type,
+    len: usize,
+    prefix: &str,
+) -> Result<Value> {
+    let what = format!("attribute {prefix}{name}");
+    match typ {
+        nc::NC_CHAR => Ok(Value::Chars(open.attribute_bytes(var, name, 1, len)?)),
+        nc::NC_STRING => {
+            let strings = open.attribute_strings(var, name, len)?.into_iter();
+            let strings = strings.map(|string| String::from_utf8(string.unwrap_or_default()));
+            let strings = strings.collect::<std::result::Result<_, _>>();
+            let strings = strings.map_err(|_| open.unsupported(&what, "is not UTF-8"))?;
+            Ok(Value::Strings(strings))
+        }
+        _ => {
+            let dtype = dtype(open, typ, &what)?;
+            let bytes = open.attribute_bytes(var, name, dtype.size() as usize, len)?;
+            Ok(Value::Numbers { dtype, bytes })
+        }
+    }
+}
+
+/// The type of elements in memory.
+fn dtype(open: &Open, typ: Type, what: &str) -> Result<DType> {
+    let text = match typ {
+        nc::NC_BYTE => "i1",
+        nc::NC_CHAR => "S1",
+        nc::NC_SHORT => "i2",
+        nc::NC_INT => "i4",
+        nc::NC_FLOAT => "f4",
+        nc::NC_DOUBLE => "f8",
+        nc::NC_UBYTE => "u1",
+        nc::NC_USHORT => "u2",
+        nc::NC_UINT => "u4",
+        nc::NC_INT64 => "i8",
+        nc::NC_UINT64 => "u8",
+        nc::NC_STRING => {
+            return Err(
+                open.unsupported(what, "has variable-length strings, which are not supported")
+            );
+        }
+        _ => {
+            let info = open.type_info(typ)?;
+            let (name, class) = info.user.unwrap_or_default();
+            let why = format!("has the type {name}, {class}, which is not supported");
+            return Err(open.unsupported(what, why));
+        }
+    };
+    text.parse().map_err(|error| {
+        open.unsupported(what, format!("has a type that is unknown here: {error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_a_shape_in_order() {
+        for (shape, elem, part) in [
+            (vec![4, 3, 5], 4, 24),
+            (vec![4, 3, 5], 4, 60),
+            (vec![4, 3, 5], 4, 1000),
+            (vec![4, 3, 5], 4, 1),
+            (vec![7], 2, 4),
+            (vec![], 8, 1),
+            (vec![2, 0, 3], 8, 100),
+            (vec![1, 1, 9], 1, 2),
+        ] {
+            let mut seen = Vec::new();
+            for (start, count) in parts(&shape, elem, part) {
+                let elements: u64 = count.iter().product();
+                assert!(elements == 1 || elements * elem <= part, "{shape:?} {part}");
+                let mut at = start.clone();
+                for _ in 0..elements {
+                    let index = at
+                        .iter()
+                        .zip(&shape)
+                        .fold(0, |all, (&at, &len)| all * len + at);
+                    seen.push(index);
+                    for axis in (0..shape.len()).rev() {
+                        at[axis] += 1;
+                        if at[axis] < start[axis] + count[axis] {
+                            break;
+                        }
+                        at[axis] = start[axis];
+                    }
+                }
+            }
+            let all: u64 = shape.iter().product();
+            assert_eq!(seen, (0..all).collect::<Vec<_>>(), "{shape:?} {part}");
+        }
+    }
+}

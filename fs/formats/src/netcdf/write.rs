@@ -1,0 +1,228 @@
+//! Writes the model and the data of its variables as a NetCDF-4 file.
+//!
+//! The file is written under another name in the same directory, synced, and renamed when it is complete: a failure
+//! leaves the old file, or none.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use netcdf_sys as nc;
+use slabfs_model::{DType, DTypeKind};
+
+use super::raw::{GLOBAL, Open, Type};
+use crate::tree::{Attribute, Group, Value, Variable};
+use crate::{FormatError, Result};
+
+/// The attribute that is a variable's fill value.
+const FILL: &str = "_FillValue";
+
+/// A NetCDF-4 file that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    root: Option<Open>,
+    /// The name under which it is written, and the one it gets.
+    places: (PathBuf, PathBuf),
+    /// The group and the number of each variable, by its path.
+    variables: HashMap<String, (Open, c_int)>,
+}
+
+impl Writer {
+    /// Creates a file with everything but the data.
+    ///
+    /// # Errors
+    /// The directory cannot be written; NetCDF cannot have what the tree has.
+    pub fn create(path: &Path, tree: &Group) -> Result<Writer> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let unfinished = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let mut writer = Writer {
+            root: Some(Open::create(&unfinished)?),
+            places: (unfinished, path.to_owned()),
+            variables: HashMap::new(),
+        };
+        let root = writer.root.as_ref().map(Open::same);
+        if let Some(root) = root {
+            writer.define(&root, tree, String::new(), &mut Vec::new())?;
+        }
+        Ok(writer)
+    }
+
+    /// Defines a group; `scopes` are the dimensions of the groups above, the outermost first.
+    fn define(
+        &mut self,
+        open: &Open,
+        group: &Group,
+        path: String,
+        scopes: &mut Vec<HashMap<String, c_int>>,
+    ) -> Result<()> {
+        let mut own = HashMap::new();
+        for dim in &group.dims {
+            let len = (!dim.unlimited).then_some(dim.len);
+            own.insert(dim.name.clone(), open.add_dim(&dim.name, len)?);
+        }
+        scopes.push(own);
+        for variable in &group.variables {
+            let id = define_variable(open, variable, scopes)?;
+            let path = format!("{path}/{}", variable.name);
+            self.variables.insert(path, (open.same(), id));
+        }
+        put_attributes(open, GLOBAL, &group.attributes)?;
+        for below in &group.groups {
+            let made = open.add_group(&below.name)?;
+            self.define(&made, below, format!("{path}/{}", below.name), scopes)?;
+        }
+        scopes.pop();
+        Ok(())
+    }
+
+    /// Writes a box of a variable; `data` has exactly its elements, in row-major order. `group` is the path of its group.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn write(
+        &mut self,
+        group: &str,
+        variable: &Variable,
+        start: &[u64],
+        count: &[u64],
+        data: &[u8],
+    ) -> Result<()> {
+        let path = match group.is_empty() {
+            true => format!("/{}", variable.name),
+            false => format!("/{group}/{}", variable.name),
+        };
+        let elements: u64 = count.iter().product();
+        let fits = elements.checked_mul(variable.dtype.size()) == Some(data.len() as u64)
+            && start.len() == variable.dims.len()
+            && count.len() == variable.dims.len();
+        match self.variables.get(&path).filter(|_| fits) {
+            Some((open, id)) => open.write_box((*id, &variable.name), start, count, data),
+            None => Err(FormatError::Unsupported {
+                path: self.places.1.clone(),
+                what: path,
+                why: "does not have this box".to_owned(),
+            }),
+        }
+    }
+
+    /// Completes the file: it is on disk, and has its name.
+    ///
+    /// # Errors
+    /// Of the library and the filesystem; the file is then removed.
+    pub fn finish(mut self) -> Result<()> {
+        if let Some(root) = self.root.take() {
+            root.close()?;
+        }
+        let (unfinished, path) = &self.places;
+        let failed = |error: std::io::Error| FormatError::Library {
+            path: path.clone(),
+            what: "storing it".to_owned(),
+            why: error.to_string(),
+        };
+        let file = File::open(unfinished).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(unfinished, path).map_err(failed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.root.take());
+        // After `finish` there is none.
+        if let Err(error) = std::fs::remove_file(&self.places.0)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            eprintln!(
+                "slabfs: {} cannot be removed: {error}",
+                self.places.0.display()
+            );
+        }
+    }
+}
+
+fn define_variable(
+    open: &Open,
+    variable: &Variable,
+    scopes: &[HashMap<String, c_int>],
+) -> Result<c_int> {
+    let what = format!("variable {}", variable.name);
+    let typ = nc_type(open, &variable.dtype, &what)?;
+    let dims = variable
+        .dims
+        .iter()
+        .map(|dim| {
+            let scope = scopes.len().checked_sub(1 + dim.up).map(|at| &scopes[at]);
+            let found = scope.and_then(|scope| scope.get(&dim.dim.name)).copied();
+            found.ok_or_else(|| {
+                open.unsupported(&what, format!("has no dimension {}", dim.dim.name))
+            })
+        })
+        .collect::<Result<Vec<c_int>>>()?;
+    let id = open.add_var(&variable.name, typ, &dims)?;
+    if let Some(chunk) = variable
+        .chunk
+        .as_ref()
+        .filter(|chunk| chunk.len() == dims.len())
+    {
+        open.set_chunks(id, chunk)?;
+    }
+    if let Some(deflate) = variable.deflate.filter(|_| !dims.is_empty()) {
+        open.set_deflate(id, deflate.level, deflate.shuffle)?;
+    }
+    // The library sets this attribute itself, and has to know it before there is data.
+    let given = variable.attributes.iter().find(|one| one.name == FILL);
+    match given.map(|one| &one.value) {
+        Some(Value::Numbers { bytes, .. } | Value::Chars(bytes))
+            if bytes.len() as u64 == variable.dtype.size() =>
+        {
+            open.set_fill(id, bytes)?;
+        }
+        Some(_) => {
+            return Err(open.unsupported(
+                format!("attribute {}:{FILL}", variable.name),
+                "is not one element of the variable's type",
+            ));
+        }
+        None => {}
+    }
+    put_attributes(open, id, &variable.attributes)?;
+    Ok(id)
+}
+
+fn put_attributes(open: &Open, var: c_int, attributes: &[Attribute]) -> Result<()> {
+    for Attribute { name, value } in attributes {
+        if var != GLOBAL && name == FILL {
+            continue;
+        }
+        match value {
+            Value::Numbers { dtype, bytes } => {
+                let typ = nc_type(open, dtype, &format!("attribute {name}"))?;
+                open.put_attribute(var, name, (typ, dtype.size() as usize), bytes)?;
+            }
+            Value::Chars(bytes) => open.put_attribute(var, name, (nc::NC_CHAR, 1), bytes)?,
+            Value::Strings(strings) => open.put_strings(var, name, strings)?,
+        }
+    }
+    Ok(())
+}
+
+fn nc_type(open: &Open, dtype: &DType, what: &str) -> Result<Type> {
+    Ok(match (dtype.kind(), dtype.size()) {
+        (DTypeKind::Int, 1) => nc::NC_BYTE,
+        (DTypeKind::Int, 2) => nc::NC_SHORT,
+        (DTypeKind::Int, 4) => nc::NC_INT,
+        (DTypeKind::Int, 8) => nc::NC_INT64,
+        (DTypeKind::UInt | DTypeKind::Bool, 1) => nc::NC_UBYTE,
+        (DTypeKind::UInt, 2) => nc::NC_USHORT,
+        (DTypeKind::UInt, 4) => nc::NC_UINT,
+        (DTypeKind::UInt, 8) => nc::NC_UINT64,
+        (DTypeKind::Float, 4) => nc::NC_FLOAT,
+        (DTypeKind::Float, 8) => nc::NC_DOUBLE,
+        (DTypeKind::Bytes, 1) => nc::NC_CHAR,
+        _ => {
+            let why = format!("has the type {dtype}, which NetCDF has not");
+            return Err(open.unsupported(what, why));
+        }
+    })
+}
