@@ -9,9 +9,9 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, completions, config, create, demo, drain, find, fsck, groups, info, layout, locks,
-    logging, man, mdserver, meta, mount, objserver, servers, set, stats, status, stop, tag, tags,
-    umount, untag, up, view,
+    call, completions, config, create, demo, drain, find, fsck, groups, import, info, layout,
+    locks, logging, man, mdserver, meta, mount, objserver, servers, set, stats, status, stop, tag,
+    tags, umount, untag, up, view,
 };
 
 /// N-dimensional arrays as files.
@@ -52,6 +52,8 @@ enum Command {
     Stop(stop::Args),
     Create(create::Args),
     Info(info::Args),
+    Import(import::Import),
+    Export(import::Export),
     Set(set::Args),
     Layout(layout::Args),
     Status(status::Args),
@@ -112,6 +114,7 @@ impl Cli {
             Command::Status(args) => with_log(quiet_tool, || status::run(&args)),
             Command::Stats(args) => with_log(quiet_tool, || stats::run(&args)),
             Command::Drain(args) => with_log(quiet_tool, || drain::run(&args)),
+            Command::Import(_) | Command::Export(_) => import::run(),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
             Command::Locks(args) => with_log(quiet_tool, || locks::run(&args)),
             Command::Find(args) => with_log(quiet_tool, || find::run(&args)),

@@ -8,7 +8,12 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         "Run it",
         &["up", "mount", "umount", "mdserver", "objserver", "stop"],
     ),
-    ("Data", &["create", "info", "set", "layout", "view"]),
+    (
+        "Data",
+        &[
+            "create", "info", "set", "layout", "view", "import", "export",
+        ],
+    ),
     ("Find it", &["tag", "untag", "tags", "find"]),
     ("Watch it", &["status", "stats", "servers", "locks"]),
     (

@@ -72,9 +72,7 @@ fn show(locks: &[Value], left: u64) -> String {
     ];
     let mut text = table::rows(&heading, &rows);
     if left > 0 {
-        text.push_str(&format!(
-            "… and {left} more\n"
-        ));
+        text.push_str(&format!("… and {left} more\n"));
     }
     text
 }

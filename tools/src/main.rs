@@ -18,6 +18,7 @@ mod failure;
 mod find;
 mod fsck;
 mod groups;
+mod import;
 mod info;
 mod layout;
 mod lifecycle;

@@ -31,7 +31,7 @@ pub enum FormatError {
         /// The library's text.
         why: String,
     },
-    /// The file has something that cannot be kept as it is.
+    /// The file has something that cannot be represented.
     #[error("{}: {what} {why}", path.display())]
     Unsupported {
         /// The file.

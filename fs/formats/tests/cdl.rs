@@ -1,4 +1,4 @@
-//! CDL beside that of `ncdump`. A binary of its own: a process that is started inherits the descriptors of files that
+//! Compares CDL with that of `ncdump`. A binary of its own: a process that is started inherits the descriptors of files that
 //! other tests have open, and with them the locks of the HDF5 library.
 
 use slabfs_formats::netcdf::Reader;

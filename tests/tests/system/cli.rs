@@ -3,7 +3,7 @@
 use slabfs_tests::tool::{create, info, layout, run, servers, shell, stats};
 use slabfs_tests::{Area, Cluster, Random, Up, binary, file, mounts, needs_mount, poll, slabfs};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "up",
     "mdserver",
     "objserver",
@@ -17,6 +17,8 @@ const COMMANDS: [&str; 20] = [
     "stats",
     "servers",
     "locks",
+    "import",
+    "export",
     "completions",
     "man",
     "call",

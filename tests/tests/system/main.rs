@@ -21,6 +21,7 @@ mod durability;
 mod extremes;
 mod faults;
 mod fencing;
+mod formats;
 mod fsck;
 mod fsx;
 mod full;

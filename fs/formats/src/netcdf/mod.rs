@@ -7,5 +7,5 @@ mod raw;
 mod read;
 mod write;
 
-pub use read::Reader;
+pub use read::{Reader, parts};
 pub use write::Writer;

@@ -111,7 +111,7 @@ impl Reader {
 }
 
 /// Boxes that cover `shape` in row-major order, of at most `part` bytes or one element: start and count for each axis.
-fn parts(shape: &[u64], elem: u64, part: u64) -> Vec<(Vec<u64>, Vec<u64>)> {
+pub fn parts(shape: &[u64], elem: u64, part: u64) -> Vec<(Vec<u64>, Vec<u64>)> {
     if shape.contains(&0) {
         return Vec::new();
     }

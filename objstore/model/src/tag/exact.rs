@@ -139,7 +139,7 @@ impl Exact {
                 (value, format!("{value:?}"))
             }
         };
-        // A sign of nan has no meaning; that of zero is kept.
+        // A sign of nan has no meaning; that of zero stays.
         Ok(match wide.is_nan() {
             true => "nan".to_owned(),
             false => shown,

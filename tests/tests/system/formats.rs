@@ -1,0 +1,250 @@
+//! `slabfs import` and `slabfs export`: what comes out is what went in.
+
+use std::path::{Path, PathBuf};
+
+use slabfs_tests::tool::{Outcome, info, run, shell, slabfs};
+use slabfs_tests::{Up, inputs, needs_mount};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+fn import(file: &Path, dest: &Path) -> Outcome {
+    slabfs(["import", "--verify", text(file), text(dest)])
+}
+
+fn export(source: &Path, file: &Path) -> Outcome {
+    slabfs(["export", text(source), text(file)])
+}
+
+/// The entries of a directory.
+fn entries(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| name.into_string().expect("text"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Compares everything in two files with netCDF4-python: groups, dimensions, variables, values, attributes, types.
+#[track_caller]
+fn same(one: &Path, other: &Path) {
+    let mut command = std::process::Command::new(inputs::PYTHON);
+    command.arg(inputs::script("ncsame.py")).args([one, other]);
+    run(&mut command).ok();
+}
+
+#[test]
+fn datasets_come_back_as_they_went_in() {
+    needs_mount!();
+    let up = Up::start();
+    let dir = Path::new(inputs::FERRET);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
+        .expect("the package ferret-datasets: tools/setup --tests installs it")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|end| end == "nc" || end == "cdf")
+        })
+        // The other reliefs are the same at other resolutions, and take long to print.
+        .filter(|path| {
+            !["etopo5.cdf", "etopo20.cdf"]
+                .iter()
+                .any(|name| path.ends_with(name))
+        })
+        .collect();
+    files.sort();
+    assert!(files.len() > 5, "{files:?}");
+    for file in files {
+        let name = file.file_stem().expect("a name");
+        let (there, back) = (up.at(name), up.area().path().join("back.nc"));
+        import(&file, &there).ok();
+        export(&there, &back).ok();
+        same(&file, &back);
+    }
+}
+
+/// A NetCDF-4 file by `ncgen`.
+fn made(up: &Up, name: &str, cdl: &str) -> PathBuf {
+    let dir = up.area().path();
+    let (source, file) = (
+        dir.join(format!("{name}.cdl")),
+        dir.join(format!("{name}.nc")),
+    );
+    std::fs::write(&source, cdl).expect("written");
+    let line = format!("ncgen -4 -o {} {}", file.display(), source.display());
+    shell(dir, &line).ok();
+    file
+}
+
+const OCEAN: &str = r#"netcdf ocean {
+dimensions: time = UNLIMITED ; lat = 2 ; unused = 7 ;
+variables:
+  double time(time) ; time:units = "days since 2000-01-01" ;
+  float temp(time, lat) ; temp:_FillValue = -1.f ; temp:units = "K" ; temp:range = 0s, 300s ;
+    temp:_DeflateLevel = 4 ; temp:_Shuffle = "true" ; temp:_ChunkSizes = 1, 2 ;
+  int crs ; crs:wide = 7LL ;
+  char label(lat) ;
+// global attributes:
+  :title = "größe" ; :empty = "" ; string :list = "a", "b", "ü" ; :missing = NaNf ; :octet = 255UB ; :one = 1.5 ; :small = -3s ; :bytes = 1b, -2b ;
+data:
+  time = 1, 2, 3 ; temp = 1, 2, _, 4, 5, 6 ; crs = 9 ; label = "ab" ;
+group: below {
+  dimensions: z = 3 ;
+  variables: int64 deep(lat, z) ; deep:long_name = "deep" ;
+  data: deep = 1, 2, 3, 4, 5, 6 ;
+}
+}
+"#;
+
+#[test]
+fn types_attributes_groups_and_dims_are_kept() {
+    needs_mount!();
+    let up = Up::start();
+    let file = made(&up, "ocean", OCEAN);
+    let there = up.at("ocean");
+    import(&file, &there).ok();
+    assert_eq!(entries(up.mnt()), ["ocean"], "nothing is left beside it");
+    let temp = info(&there.join("temp"));
+    assert_eq!(temp["dtype"], "f4");
+    assert_eq!(temp["dims"], serde_json::json!([3, 2]));
+    assert_eq!(temp["max_dims"], serde_json::json!([null, 2]));
+    assert_eq!(temp["codec"], "shuffle+deflate:4");
+    assert_eq!(temp["fill"], "-1");
+    let found = |query: &str| {
+        let outcome = slabfs(["find", "--in", text(up.mnt()), query]).ok();
+        outcome
+            .text()
+            .lines()
+            .map(|line| line.rsplit('/').next().expect("a name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found("units = K"), ["temp"]);
+    assert_eq!(found("dim_names = z"), ["deep"]);
+    assert_eq!(found("title = größe and kind = container"), ["ocean"]);
+    let back = up.area().path().join("back.nc");
+    export(&there, &back).ok();
+    same(&file, &back);
+    let dir = up.area().path();
+    // One array, with the dims that it uses.
+    export(&there.join("temp"), &back).ok();
+    let header = shell(dir, "ncdump -h back.nc").ok();
+    for part in [
+        "time = UNLIMITED",
+        "float temp(time, lat)",
+        "temp:range = 0s, 300s",
+    ] {
+        assert!(header.text().contains(part), "{}", header.text());
+    }
+    assert!(!header.text().contains("unused"), "{}", header.text());
+}
+
+#[test]
+fn tags_of_users_become_attributes() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("a");
+    slabfs(["create", text(&path), "--dims", "2,3", "--dtype", "i2"]).ok();
+    let tags = [
+        "step=3",
+        "temp=2.5",
+        "name=x",
+        "axes=[1, 2]",
+        "texts=[\"a\", \"b\"]",
+    ];
+    slabfs(std::iter::once("tag").chain([text(&path)]).chain(tags)).ok();
+    let back = up.area().path().join("a.nc");
+    export(&path, &back).ok();
+    let header = shell(up.area().path(), "ncdump -h a.nc").ok();
+    for part in [
+        "short a(phony_dim_0_2, phony_dim_1_3)",
+        "a:step = 3LL",
+        "a:temp = 2.5",
+        "a:name = \"x\"",
+        "a:axes = 1LL, 2LL",
+        "string a:texts = \"a\", \"b\"",
+    ] {
+        assert!(header.text().contains(part), "{part}: {}", header.text());
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_by_name() {
+    needs_mount!();
+    let up = Up::start();
+    let text_file = up.area().path().join("text.nc");
+    std::fs::write(&text_file, "no NetCDF").expect("written");
+    for (name, cdl, word) in [
+        (
+            "strings",
+            "netcdf strings { dimensions: x = 1 ; variables: string words(x) ; data: words = \"a\" ; }",
+            "words",
+        ),
+        (
+            "enums",
+            "netcdf enums { types: byte enum sky { clear = 0, cloudy = 1 } ; variables: sky cover ; }",
+            "cover",
+        ),
+        (
+            "name",
+            "netcdf name { variables: int dim ; dim:dim_names = 3 ; }",
+            "dim_names",
+        ),
+    ] {
+        let file = made(&up, name, cdl);
+        let outcome = import(&file, &up.at(name)).fails(1, &[word]);
+        assert!(outcome.stderr.contains(text(&file)), "{}", outcome.stderr);
+        assert_eq!(entries(up.mnt()), [""; 0], "{name}: nothing is created");
+    }
+    import(&text_file, &up.at("a")).fails(1, &["text.nc"]);
+    import(Path::new("/nowhere/none.nc"), &up.at("a")).fails(1, &["/nowhere/none.nc"]);
+    let good = made(&up, "ocean", OCEAN);
+    import(&good, &up.area().path().join("elsewhere")).fails(1, &["not on a slabfs mount"]);
+    import(&good, &up.at("ocean")).ok();
+    import(&good, &up.at("ocean/temp")).fails(1, &["exists already"]);
+    let two = [text(&good), text(&good)];
+    slabfs(
+        ["import"]
+            .into_iter()
+            .chain(two)
+            .chain([text(&up.at("ocean"))]),
+    )
+    .fails(1, &["one by one"]);
+    // An export that fails leaves the old file, and nothing else.
+    let back = up.area().path().join("old/back.nc");
+    std::fs::create_dir(up.area().path().join("old")).expect("made");
+    std::fs::write(&back, "old").expect("written");
+    slabfs(["tag", text(&up.at("ocean/temp")), "mixed=[1, \"a\"]"]).ok();
+    export(&up.at("ocean"), &back).fails(1, &["mixed", "ocean/temp"]);
+    assert_eq!(std::fs::read(&back).expect("there"), b"old");
+    assert_eq!(entries(&up.area().path().join("old")), ["back.nc"]);
+    export(&up.at("ocean"), &up.area().path().join("back.txt")).fails(1, &[".nc"]);
+}
+
+#[test]
+fn several_files_and_a_dry_run() {
+    needs_mount!();
+    let up = Up::start();
+    let (one, two) = (made(&up, "one", OCEAN), made(&up, "two", OCEAN));
+    let line = [
+        "import",
+        "--dry-run",
+        text(&one),
+        text(&two),
+        text(up.mnt()),
+    ];
+    let outcome = slabfs(line).ok();
+    assert!(
+        outcome
+            .text()
+            .contains("one/temp f4 [3,2] codec shuffle+deflate:4"),
+        "{}",
+        outcome.text()
+    );
+    assert_eq!(entries(up.mnt()), [""; 0]);
+    slabfs(["import", text(&one), text(&two), text(up.mnt())]).ok();
+    assert_eq!(entries(up.mnt()), ["one", "two"]);
+    assert_eq!(entries(&up.at("two/below")), ["deep"]);
+}

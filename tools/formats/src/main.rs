@@ -1,0 +1,49 @@
+//! `slabfs-formats`: what `slabfs import` and `slabfs export` run.
+//!
+//! `args` are the command lines, which `slabfs` shares for its help; `mapping` the rules between a file's tree and
+//! containers (docs/data-model.md); `mount` requests to the mount; `import` and `export` the commands. Everything goes
+//! through the mount with the caller's own rights.
+
+mod args;
+mod export;
+mod import;
+mod mapping;
+mod mount;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The command line of `slabfs`, with these subcommands.
+#[derive(Debug, Parser)]
+#[command(name = "slabfs", version, args_override_self = true)]
+struct Cli {
+    /// Accepted because `slabfs` has it; there is no log here.
+    #[arg(short, long, global = true, hide = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// The same.
+    #[arg(short, long, global = true, hide = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Import(args::Import),
+    Export(args::Export),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Import(args) => import::run(&args),
+        Command::Export(args) => export::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("slabfs: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

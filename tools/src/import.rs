@@ -1,0 +1,33 @@
+//! `slabfs import` and `slabfs export`: run `slabfs-formats`, which needs the libraries of the formats.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+#[path = "../formats/src/args.rs"]
+mod args;
+
+pub(crate) use args::{Export, Import};
+
+/// The program, beside this one.
+const PROGRAM: &str = "slabfs-formats";
+
+/// Runs it with the command line of this process.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let this = std::env::current_exe().context("cannot find this program")?;
+    let program: PathBuf = this.with_file_name(PROGRAM);
+    if !program.exists() {
+        bail!(
+            "{} is missing; build it with `cargo build --release -p slabfs-formats-tool`, and put it beside {}",
+            program.display(),
+            this.display()
+        );
+    }
+    // Returns only if that fails.
+    let error = Command::new(&program)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
+}
