@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::args::ServiceArgs;
+use crate::created::Created;
 use crate::daemon::{self, Side};
 use crate::logging::{self, Level};
 use crate::pidfile::{self, PidFile};
@@ -127,13 +128,19 @@ where
     if let Side::Done = daemon::enter(args, &place.log)? {
         return Ok(());
     }
-    logging::start(level, daemon::log_file(args).as_ref())?;
+    let log = daemon::log_file(args);
+    // The log of a background process belongs to its parent, which removes it after a refusal.
+    let created = match &log {
+        Some(log) if !daemon::is_child() => Created::default().file(&log.path),
+        _ => Created::default(),
+    };
+    logging::start(level, log.as_ref())?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the signal loop")?;
-    let outcome = runtime.block_on(supervise(place.data, start));
+    let outcome = runtime.block_on(supervise(place.data, created, start));
     // A blocking thread may still wait for the mount's end.
     runtime.shutdown_background();
     outcome
@@ -160,7 +167,7 @@ fn raise_file_limit() {
     }
 }
 
-async fn supervise<S>(data: Option<PathBuf>, start: S) -> anyhow::Result<()>
+async fn supervise<S>(data: Option<PathBuf>, created: Created, start: S) -> anyhow::Result<()>
 where
     S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
 {
@@ -170,7 +177,9 @@ where
         let shutdown = Arc::clone(&shutdown);
         tokio::task::spawn_blocking(move || start(&shutdown))
     };
-    let Some(live) = started(starting, &mut signals, &shutdown).await? else {
+    let live = started(starting, &mut signals, &shutdown).await?;
+    created.keep();
+    let Some(live) = live else {
         return Ok(());
     };
     // The directory is certainly ours only now.
