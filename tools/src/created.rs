@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A file and directories that are removed when this is dropped, unless they are kept. A directory that is not empty
+/// A file and directories that are removed when this is dropped without [`Created::keep`]. A directory that is not empty
 /// stays, and so does everything that existed before.
 #[derive(Debug, Default)]
 pub(crate) struct Created {

@@ -6,7 +6,7 @@ use slabfs_objstore::Addr;
 use slabfs_objstore::wire::Key;
 
 use crate::args::{MetaArgs, ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, MetadataNode};
 use crate::owner::Owner;
@@ -64,6 +64,10 @@ impl Live for MetadataNode {
         let place = self.addr();
         let place = place.map_or_else(String::new, |addr| format!(" at {addr}"));
         format!("metadata service{place}")
+    }
+
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        self.own_end().into_iter().collect()
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::Key;
 
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
 use crate::node::{self, MountNode};
@@ -79,8 +79,8 @@ impl Live for MountNode {
         self.point().display().to_string()
     }
 
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        Some(MountNode::own_end(self))
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        vec![self.own_end()]
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

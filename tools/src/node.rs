@@ -21,9 +21,9 @@ use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
 use slabfs_objstore::{Addr, ChunkStore, StoreError};
 
-use crate::args::{MetaArgs, MountArgs};
-use crate::failure::usage;
-use crate::lifecycle::Shutdown;
+use crate::args::{MetaArgs, MountArgs, OnJournalError};
+use crate::failure::{JOURNAL, ending, usage};
+use crate::lifecycle::{OwnEnd, Shutdown};
 use crate::mountpoint::source_name;
 
 /// How long a metadata service may take to answer at the start before it counts as unreachable.
@@ -110,6 +110,7 @@ fn make_private(dir: &Path) -> anyhow::Result<()> {
 pub(crate) struct MetadataNode {
     service: Arc<Service>,
     server: Option<(MdServer, Addr)>,
+    on_journal_error: OnJournalError,
 }
 
 impl MetadataNode {
@@ -135,6 +136,7 @@ impl MetadataNode {
         Ok(MetadataNode {
             service: Arc::new(service),
             server: None,
+            on_journal_error: args.on_journal_error,
         })
     }
 
@@ -158,6 +160,18 @@ impl MetadataNode {
     /// The address at which other processes reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
         self.server.as_ref().map(|(_, addr)| addr)
+    }
+
+    /// Blocks until the journal cannot be synced any more, if the process has to end then.
+    pub(crate) fn own_end(&self) -> Option<OwnEnd> {
+        if self.on_journal_error == OnJournalError::Stay {
+            return None;
+        }
+        let service = Arc::clone(&self.service);
+        Some(Box::new(move || match service.wait_for_sync_failure() {
+            Some(error) => Err(ending(JOURNAL, error.to_string())),
+            None => Ok("closed"),
+        }))
     }
 
     /// Lets data servers of this process delete the chunks of removed objects, with their next reports.
@@ -342,14 +356,15 @@ impl MountNode {
         Ok(away.map(|server| server.id).collect())
     }
 
-    /// A function that blocks until the mount is unmounted from outside.
-    pub(crate) fn own_end(&self) -> Box<dyn FnOnce() + Send> {
+    /// Blocks until the mount is unmounted from outside.
+    pub(crate) fn own_end(&self) -> OwnEnd {
         let running = Arc::clone(&self.running);
         Box::new(move || {
             // `stop` gets the same error and reports it.
             if let Err(error) = running.wait() {
                 tracing::debug!("{error}");
             }
+            Ok("unmounted")
         })
     }
 

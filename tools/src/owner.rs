@@ -75,7 +75,7 @@ impl Owner {
             || entry.file_type().is_ok_and(|kind| kind.is_socket())
     }
 
-    /// Fails for a directory of another command, one with the files of somebody else, or one on which a process
+    /// Fails for a directory of another command, one with files of other programs, or one on which a process
     /// runs: two stores would not see each other. `log`: the log file of a start.
     pub(crate) fn claim(self, dir: &Path, log: Option<&Path>) -> anyhow::Result<()> {
         let shown = dir.display();
@@ -247,9 +247,7 @@ mod tests {
             };
             fs::create_dir_all(dir.join(&own).parent().expect("a parent")).expect("dir");
             fs::write(dir.join(own), "").expect("file");
-            owner
-                .claim(dir, None)
-                .expect("its own, with a file of somebody");
+            owner.claim(dir, None).expect("its own, with another file");
         }
     }
 

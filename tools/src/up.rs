@@ -16,7 +16,7 @@ use slabfs_objstore::wire::{Key, Listener};
 use crate::args::{MetaArgs, MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::created::Created;
 use crate::failure::usage;
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
 use crate::node::{self, DataNode, MetadataNode, MountNode};
@@ -326,8 +326,10 @@ impl Live for Running {
         format!("{point} (data in {data}, {servers}{place})")
     }
 
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        Some(self.mount.own_end())
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        let mut ends = vec![self.mount.own_end()];
+        ends.extend(self.behind.metadata.own_end());
+        ends
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

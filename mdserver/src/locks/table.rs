@@ -744,13 +744,12 @@ impl Table {
     }
 }
 
-mod list;
-
 /// Counts the owners and requests that are looked at, for a test of the cost.
 fn look() {
     #[cfg(test)]
     tests::LOOKS.set(tests::LOOKS.get() + 1);
 }
 
+mod list;
 #[cfg(test)]
 mod tests;

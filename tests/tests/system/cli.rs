@@ -65,6 +65,7 @@ fn help_names_every_flag() {
                     "--listen",
                     "--accept-loss",
                     "--meta-cache",
+                    "--on-journal-error",
                     "MOUNTPOINT",
                 ][..],
                 &running,
@@ -81,6 +82,7 @@ fn help_names_every_flag() {
                     "--key-file",
                     "--accept-loss",
                     "--meta-cache",
+                    "--on-journal-error",
                 ][..],
                 &running,
             ]
@@ -257,8 +259,6 @@ fn in_the_background_and_umount() {
     assert!(!log.is_empty() && !log.contains("panicked"), "{log}");
 }
 
-/// A failed start in the background reports the error, with its status.
-#[test]
 /// A mount with another one below it is in use, by no program.
 #[test]
 fn umount_names_the_mounts_below() {
@@ -282,6 +282,8 @@ fn umount_names_the_mounts_below() {
     slabfs(["umount", &mnt]).ok();
 }
 
+/// A failed start in the background reports the error, with its status.
+#[test]
 fn in_the_background_without_success() {
     needs_mount!();
     let area = Area::new();

@@ -114,7 +114,7 @@ fn wrong_keys() {
     let socket = format!("unix:{}", area.at("o.s").display());
     for (key, status, word) in [
         (&wrong, 1, "the same shared key"),
-        // Nobody writes to it: it must not be waited for.
+        // It has no writer, and must not be waited for.
         (&pipe, 2, "not a regular file"),
     ] {
         let key = key.display().to_string();
