@@ -19,6 +19,9 @@ const FILES: [&str; 2] = ["FORMAT", "FORMAT.copy"];
 /// The line after the text: the CRC-32C of the text before it. Stores of 2026-11 and earlier have none, and no copy.
 const CHECK: &str = "check ";
 
+/// The id of a store.
+type Id = [u8; 16];
+
 /// What to do about damage of both.
 const RESTORE: &str = "put one of them back from a backup: the chunks are not read without it";
 
@@ -80,7 +83,7 @@ pub(super) fn find(dir: &Path) -> Result<Option<[u8; 16]>> {
 }
 
 /// The id, and what is in the two files.
-fn read(dir: &Path) -> Result<Option<([u8; 16], [Copied<[u8; 16]>; 2])>> {
+fn read(dir: &Path) -> Result<Option<(Id, [Copied<Id>; 2])>> {
     let [main, copy] = FILES.map(|name| Copied::read(&dir.join(name), decode));
     let (main, copy) = (main?, copy?);
     if main == Copied::Missing && copy == Copied::Missing {
