@@ -67,6 +67,29 @@ pub(crate) struct MetaArgs {
     /// more while it checks its index after a start, and while it writes a checkpoint
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub(crate) meta_cache: u64,
+    /// What to do when the journal cannot be synced any more, as on a broken disk: `stay` refuses every change (also to
+    /// open a file) until a restart, and answers the rest; `exit` ends the process with status 3, for a supervisor that
+    /// starts it again
+    #[arg(long, value_name = "ACTION", default_value = "stay", value_parser = parse_on_journal_error)]
+    pub(crate) on_journal_error: OnJournalError,
+}
+
+/// What a metadata service does when its journal cannot be synced any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnJournalError {
+    /// It refuses every change.
+    Stay,
+    /// It ends its process.
+    Exit,
+}
+
+/// Parses `stay` or `exit`.
+fn parse_on_journal_error(text: &str) -> Result<OnJournalError, String> {
+    match text {
+        "stay" => Ok(OnJournalError::Stay),
+        "exit" => Ok(OnJournalError::Exit),
+        _ => Err(format!("{text:?} is neither; write stay or exit")),
+    }
 }
 
 /// The flags of a mount, in any process.

@@ -80,6 +80,10 @@ enum Command {
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     command.build();
+    if repeats_data(&argv) {
+        let text = "--data is given more than once, and a process has one data directory; start one `slabfs objserver` for each directory, or `slabfs up --servers N` with a link to each disk (os1, os2, …) in its data directory";
+        return Err(Cli::command().error(clap::error::ErrorKind::ArgumentConflict, text));
+    }
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
         .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
     // Makes `--limit -1` an invalid number, not an unknown flag.
@@ -92,6 +96,19 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
         })
     });
     Cli::from_arg_matches(&command.try_get_matches_from(argv)?)
+}
+
+/// Whether a service is given two data directories. Of other flags the last one counts.
+fn repeats_data(argv: &[OsString]) -> bool {
+    let mut words = argv.iter().skip(1).map(|word| word.to_string_lossy());
+    let command = words.find(|word| !word.starts_with('-'));
+    let serves = matches!(command.as_deref(), Some("up" | "mdserver" | "objserver"));
+    let flags = words.take_while(|word| word != "--");
+    serves
+        && flags
+            .filter(|word| word == "--data" || word.starts_with("--data="))
+            .count()
+            > 1
 }
 
 impl Cli {

@@ -15,6 +15,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ServiceArgs;
+use crate::created::Created;
 use crate::logging::{self, LogFile};
 
 /// Environment variable that is set in the child; its value is the log file.
@@ -108,19 +109,19 @@ pub(crate) fn notify_parent(outcome: &Outcome) {
     }
 }
 
-fn is_child() -> bool {
+pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
 fn start_child(log: &Path) -> anyhow::Result<()> {
-    if let Some(parent) = log.parent() {
-        std::fs::create_dir_all(parent).with_context(|| {
-            format!(
-                "cannot create the log's directory {}; choose another log with --log-file",
-                parent.display()
-            )
-        })?;
-    }
+    let parent = log.parent().unwrap_or(log);
+    let created = Created::directory(parent, 0o777).with_context(|| {
+        format!(
+            "cannot create the log's directory {}; choose another log with --log-file",
+            parent.display()
+        )
+    })?;
+    let created = created.file(log);
     let stderr = logging::open(log)?;
     let program = std::env::current_exe().context("cannot find the slabfs binary itself")?;
     let mut child = Command::new(program)
@@ -141,6 +142,7 @@ fn start_child(log: &Path) -> anyhow::Result<()> {
         .context("reading from the background process")?;
     match serde_json::from_str(&line) {
         Ok(Outcome::Ready(text)) => {
+            created.keep();
             let (pid, log) = (child.id(), log.display());
             crate::output::print(&format!("ready: {text}\nprocess {pid}, log {log}\n"))
         }
@@ -150,6 +152,7 @@ fn start_child(log: &Path) -> anyhow::Result<()> {
         }) => Err(crate::failure::usage(text)),
         Ok(Outcome::Failed { text, .. }) => Err(anyhow::Error::msg(text)),
         Err(_) => {
+            created.keep();
             let status = child.wait().context("waiting for the background process")?;
             Err(anyhow::anyhow!(
                 "the background process ended before it was ready ({status}); its log is {}",

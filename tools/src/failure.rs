@@ -1,5 +1,5 @@
-//! Errors of subcommands and their exit status: 2 for wrong usage, 1 for everything else, and 126 and 127 when
-//! the program to run could not be run.
+//! Errors of subcommands and their exit status: 2 for wrong usage, 1 for everything else, 3 for a failed journal, and
+//! 126 and 127 when the program to run could not be run.
 //!
 //! An error is wrong usage if the command line itself shows it, or the config, key or list file that it names:
 //! unknown, unreadable or missing flags and values, and flags that exclude each other. Errors that depend on
@@ -13,6 +13,8 @@ use crate::onmount::Refused;
 pub(crate) const USAGE: u8 = 2;
 /// Exit status of a valid request that failed.
 const FAILURE: u8 = 1;
+/// Exit status of a service that ends because its journal cannot be synced (`--on-journal-error exit`).
+pub(crate) const JOURNAL: u8 = 3;
 /// Exit status where the program to run exists and does not start, as with `env` and shells.
 pub(crate) const NOT_STARTED: u8 = 126;
 /// Exit status where the program to run does not exist.

@@ -15,8 +15,9 @@ use slabfs_objstore::ChunkStore;
 use slabfs_objstore::store::LocalStore;
 
 use crate::args::show_size;
-use crate::node::{self, Owner};
+use crate::node;
 use crate::output;
+use crate::owner::Owner;
 
 /// Check the metadata, and the chunks against it.
 ///
@@ -133,7 +134,7 @@ fn places(args: &Args) -> anyhow::Result<Places> {
             data.display()
         )
     })?;
-    owner.claim(data)?;
+    owner.claim(data, None)?;
     let places = match owner {
         Owner::Objserver => {
             return Err(anyhow!(
@@ -167,7 +168,7 @@ fn places(args: &Args) -> anyhow::Result<Places> {
                 dir.display()
             ));
         }
-        Owner::Objserver.claim(dir)?;
+        Owner::Objserver.claim(dir, None)?;
     }
     Ok(places)
 }

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::args::ServiceArgs;
+use crate::created::Created;
 use crate::daemon::{self, Side};
 use crate::logging::{self, Level};
 use crate::pidfile::{self, PidFile};
@@ -26,14 +27,17 @@ const HURRY_GRACE: Duration = Duration::from_secs(3);
 /// The error of a start that a signal ended.
 const STOPPED_EARLY: &str = "stopped while starting up";
 
+/// Blocks until the service has to end by itself, as a mount does when it is unmounted, and returns why. An error is
+/// that of the process.
+pub(crate) type OwnEnd = Box<dyn FnOnce() -> anyhow::Result<&'static str> + Send>;
+
 /// A service that was started and runs until it is stopped.
 pub(crate) trait Live: Send {
     /// The text after `ready: `: what can be used now.
     fn ready_line(&self) -> String;
-    /// A function that blocks until the service ends by itself, as a mount does when it is unmounted. `None` if
-    /// it never does.
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        None
+    /// What ends the service without a signal.
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        Vec::new()
     }
     /// Stops everything cleanly; nothing is lost.
     fn stop(self: Box<Self>) -> anyhow::Result<()>;
@@ -127,13 +131,19 @@ where
     if let Side::Done = daemon::enter(args, &place.log)? {
         return Ok(());
     }
-    logging::start(level, daemon::log_file(args).as_ref())?;
+    let log = daemon::log_file(args);
+    // The log of a background process belongs to its parent, which removes it after a refusal.
+    let created = match &log {
+        Some(log) if !daemon::is_child() => Created::default().file(&log.path),
+        _ => Created::default(),
+    };
+    logging::start(level, log.as_ref())?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the signal loop")?;
-    let outcome = runtime.block_on(supervise(place.data, start));
+    let outcome = runtime.block_on(supervise(place.data, created, start));
     // A blocking thread may still wait for the mount's end.
     runtime.shutdown_background();
     outcome
@@ -160,7 +170,7 @@ fn raise_file_limit() {
     }
 }
 
-async fn supervise<S>(data: Option<PathBuf>, start: S) -> anyhow::Result<()>
+async fn supervise<S>(data: Option<PathBuf>, created: Created, start: S) -> anyhow::Result<()>
 where
     S: FnOnce(&Shutdown) -> anyhow::Result<Box<dyn Live>> + Send + 'static,
 {
@@ -170,24 +180,34 @@ where
         let shutdown = Arc::clone(&shutdown);
         tokio::task::spawn_blocking(move || start(&shutdown))
     };
-    let Some(live) = started(starting, &mut signals, &shutdown).await? else {
+    let live = started(starting, &mut signals, &shutdown).await?;
+    created.keep();
+    let Some(live) = live else {
         return Ok(());
     };
     // The directory is certainly ours only now.
     let pid_file = data.and_then(|data| write_pid(&data, &shutdown));
     daemon::announce(&live.ready_line());
-    if let Some(own_end) = live.own_end() {
-        tokio::select! {
-            name = signals.next() => tracing::info!("{name}: stopping"),
-            _ = tokio::task::spawn_blocking(own_end) => tracing::info!("unmounted: stopping"),
-        }
-    } else {
-        let name = signals.next().await;
-        tracing::info!("{name}: stopping");
+    let mut own_ends = JoinSet::new();
+    for end in live.own_ends() {
+        own_ends.spawn_blocking(end);
     }
+    let why = tokio::select! {
+        name = signals.next() => Ok(name),
+        Some(end) = own_ends.join_next() => end.context("waiting for the end panicked").and_then(|end| end),
+    };
+    let shown = why.as_ref().map_or("it has failed", |why| *why);
+    tracing::info!("{shown}: stopping");
     let outcome = stopped(live, &mut signals, &shutdown).await;
     drop(pid_file);
-    outcome
+    match (why, outcome) {
+        (Ok(_), outcome) => outcome,
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(other)) => {
+            tracing::warn!("it did not stop well: {other:#}");
+            Err(error)
+        }
+    }
 }
 
 /// Writes the pid file. A full disk is no reason not to serve, so an error is only logged.

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use slabfs_objstore::Addr;
+use slabfs_objstore::wire::Key;
 
 use crate::args::{MetaArgs, ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
-use crate::node::{self, MetadataNode, Owner};
+use crate::node::{self, MetadataNode};
+use crate::owner::Owner;
 
 /// Run the metadata service: names, dims, locations of chunks.
 ///
@@ -40,17 +42,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let key = node::key(args.key_file.as_deref(), &[&args.listen])?;
+    Owner::Mdserver.claim(&args.data, args.service.log_file.as_deref())?;
     let place = Place::of_data(&args.data);
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
-        start(&args, shutdown)
+        start(&args, key, shutdown)
     })
 }
 
-fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
-    let key = node::key(args.key_file.as_deref(), &[&args.listen])?;
+fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let listener = node::listen(&args.listen, key, shutdown)?;
-    Owner::Mdserver.claim(&args.data)?;
     let mut metadata = MetadataNode::open(&args.data, &args.meta)?;
     shutdown.check()?;
     metadata.serve(listener)?;
@@ -62,6 +64,10 @@ impl Live for MetadataNode {
         let place = self.addr();
         let place = place.map_or_else(String::new, |addr| format!(" at {addr}"));
         format!("metadata service{place}")
+    }
+
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        self.own_end().into_iter().collect()
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

@@ -13,9 +13,9 @@ use slabfs_mdserver::dump::{self, Loaded};
 use slabfs_model::unhex;
 
 use crate::args::show_size;
-use crate::node::Owner;
 use crate::onmount::Mount;
 use crate::output;
+use crate::owner::Owner;
 
 /// How long the metadata service may take to start a dump.
 const BEGIN: Duration = Duration::from_secs(600);

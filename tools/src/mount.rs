@@ -6,9 +6,10 @@ use std::sync::Arc;
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
+use slabfs_objstore::wire::Key;
 
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
 use crate::node::{self, MountNode};
@@ -37,16 +38,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
+    mountpoint::check(&args.mountpoint)?;
     let place = Place::of_mount(&args.mountpoint);
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
-        start(&args, shutdown)
+        start(&args, key, shutdown)
     })
 }
 
-fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
-    let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
-    mountpoint::check(&args.mountpoint)?;
+fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let (md, deadline) = (args.md.clone(), args.net.io_timeout);
     let servers = Servers::new(node::server_options(key.clone(), deadline));
     let metadata = Arc::new(RemoteMd::connect(md.clone(), key, deadline));
@@ -78,8 +79,8 @@ impl Live for MountNode {
         self.point().display().to_string()
     }
 
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        Some(MountNode::own_end(self))
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        vec![self.own_end()]
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

@@ -21,11 +21,10 @@ use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
 use slabfs_objstore::{Addr, ChunkStore, StoreError};
 
-use crate::args::{MetaArgs, MountArgs};
-use crate::failure::usage;
-use crate::lifecycle::Shutdown;
+use crate::args::{MetaArgs, MountArgs, OnJournalError};
+use crate::failure::{JOURNAL, ending, usage};
+use crate::lifecycle::{OwnEnd, Shutdown};
 use crate::mountpoint::source_name;
-use crate::pidfile::{self, Found};
 
 /// How long a metadata service may take to answer at the start before it counts as unreachable.
 pub(crate) const GREETING: Duration = Duration::from_secs(1);
@@ -93,58 +92,6 @@ pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
     Ok(Arc::new(store))
 }
 
-/// The service that a data directory belongs to, by the files in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// `slabfs up`; contains the directories of its services.
-    Up,
-    /// `slabfs mdserver`.
-    Mdserver,
-    /// `slabfs objserver`.
-    Objserver,
-}
-
-impl Owner {
-    /// The service that used `dir` before; `None` if none is recognised.
-    pub(crate) fn of(dir: &Path) -> Option<Owner> {
-        if dir.join("FORMAT").is_file() {
-            Some(Owner::Objserver)
-        } else if dir.join("LOCK").is_file() {
-            Some(Owner::Mdserver)
-        } else if dir.join("md/LOCK").is_file() {
-            Some(Owner::Up)
-        } else {
-            None
-        }
-    }
-
-    fn command(self) -> &'static str {
-        match self {
-            Owner::Up => "slabfs up",
-            Owner::Mdserver => "slabfs mdserver",
-            Owner::Objserver => "slabfs objserver",
-        }
-    }
-
-    /// Fails for a directory of another command, or one on which a process runs; two stores would not see each
-    /// other.
-    pub(crate) fn claim(self, dir: &Path) -> anyhow::Result<()> {
-        let shown = dir.display();
-        if let Ok(Found::Running(pid)) = pidfile::find(dir) {
-            anyhow::bail!(
-                "the data directory {shown} is locked: it is in use by another process ({pid}); stop that one with `slabfs stop --data {shown}`, or choose another directory with --data"
-            );
-        }
-        match Owner::of(dir) {
-            Some(other) if other != self => Err(anyhow::anyhow!(
-                "the data directory {shown} holds the data of `{}`; use that command, or choose another directory with --data",
-                other.command()
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Creates a directory that only its owner may enter: access to its files would bypass the mount's modes.
 fn make_private(dir: &Path) -> anyhow::Result<()> {
     std::fs::DirBuilder::new()
@@ -163,6 +110,7 @@ fn make_private(dir: &Path) -> anyhow::Result<()> {
 pub(crate) struct MetadataNode {
     service: Arc<Service>,
     server: Option<(MdServer, Addr)>,
+    on_journal_error: OnJournalError,
 }
 
 impl MetadataNode {
@@ -188,6 +136,7 @@ impl MetadataNode {
         Ok(MetadataNode {
             service: Arc::new(service),
             server: None,
+            on_journal_error: args.on_journal_error,
         })
     }
 
@@ -211,6 +160,18 @@ impl MetadataNode {
     /// The address at which other processes reach it.
     pub(crate) fn addr(&self) -> Option<&Addr> {
         self.server.as_ref().map(|(_, addr)| addr)
+    }
+
+    /// Blocks until the journal cannot be synced any more, if the process has to end then.
+    pub(crate) fn own_end(&self) -> Option<OwnEnd> {
+        if self.on_journal_error == OnJournalError::Stay {
+            return None;
+        }
+        let service = Arc::clone(&self.service);
+        Some(Box::new(move || match service.wait_for_sync_failure() {
+            Some(error) => Err(ending(JOURNAL, error.to_string())),
+            None => Ok("closed"),
+        }))
     }
 
     /// Lets data servers of this process delete the chunks of removed objects, with their next reports.
@@ -395,14 +356,15 @@ impl MountNode {
         Ok(away.map(|server| server.id).collect())
     }
 
-    /// A function that blocks until the mount is unmounted from outside.
-    pub(crate) fn own_end(&self) -> Box<dyn FnOnce() + Send> {
+    /// Blocks until the mount is unmounted from outside.
+    pub(crate) fn own_end(&self) -> OwnEnd {
         let running = Arc::clone(&self.running);
         Box::new(move || {
             // `stop` gets the same error and reports it.
             if let Err(error) = running.wait() {
                 tracing::debug!("{error}");
             }
+            Ok("unmounted")
         })
     }
 
@@ -443,23 +405,6 @@ mod tests {
         );
         assert!(key(None, &[&unix]).expect("no key needed").is_none());
         assert!(key(Some(Path::new("/nonexistent")), &[]).is_err());
-    }
-
-    #[test]
-    fn a_directory_belongs_to_one_command() {
-        let dir = tempfile::tempdir().expect("dir");
-        let (up, md) = (dir.path(), dir.path().join("md"));
-        Owner::Up.claim(up).expect("unused");
-        std::fs::create_dir(&md).expect("dir");
-        std::fs::write(md.join("LOCK"), "").expect("file");
-        Owner::Up.claim(up).expect("its own");
-        Owner::Mdserver.claim(&md).expect("its own");
-        let error = Owner::Mdserver.claim(up).expect_err("of another");
-        assert!(error.to_string().contains("`slabfs up`"), "{error}");
-        assert!(Owner::Up.claim(&md).is_err() && Owner::Objserver.claim(&md).is_err());
-        let _running = pidfile::PidFile::write(up).expect("pid file");
-        let error = Owner::Up.claim(up).expect_err("in use").to_string();
-        assert!(error.contains("slabfs stop --data"), "{error}");
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::Addr;
 use slabfs_objstore::server::Registrar;
+use slabfs_objstore::wire::Key;
 
 use crate::args::{NetArgs, ServiceArgs, parse_addr};
 use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
-use crate::node::{self, DataNode, Owner};
+use crate::node::{self, DataNode};
+use crate::owner::Owner;
 
 /// Run a data server: it stores chunks, with checksums.
 ///
@@ -44,20 +46,20 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
+    let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
+    Owner::Objserver.claim(&args.data, args.service.log_file.as_deref())?;
     let place = Place::of_data(&args.data);
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
-        start(&args, shutdown)
+        start(&args, key, shutdown)
     })
 }
 
-fn start(args: &Args, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
-    let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
+fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let (md, deadline) = (args.md.clone(), args.net.io_timeout);
     let metadata = Arc::new(RemoteMd::connect(md, key.clone(), deadline));
     let waits = greeted(&metadata, &args.md)?;
     let listener = node::listen(&args.listen, key, shutdown)?;
-    Owner::Objserver.claim(&args.data)?;
     let store = node::open_store(&args.data)?;
     shutdown.check()?;
     let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;

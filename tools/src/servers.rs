@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::show_size;
 use crate::onmount::Mount;
@@ -12,7 +12,8 @@ use crate::{output, table};
 /// Show the data servers: their state, contents and space.
 ///
 /// States: online; away (not heard for some seconds); draining (being emptied, or empty after that, see `slabfs
-/// drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may still write there.
+/// drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may still write there. The
+/// metadata service has a line too while it cannot store changes: failed, with the error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt
@@ -27,14 +28,30 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let status = Mount::of(&args.mountpoint)?.report("status".as_ref())?;
-    let servers = status
+    let mut servers = status
         .get("servers")
-        .context("the mount's status has no list of servers")?;
-    if args.json {
-        output::json(servers)
-    } else {
-        output::print(&show(servers))
+        .and_then(Value::as_array)
+        .context("the mount's status has no list of servers")?
+        .clone();
+    servers.extend(failed_metadata(&status));
+    let servers = Value::Array(servers);
+    match args.json {
+        true => output::json(&servers),
+        false => output::print(&show(&servers)),
     }
+}
+
+/// The metadata service as a row, if it cannot store changes.
+fn failed_metadata(status: &Value) -> Option<Value> {
+    let error = status.get("metadata_error").filter(|e| e.is_string())?;
+    Some(json!({
+        "id": null,
+        "host": "metadata service",
+        "state": "failed",
+        "online": false,
+        "addr": status.get("metadata"),
+        "error": error,
+    }))
 }
 
 fn show(servers: &Value) -> String {
@@ -64,7 +81,10 @@ fn show(servers: &Value) -> String {
                 size(server, "in_flight"),
                 size(server, "free"),
                 size(server, "total"),
-                place,
+                match server.get("error").and_then(Value::as_str) {
+                    Some(error) => format!("{place}: {error}"),
+                    None => place,
+                },
             ]
         })
         .collect();
@@ -97,7 +117,6 @@ fn state(server: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn one_line_a_server() {
@@ -111,5 +130,12 @@ mod tests {
         assert!(lines[1].contains("online") && lines[1].contains("in the mount's process"));
         assert!(lines[2].contains("away, draining") && lines[2].contains("unix:/tmp/os2.sock"));
         assert!(show(&json!([])).contains("no data server"));
+        assert!(failed_metadata(&json!({"metadata_error": null})).is_none());
+        let status = json!({"metadata": "unix:/md", "metadata_error": "the journal"});
+        let text = show(&json!([failed_metadata(&status)]));
+        assert!(
+            text.contains("failed") && text.contains("unix:/md: the journal"),
+            "{text}"
+        );
     }
 }

@@ -86,9 +86,12 @@ fn look(place: &std::path::Path) -> anyhow::Result<Look> {
     let before = stats::sample(&mount)?;
     std::thread::sleep(SPAN);
     let now = stats::sample(&mount)?;
-    let space = nix::sys::statvfs::statvfs(mount.root())?;
-    let unit = space.fragment_size();
-    let (total, free) = (space.blocks() * unit, space.blocks_available() * unit);
+    // Unknown while the metadata service does not serve this mount; the status says why.
+    let space = nix::sys::statvfs::statvfs(mount.root()).ok().map(|space| {
+        let unit = space.fragment_size();
+        (space.blocks() * unit, space.blocks_available() * unit)
+    });
+    let (total, free) = space.unzip();
     let mounted = mounts()?.into_iter();
     let process = mounted
         .filter(|mounted| mounted.at == mount.root())
@@ -108,12 +111,13 @@ fn look(place: &std::path::Path) -> anyhow::Result<Look> {
     };
     let number = process.map_or_else(String::new, |process| format!(", process {process}"));
     line("served by", format!("{}{number}", served_by(&status)));
-    line("metadata", metadata(&now).to_owned());
+    line("metadata", metadata(&status, &now));
     line("servers", servers(&status));
-    line(
-        "space",
-        format!("{} free of {}", show_size(free), show_size(total)),
-    );
+    let space = space.map(|(total, free)| {
+        let (total, free) = (show_size(total), show_size(free));
+        format!("{free} free of {total}")
+    });
+    line("space", space.unwrap_or_else(|| "unknown".to_owned()));
     let count = |name: &str| now.get(name).and_then(Value::as_u64).unwrap_or(0);
     line(
         "open",
@@ -147,14 +151,18 @@ fn served_by(status: &Value) -> String {
     }
 }
 
-fn metadata(stats: &Value) -> &'static str {
+fn metadata(status: &Value, stats: &Value) -> String {
+    if let Some(error) = status.get("metadata_error").and_then(Value::as_str) {
+        return format!("FAILS: {error}");
+    }
     let is = |name: &str| stats.get(name).and_then(Value::as_bool) == Some(true);
-    match (is("lapsed"), is("strict"), is("alone")) {
+    let text = match (is("lapsed"), is("strict"), is("alone")) {
         (true, _, _) => "DOES NOT ANSWER; operations wait up to --io-timeout",
         (false, true, true) => "answers; strict, this is the only mount",
         (false, true, false) => "answers; strict, with other mounts",
         (false, false, _) => "answers; consistency on commit",
-    }
+    };
+    text.to_owned()
 }
 
 fn servers(status: &Value) -> String {
@@ -196,7 +204,10 @@ mod tests {
         assert_eq!(servers(&status), "2, AWAY: 7; 2.0 KiB in 1 chunks");
         assert!(served_by(&status).contains("unix:/md"));
         assert!(servers(&json!({"servers": []})).contains("NONE"));
-        assert!(metadata(&json!({"lapsed": true})).contains("NOT ANSWER"));
-        assert!(metadata(&json!({"strict": true, "alone": true})).contains("only mount"));
+        let metadata = |stats: Value| metadata(&json!({"metadata_error": null}), &stats);
+        assert!(metadata(json!({"lapsed": true})).contains("NOT ANSWER"));
+        assert!(metadata(json!({"strict": true, "alone": true})).contains("only mount"));
+        let failed = json!({"metadata_error": "the journal"});
+        assert!(super::metadata(&failed, &json!({})).contains("FAILS: the journal"));
     }
 }

@@ -89,6 +89,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Ok(()) => {}
         // Programs have files open there, but no process serves them any more.
         Err(nix::Error::EBUSY) if is_dead(&full) => return take_away(&full),
+        Err(nix::Error::EBUSY) if !mounts_below(&full)?.is_empty() => {
+            bail!(
+                "{shown} has other mounts below it: {}; unmount them first, the last one in this list first",
+                mounts_below(&full)?.join(", ")
+            );
+        }
         Err(nix::Error::EBUSY) => {
             let users = users_of(&full, &ASKS);
             // Programs inside a system call, which may last as long as a server is away, or processes of
@@ -147,6 +153,13 @@ fn left_behind(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
     Ok(mounted
         .pop()
         .filter(|last| process_of(last).is_some_and(has_ended)))
+}
+
+/// The mounts inside the mount at `full`, in the order in which they were mounted.
+fn mounts_below(full: &Path) -> anyhow::Result<Vec<String>> {
+    let below = mounts()?.into_iter().map(|mounted| mounted.at);
+    let below = below.filter(|at| at != full && at.starts_with(full));
+    Ok(below.map(|at| at.display().to_string()).collect())
 }
 
 /// Whether no process serves a mount any more, in which case the kernel returns ENOTCONN.

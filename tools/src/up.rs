@@ -14,11 +14,13 @@ use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::{Key, Listener};
 
 use crate::args::{MetaArgs, MountArgs, NetArgs, ServiceArgs, parse_addr};
+use crate::created::Created;
 use crate::failure::usage;
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
-use crate::node::{self, DataNode, MetadataNode, MountNode, Owner};
+use crate::node::{self, DataNode, MetadataNode, MountNode};
+use crate::owner::Owner;
 
 /// How long a stop deletes the chunks of removed objects; the rest is deleted after the next start.
 const DELETING: Duration = Duration::from_secs(10);
@@ -65,13 +67,17 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
     };
     // Before the log is created, which may be in that directory.
     mountpoint::apart(&data, &args.mountpoint)?;
+    let listens: Vec<&Addr> = args.listen.iter().collect();
+    let key = node::key(args.net.key_file.as_deref(), &listens)?;
+    mountpoint::check(&args.mountpoint)?;
+    Owner::Up.claim(&data, args.service.log_file.as_deref())?;
     let place = Place {
         log: data.join("slabfs.log"),
         data: Some(data.clone()),
     };
     let service = args.service.clone();
     lifecycle::run(&service, level, place, move |shutdown| {
-        start(&args, &data, shutdown)
+        start(&args, &data, key, shutdown)
     })
 }
 
@@ -90,30 +96,33 @@ pub(crate) fn default_data() -> anyhow::Result<PathBuf> {
     Ok(base.join("slabfs"))
 }
 
-fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
-    let listens: Vec<&Addr> = args.listen.iter().collect();
-    let key = node::key(args.net.key_file.as_deref(), &listens)?;
-    mountpoint::check(&args.mountpoint)?;
-    Owner::Up.claim(data)?;
-    std::fs::create_dir_all(data).with_context(|| {
+fn start(
+    args: &Args,
+    data: &Path,
+    key: Option<Key>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Box<dyn Live>> {
+    let count = server_count(data, args.servers)?;
+    // A socket may be in it.
+    let created = Created::directory(data, 0o777).with_context(|| {
         format!(
             "cannot make the data directory {}; choose another with --data",
             data.display()
         )
     })?;
-    let count = server_count(data, args.servers)?;
-
-    let listener = match &args.listen {
-        Some(addr) => Some(node::listen(addr, key.clone(), shutdown)?),
+    // All addresses before anything is stored: one of them may be in use.
+    let listeners = match &args.listen {
+        Some(addr) => Some(Listeners::bind(addr, count, key.as_ref(), shutdown)?),
         None => None,
     };
+    created.keep();
     let metadata = MetadataNode::open(&data.join("md"), &args.meta)?;
     let mut behind = Behind {
         nodes: Vec::new(),
         metadata,
         missing: Vec::new(),
     };
-    match behind.start(args, data, count, key, listener, shutdown) {
+    match behind.start(args, data, count, key, listeners, shutdown) {
         Ok(mount) => Ok(Box::new(Running {
             mount,
             behind,
@@ -125,6 +134,31 @@ fn start(args: &Args, data: &Path, shutdown: &Shutdown) -> anyhow::Result<Box<dy
             }
             Err(error)
         }
+    }
+}
+
+/// The sockets of an `up` that serves other mounts.
+struct Listeners {
+    metadata: Listener,
+    /// Of each data server.
+    servers: Vec<Listener>,
+}
+
+impl Listeners {
+    /// Listens at `addr`, and for each of `count` data servers at the address derived from it.
+    fn bind(
+        addr: &Addr,
+        count: u16,
+        key: Option<&Key>,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Listeners> {
+        let listen = |addr: &Addr| node::listen(addr, key.cloned(), shutdown);
+        Ok(Listeners {
+            metadata: listen(addr)?,
+            servers: (1..=count)
+                .map(|number| listen(&next_to(addr, number)?))
+                .collect::<anyhow::Result<_>>()?,
+        })
     }
 }
 
@@ -144,27 +178,24 @@ impl Behind {
         data: &Path,
         count: u16,
         key: Option<Key>,
-        listener: Option<Listener>,
+        listeners: Option<Listeners>,
         shutdown: &Shutdown,
     ) -> anyhow::Result<MountNode> {
-        let options = node::server_options(key.clone(), args.net.io_timeout);
+        let (listener, of_servers) = match listeners {
+            Some(listeners) => (Some(listeners.metadata), listeners.servers),
+            None => (None, Vec::new()),
+        };
+        let mut of_servers = of_servers.into_iter();
+        let options = node::server_options(key, args.net.io_timeout);
         let servers = Arc::new(Servers::new(options));
         for number in 1..=count {
             shutdown.check()?;
-            let listener = match &args.listen {
-                Some(addr) => Some(node::listen(
-                    &next_to(addr, number)?,
-                    key.clone(),
-                    shutdown,
-                )?),
-                None => None,
-            };
             let store = node::open_store(&server_dir(data, number))?;
             let registrar = self.metadata.registrar();
             let server = DataNode::start(
                 Arc::clone(&store),
                 registrar,
-                listener,
+                of_servers.next(),
                 args.mount.host.clone(),
             )?;
             let id = server.registered();
@@ -295,8 +326,10 @@ impl Live for Running {
         format!("{point} (data in {data}, {servers}{place})")
     }
 
-    fn own_end(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        Some(self.mount.own_end())
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        let mut ends = vec![self.mount.own_end()];
+        ends.extend(self.behind.metadata.own_end());
+        ends
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

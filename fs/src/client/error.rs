@@ -66,6 +66,12 @@ pub enum FsError {
     /// The object was removed while this mount had no session.
     #[error("the object was removed while the session of this mount or program was over")]
     Gone,
+    /// Another filesystem is at the address of the metadata service.
+    #[error(
+        "another filesystem is at the address of the metadata service; unmount, or start the metadata service of this \
+         filesystem there again"
+    )]
+    Replaced,
     /// The client was stopped: its session was closed, or its mount is ending.
     #[error("the session was closed; connect again")]
     Closed,

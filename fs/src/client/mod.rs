@@ -36,12 +36,12 @@ mod stored;
 pub mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
-use slabfs_mdserver::api::{CHUNK_LIMIT, Ino};
+use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Time};
 use slabfs_mdserver::client::Md;
 use slabfs_model::ServerId;
 use slabfs_objstore::ChunkName;
@@ -183,6 +183,10 @@ pub struct Client {
     rights: Rights,
     transfers: Transfers,
     lease: Lease,
+    /// When the root directory was created, by which the filesystem is known again.
+    root_created: Time,
+    /// Another filesystem is at the address of the metadata service: every operation fails.
+    replaced: AtomicBool,
     /// The lease of the session; zero where it lasts as long as this process.
     lease_time: Mutex<Duration>,
     /// Held shared by operations that must begin and end in one session, exclusively while another one is attached.

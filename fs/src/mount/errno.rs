@@ -154,7 +154,7 @@ fn client_number(error: &FsError) -> Errno {
         | FsError::Withheld(_)
         | FsError::Closed
         | FsError::Released => Errno::EIO,
-        FsError::Gone => Errno::ESTALE,
+        FsError::Gone | FsError::Replaced => Errno::ESTALE,
         FsError::Cancelled => Errno::ECANCELED,
         FsError::NotRepresentable { .. } => Errno::ERANGE,
     }

@@ -133,7 +133,7 @@ impl From<FsError> for Error {
             FsError::NotSupported(_) => ErrorKind::NotSupported,
             FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
             FsError::Closed | FsError::Released => ErrorKind::Closed,
-            FsError::Gone => ErrorKind::Stale,
+            FsError::Gone | FsError::Replaced => ErrorKind::Stale,
             FsError::Unsettled(_) | FsError::Withheld(_) => ErrorKind::Busy,
         };
         let index = match &error {

@@ -130,12 +130,13 @@ pub fn servers(servers: &[ServerInfo]) -> Value {
     Value::Array(servers)
 }
 
-/// `.slabfs/status`: the session, the address of the metadata service for other mounts, and the data servers.
+/// `.slabfs/status`: the session, the data servers, and of the metadata service its address for other mounts and why it
+/// cannot store changes, if so.
 pub fn status(
     session: u64,
     alone: bool,
     local: bool,
-    metadata: Option<&str>,
+    (metadata, error): (Option<&str>, Option<&str>),
     servers: &[ServerInfo],
 ) -> Value {
     json!({
@@ -143,6 +144,7 @@ pub fn status(
         "alone": alone,
         "in_process": local,
         "metadata": metadata,
+        "metadata_error": error,
         "servers": self::servers(servers),
     })
 }
@@ -197,7 +199,7 @@ mod tests {
             chunks: 2,
             in_flight: 0,
         };
-        let value = status(9, true, true, None, &[server]);
+        let value = status(9, true, true, (None, None), &[server]);
         assert_eq!(value["servers"][0]["id"], 3);
         assert!(text(&value).ends_with(b"\n"));
     }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::name_cache::NameCache;
 use crate::api::{
-    Attached, MdError, Metadata, Op, Operation, Reply, Request, call_without_session, op,
+    Attached, Entry, MdError, Metadata, Op, Operation, ROOT, Reply, Request, Time,
+    call_without_session, op,
 };
 
 /// Longest time to retry while other sessions have names cached. The service itself gives up on them earlier.
@@ -138,14 +139,27 @@ impl Md {
         self.inner.numbers.lock().session
     }
 
-    /// Opens another session in place of one that is over. Requests under way still belong to the old one.
-    pub fn reattach(&self) -> Result<Attached, MdError> {
-        let attached = call_without_session(&*self.inner.metadata, self.inner.attach.clone())?;
+    /// Opens another session in place of one that is over. Requests under way still belong to the old one. Returns
+    /// `None`, and attaches nothing, if another filesystem is at the address now: one whose root was created at another
+    /// time than `root`, which a restart, a dump and its loading do not change.
+    pub fn reattach(&self, root: Time) -> Result<Option<Attached>, MdError> {
+        let metadata = &*self.inner.metadata;
+        let attached = call_without_session(metadata, self.inner.attach.clone())?;
+        // Before this session is used for anything else.
+        let ask = op::GetAttr { ino: ROOT };
+        let found: Entry = metadata
+            .call(Request::unnumbered(attached.session, ask))?
+            .try_into()?;
+        if found.attr.crtime != root {
+            let detach = op::Detach { clean: true };
+            metadata.call(Request::unnumbered(attached.session, detach))?;
+            return Ok(None);
+        }
         *self.inner.numbers.lock() = Numbers::of(attached.session);
         self.inner
             .servers_version
             .store(attached.servers_version, Ordering::Release);
-        Ok(attached)
+        Ok(Some(attached))
     }
 
     /// Number of sessions attached when the last reply was made, including this one.

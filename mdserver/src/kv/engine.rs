@@ -205,7 +205,16 @@ impl Engine {
     }
 
     pub(super) fn sync(&self) -> Result<Lsn, KvError> {
-        self.group.sync(&self.journal, &*self.ground.disk)
+        let synced = self.group.sync(&self.journal, &*self.ground.disk);
+        if let Err(error @ KvError::Poisoned { .. }) = &synced {
+            self.signals.stuck(|stuck| {
+                if stuck.syncing.is_none() {
+                    tracing::error!("{error}: until then it refuses every change");
+                    stuck.syncing = Some(error.clone());
+                }
+            });
+        }
+        synced
     }
 
     pub(super) fn synced(&self) -> Lsn {

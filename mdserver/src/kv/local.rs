@@ -4,6 +4,7 @@
 use super::disk::Ground;
 use super::engine::Engine;
 use super::frame::HEADER;
+use super::signals::Stuck;
 use super::start::{Started, retire, start};
 use super::{Batch, BeforeCheckpoint, KvError, Lsn, MetaKv, Pair, Recovery, Snapshot, upkeep};
 use parking_lot::Mutex;
@@ -172,6 +173,14 @@ impl MetaKv for LocalKv {
 
     fn synced(&self) -> Lsn {
         self.engine.synced()
+    }
+
+    fn wait_for_sync_failure(&self) -> Option<KvError> {
+        let failure = |stuck: &Stuck| stuck.syncing.clone().map(Err);
+        let waited = self.engine.signals.wait_until(false, failure);
+        waited
+            .err()
+            .filter(|error| !matches!(error, KvError::Closed))
     }
 
     fn checkpoint(&self) -> Result<(), KvError> {

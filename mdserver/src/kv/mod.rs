@@ -135,6 +135,12 @@ pub trait MetaKv: Send + Sync {
     /// The last commit known to be on disk.
     fn synced(&self) -> Lsn;
 
+    /// Blocks until a sync has failed, after which the store refuses every commit until it is opened again, and returns
+    /// the error; `None` once the store is closed.
+    fn wait_for_sync_failure(&self) -> Option<KvError> {
+        None
+    }
+
     /// Writes a full dump now and removes the journal that it supersedes.
     fn checkpoint(&self) -> Result<(), KvError>;
 

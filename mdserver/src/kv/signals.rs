@@ -50,7 +50,7 @@ struct Board {
     stuck: Stuck,
 }
 
-/// Why the upkeep thread makes no progress.
+/// Why the store makes no progress.
 #[derive(Debug, Default)]
 pub(super) struct Stuck {
     /// Why nothing can be moved into the index.
@@ -59,6 +59,8 @@ pub(super) struct Stuck {
     pub(super) dumping: Option<KvError>,
     /// Why the index cannot be opened and compared.
     pub(super) comparing: Option<KvError>,
+    /// Why the journal cannot be synced any more.
+    pub(super) syncing: Option<KvError>,
 }
 
 /// A request to the upkeep thread.

@@ -32,6 +32,8 @@ impl Log {
     fn note(&mut self, what: &str, result: Result<(), KvError>) {
         match result {
             Ok(()) => self.0 = None,
+            // Logged by the sync that failed.
+            Err(KvError::Poisoned { .. }) => {}
             Err(error) => {
                 let text = format!("{what}: {error}");
                 if self.0.as_ref() != Some(&text) {

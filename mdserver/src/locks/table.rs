@@ -1,7 +1,9 @@
 //! Which owner holds which locks, and which requests wait: a pure state machine, without clocks, threads or epochs.
 //!
 //! A waiting request stands in its file's queue. After every change the queue is scanned from the front, and each
-//! request that can be granted is granted; [`Table::take_decided`] reports these to the caller.
+//! request that can be granted is granted; [`Table::take_decided`] reports these to the caller. The scan ends at a
+//! request that cannot be granted and that nothing behind it can overtake ([`Locks::ends_scan`]), so that `n` requests
+//! for all bytes of a file cost O(n log n) in all.
 //!
 //! # Order
 //!
@@ -22,7 +24,7 @@
 //! description, of which a process has several, so a cycle of processes is not a cycle of owners. (Record locks of
 //! open file descriptions have the same property, but cannot be distinguished from those of a process.)
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
 
 use foldhash::HashMap;
@@ -102,17 +104,26 @@ pub(super) struct Decided {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     places: HashMap<Place, Locks>,
-    /// Where each owner waits, and where each session holds or requests anything.
-    waits: HashMap<(LockKind, Holder), Vec<Place>>,
-    tickets: HashMap<(SessionId, LockTicket), Place>,
-    present: HashMap<SessionId, HashSet<Place>>,
+    /// The requests of each owner that wait, and in how many places it holds locks.
+    waits: HashMap<(LockKind, Holder), Vec<(Place, u64)>>,
+    holds: HashMap<(LockKind, Holder), usize>,
+    tickets: HashMap<(SessionId, LockTicket), (Place, u64)>,
+    /// How many owners and requests of a session are in each place.
+    present: HashMap<SessionId, HashMap<Place, usize>>,
+    /// The number of the next request that waits.
+    arrivals: u64,
     decided: Vec<Decided>,
 }
 
 #[derive(Debug, Default)]
 struct Locks {
     held: BTreeMap<Holder, Held>,
-    queue: VecDeque<Wanted>,
+    /// How many of these may have an exclusive lock.
+    exclusive: usize,
+    /// Waiting requests, in order of arrival.
+    queue: BTreeMap<u64, Wanted>,
+    /// Those of owners that others may wait for: they hold locks, here or elsewhere, or have other requests that wait.
+    tangled: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -121,6 +132,8 @@ struct Held {
     spans: Spans,
     /// When the oldest of them was requested.
     since: Instant,
+    /// It may have an exclusive lock.
+    exclusive: bool,
     /// A descriptor of its file was closed: until then, the locks may end at any moment.
     ends: Option<Instant>,
 }
@@ -134,8 +147,11 @@ impl Locks {
         let Wanted {
             holder, span, mode, ..
         } = *wanted;
-        let others = self.held.iter();
+        // Shared locks alone conflict with no shared lock.
+        let any = mode == LockMode::Exclusive || self.exclusive > 0;
+        let others = any.then(|| self.held.iter()).into_iter().flatten();
         others
+            .inspect(|_| look())
             .filter(move |(other, _)| **other != holder)
             .filter_map(move |(other, held)| {
                 Some((*other, held, conflict(&held.spans, span, mode)?))
@@ -146,12 +162,13 @@ impl Locks {
         self.in_the_way(wanted).map(|(other, ..)| other)
     }
 
-    /// Owners of conflicting requests among the first `before` of the queue.
-    fn ahead(&self, wanted: &Wanted, before: usize) -> impl Iterator<Item = Holder> + '_ {
+    /// Owners of conflicting requests that arrived before number `before`.
+    fn ahead(&self, wanted: &Wanted, before: u64) -> impl Iterator<Item = Holder> + '_ {
         let wanted = *wanted;
         self.queue
-            .iter()
-            .take(before)
+            .range(..before)
+            .map(|(_, other)| other)
+            .inspect(|_| look())
             .filter(move |other| {
                 other.holder != wanted.holder
                     && other.span.overlaps(wanted.span)
@@ -174,17 +191,48 @@ impl Locks {
         parts
     }
 
-    fn give(&mut self, wanted: &Wanted) {
-        let held = self.held.entry(wanted.holder).or_insert_with(|| Held {
-            pid: wanted.pid,
-            spans: Spans::default(),
-            since: wanted.since,
-            ends: None,
+    /// Whether no request behind number `at`, which cannot be granted, can be granted either. A request overtakes one
+    /// that waits for its owner; and no request waits for an owner that holds nothing and has no other request, except
+    /// those that are behind it. So if no owner of the requests behind is tangled, none of them overtakes one that
+    /// conflicts with it.
+    fn ends_scan(&self, at: u64, wanted: &Wanted) -> bool {
+        let exclusive = wanted.span == LockSpan::ALL && wanted.mode == LockMode::Exclusive;
+        let behind_conflict = exclusive || self.is_taken();
+        behind_conflict && self.tangled.range(at + 1..).next().is_none()
+    }
+
+    /// Whether one owner has an exclusive lock on everything.
+    fn is_taken(&self) -> bool {
+        let only = self.held.values().next().filter(|_| self.held.len() == 1);
+        only.is_some_and(|held| {
+            held.spans.iter().next() == Some((LockSpan::ALL, LockMode::Exclusive))
+        })
+    }
+
+    /// Gives a lock; returns whether its owner held none here.
+    fn give(&mut self, wanted: &Wanted) -> bool {
+        let mut is_new = false;
+        let held = self.held.entry(wanted.holder).or_insert_with(|| {
+            is_new = true;
+            Held {
+                pid: wanted.pid,
+                spans: Spans::default(),
+                since: wanted.since,
+                exclusive: false,
+                ends: None,
+            }
         });
         held.pid = wanted.pid;
+        let exclusive = match wanted.mode {
+            LockMode::Exclusive => true,
+            LockMode::Shared => held.exclusive && wanted.span != LockSpan::ALL,
+        };
+        self.exclusive = self.exclusive + usize::from(exclusive) - usize::from(held.exclusive);
+        held.exclusive = exclusive;
         // Another descriptor of its file is open.
         held.ends = None;
         held.spans.set(wanted.span, Some(wanted.mode));
+        is_new
     }
 
     /// Releases locks; returns whether there were any.
@@ -195,9 +243,18 @@ impl Locks {
         let had = held.spans.overlaps(span);
         held.spans.set(span, None);
         if held.spans.is_empty() {
-            self.held.remove(&holder);
+            self.remove(holder);
         }
         had
+    }
+}
+
+impl Locks {
+    /// Removes an owner with its locks.
+    fn remove(&mut self, holder: Holder) {
+        if let Some(held) = self.held.remove(&holder) {
+            self.exclusive -= usize::from(held.exclusive);
+        }
     }
 }
 
@@ -205,8 +262,15 @@ impl Table {
     /// The conflicting lock that begins first.
     pub(super) fn test(&self, place: &Place, wanted: &Wanted) -> Option<LockConflict> {
         let locks = self.places.get(place)?;
-        let conflicts = locks.in_the_way(wanted);
-        let first = conflicts.min_by_key(|(_, _, (span, _))| span.first);
+        let mut first: Option<(Holder, &Held, (LockSpan, LockMode))> = None;
+        for found in locks.in_the_way(wanted) {
+            if first.is_none_or(|(_, _, (span, _))| found.2.0.first < span.first) {
+                first = Some(found);
+            }
+            if first.is_some_and(|(_, _, (span, _))| span.first == 0) {
+                break;
+            }
+        }
         first.map(|(other, held, (span, mode))| LockConflict {
             session: other.session,
             pid: held.pid,
@@ -248,6 +312,14 @@ impl Table {
             }
             Some(_) | None => {}
         }
+        if !self.is_waited_for(place.kind, wanted.holder) {
+            // Its wait changes nothing for others.
+            let behind = |locks: &Locks| locks.ahead(&wanted, u64::MAX).next().is_some();
+            if conflict.is_some() || self.places.get(place).is_some_and(behind) {
+                self.queue(place, wanted);
+                return Taken::Queued;
+            }
+        }
         if conflict.is_some()
             && place.kind == LockKind::Record
             && self.closes_circle(place, &wanted)
@@ -275,8 +347,11 @@ impl Table {
         };
         let had = locks.take(holder, span);
         if had {
+            if !locks.held.contains_key(&holder) {
+                self.holds_no_more(place, holder);
+            }
             self.settle(place);
-            self.tidy(place, holder);
+            self.drop_empty(place);
         }
         had
     }
@@ -304,11 +379,32 @@ impl Table {
         session: SessionId,
         held: impl IntoIterator<Item = HeldLocks>,
     ) -> Vec<LostLocks> {
-        let before = self.present.remove(&session).unwrap_or_default();
+        let before = self.present.get(&session);
+        let before: Vec<Place> = before
+            .into_iter()
+            .flat_map(|at| at.keys().cloned())
+            .collect();
         for place in &before {
-            self.leave(place, |wanted| wanted.holder.session == session);
-            if let Some(locks) = self.places.get_mut(place) {
-                locks.held.retain(|holder, _| holder.session != session);
+            let Some(locks) = self.places.get_mut(place) else {
+                continue;
+            };
+            let is_its = |wanted: &Wanted| wanted.holder.session == session;
+            let waiting = locks.queue.iter().filter(|(_, wanted)| is_its(wanted));
+            let waiting: Vec<u64> = waiting.map(|(&number, _)| number).collect();
+            let from = Holder {
+                session,
+                owner: LockOwner(0),
+            };
+            let holders = locks.held.range(from..).map(|(&holder, _)| holder);
+            let holders: Vec<Holder> = holders
+                .take_while(|holder| holder.session == session)
+                .collect();
+            holders.iter().for_each(|&holder| locks.remove(holder));
+            for number in waiting {
+                self.dequeue(place, number);
+            }
+            for holder in holders {
+                self.holds_no_more(place, holder);
             }
         }
         let mut lost = Vec::new();
@@ -376,13 +472,12 @@ impl Table {
 
     /// Removes a request from its queue; returns whether it waited.
     pub(super) fn cancel(&mut self, session: SessionId, ticket: LockTicket) -> bool {
-        let Some(place) = self.tickets.get(&(session, ticket)).cloned() else {
+        let Some((place, number)) = self.tickets.get(&(session, ticket)).cloned() else {
             return false;
         };
-        self.leave(&place, |wanted| {
-            wanted.holder.session == session && wanted.ticket == ticket
-        });
+        self.dequeue(&place, number);
         self.settle(&place);
+        self.drop_empty(&place);
         true
     }
 
@@ -398,8 +493,9 @@ impl Table {
 
     /// Number of spans that a session holds, in all files.
     pub(super) fn count(&self, session: SessionId) -> usize {
-        let places = self.present.get(&session).into_iter().flatten();
+        let places = self.present.get(&session).into_iter();
         places
+            .flat_map(|present| present.keys())
             .filter_map(|place| self.places.get(place))
             .flat_map(|locks| &locks.held)
             .filter(|(holder, _)| holder.session == session)
@@ -408,58 +504,108 @@ impl Table {
     }
 
     fn give(&mut self, place: &Place, wanted: &Wanted) {
-        let session = wanted.holder.session;
-        self.places.entry(place.clone()).or_default().give(wanted);
-        let present = self.present.entry(session).or_default();
-        if !present.contains(place) {
-            present.insert(place.clone());
+        let holder = wanted.holder;
+        if self.places.entry(place.clone()).or_default().give(wanted) {
+            *self.holds.entry((place.kind, holder)).or_default() += 1;
+            self.is_present(place, holder.session);
+            self.note_tangled(place.kind, holder);
         }
+    }
+
+    /// Notes that an owner has released its last lock in a place.
+    fn holds_no_more(&mut self, place: &Place, holder: Holder) {
+        let key = (place.kind, holder);
+        if let Some(places) = self.holds.get_mut(&key) {
+            *places -= 1;
+            if *places == 0 {
+                self.holds.remove(&key);
+            }
+        }
+        self.is_absent(place, holder.session);
+        self.note_tangled(place.kind, holder);
     }
 
     fn queue(&mut self, place: &Place, wanted: Wanted) {
-        let holder = wanted.holder;
+        let (holder, number) = (wanted.holder, self.arrivals);
+        self.arrivals += 1;
+        let at = (place.clone(), number);
         self.tickets
-            .insert((holder.session, wanted.ticket), place.clone());
-        self.waits
-            .entry((place.kind, holder))
-            .or_default()
-            .push(place.clone());
-        self.present
-            .entry(holder.session)
-            .or_default()
-            .insert(place.clone());
+            .insert((holder.session, wanted.ticket), at.clone());
+        self.waits.entry((place.kind, holder)).or_default().push(at);
         let locks = self.places.entry(place.clone()).or_default();
-        locks.queue.push_back(wanted);
+        locks.queue.insert(number, wanted);
+        self.is_present(place, holder.session);
+        self.note_tangled(place.kind, holder);
     }
 
-    /// Removes requests from the queue.
-    fn leave(&mut self, place: &Place, which: impl Fn(&Wanted) -> bool) {
+    /// Removes a request from its queue.
+    fn dequeue(&mut self, place: &Place, number: u64) {
         let Some(locks) = self.places.get_mut(place) else {
             return;
         };
-        let mut gone = Vec::new();
-        locks.queue.retain(|wanted| {
-            let goes = which(wanted);
-            if goes {
-                gone.push(*wanted);
+        let Some(wanted) = locks.queue.remove(&number) else {
+            return;
+        };
+        locks.tangled.remove(&number);
+        let session = wanted.holder.session;
+        self.tickets.remove(&(session, wanted.ticket));
+        let key = (place.kind, wanted.holder);
+        if let Some(waits) = self.waits.get_mut(&key) {
+            waits.retain(|(_, other)| *other != number);
+            if waits.is_empty() {
+                self.waits.remove(&key);
             }
-            !goes
-        });
-        for wanted in gone {
-            self.forget_wait(place, &wanted);
-            self.tidy(place, wanted.holder);
+        }
+        self.is_absent(place, session);
+        self.note_tangled(place.kind, wanted.holder);
+    }
+
+    /// One more owner or request of a session is in a place.
+    fn is_present(&mut self, place: &Place, session: SessionId) {
+        let present = self.present.entry(session).or_default();
+        match present.get_mut(place) {
+            Some(count) => *count += 1,
+            None => {
+                present.insert(place.clone(), 1);
+            }
         }
     }
 
-    fn forget_wait(&mut self, place: &Place, wanted: &Wanted) {
-        self.tickets.remove(&(wanted.holder.session, wanted.ticket));
-        let key = (place.kind, wanted.holder);
-        if let Some(places) = self.waits.get_mut(&key) {
-            if let Some(at) = places.iter().position(|at| at == place) {
-                places.swap_remove(at);
+    /// One owner or request of a session less is in a place.
+    fn is_absent(&mut self, place: &Place, session: SessionId) {
+        let Some(present) = self.present.get_mut(&session) else {
+            return;
+        };
+        if let Some(count) = present.get_mut(place) {
+            *count -= 1;
+            if *count == 0 {
+                present.remove(place);
             }
-            if places.is_empty() {
-                self.waits.remove(&key);
+        }
+        if present.is_empty() {
+            self.present.remove(&session);
+        }
+    }
+
+    /// Whether others may wait for an owner that makes a request now.
+    fn is_waited_for(&self, kind: LockKind, holder: Holder) -> bool {
+        let key = (kind, holder);
+        self.holds.contains_key(&key) || self.waits.contains_key(&key)
+    }
+
+    /// Marks the requests of an owner after a change of what it holds or waits for.
+    fn note_tangled(&mut self, kind: LockKind, holder: Holder) {
+        let key = (kind, holder);
+        let Some(waits) = self.waits.get(&key) else {
+            return;
+        };
+        let tangled = waits.len() > 1 || self.holds.contains_key(&key);
+        for (place, number) in waits {
+            if let Some(locks) = self.places.get_mut(place) {
+                match tangled {
+                    true => locks.tangled.insert(*number),
+                    false => locks.tangled.remove(number),
+                };
             }
         }
     }
@@ -467,29 +613,27 @@ impl Table {
     /// Grants waiting requests where possible, in the order of the queue.
     fn settle(&mut self, place: &Place) {
         let mut given = Vec::new();
-        let mut at = 0;
-        while let Some(wanted) = self
-            .places
-            .get(place)
-            .and_then(|locks| locks.queue.get(at).copied())
+        let mut from = 0;
+        while let Some(locks) = self.places.get(place)
+            && let Some((&at, &wanted)) = locks.queue.range(from..).next()
         {
+            look();
             if !self.can_have(place, &wanted, at) {
-                at += 1;
+                if locks.ends_scan(at, &wanted) {
+                    break;
+                }
+                from = at + 1;
                 continue;
             }
-            let Some(locks) = self.places.get_mut(place) else {
-                break;
-            };
-            locks.queue.remove(at);
             let gives_up = locks.held.get(&wanted.holder).is_some_and(|held| {
                 wanted.mode == LockMode::Shared
                     && conflict(&held.spans, wanted.span, wanted.mode).is_some()
             });
             if gives_up {
                 // An exclusive lock became shared: a request further ahead may be grantable now.
-                at = 0;
+                from = 0;
             }
-            self.forget_wait(place, &wanted);
+            self.dequeue(place, at);
             self.give(place, &wanted);
             self.decided.push(Decided {
                 session: wanted.holder.session,
@@ -502,7 +646,7 @@ impl Table {
         }
     }
 
-    fn can_have(&self, place: &Place, wanted: &Wanted, at: usize) -> bool {
+    fn can_have(&self, place: &Place, wanted: &Wanted, at: u64) -> bool {
         let Some(locks) = self.places.get(place) else {
             return true;
         };
@@ -525,7 +669,7 @@ impl Table {
             .iter()
             .filter_map(|&holder| self.waits.get(&(kind, holder)))
             .flatten()
-            .cloned()
+            .map(|(place, _)| place.clone())
             .collect();
         for place in places {
             self.settle(&place);
@@ -564,46 +708,19 @@ impl Table {
             if goal == Some(holder) {
                 break;
             }
-            for place in self.waits.get(&(kind, holder)).into_iter().flatten() {
+            for (place, at) in self.waits.get(&(kind, holder)).into_iter().flatten() {
                 let Some(locks) = self.places.get(place) else {
                     continue;
                 };
-                for (at, wanted) in locks.queue.iter().enumerate() {
-                    if wanted.holder != holder {
-                        continue;
-                    }
+                if let Some(wanted) = locks.queue.get(at) {
                     todo.extend(locks.holders_in_the_way(wanted));
                     if queues {
-                        todo.extend(locks.ahead(wanted, at));
+                        todo.extend(locks.ahead(wanted, *at));
                     }
                 }
             }
         }
         seen
-    }
-
-    /// Drops the entry of a session at a place where it holds and requests nothing any more.
-    fn tidy(&mut self, place: &Place, holder: Holder) {
-        let session = holder.session;
-        let still = self.places.get(place).is_some_and(|locks| {
-            let from = Holder {
-                session,
-                owner: LockOwner(0),
-            };
-            let holds = locks.held.range(from..).next();
-            holds.is_some_and(|(held, _)| held.session == session)
-                || locks
-                    .queue
-                    .iter()
-                    .any(|wanted| wanted.holder.session == session)
-        });
-        if !still && let Some(present) = self.present.get_mut(&session) {
-            present.remove(place);
-            if present.is_empty() {
-                self.present.remove(&session);
-            }
-        }
-        self.drop_empty(place);
     }
 
     fn drop_empty(&mut self, place: &Place) {
@@ -620,10 +737,17 @@ impl Table {
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
             && self.waits.is_empty()
+            && self.holds.is_empty()
             && self.tickets.is_empty()
             && self.present.is_empty()
             && self.decided.is_empty()
     }
+}
+
+/// Counts the owners and requests that are looked at, for a test of the cost.
+fn look() {
+    #[cfg(test)]
+    tests::LOOKS.set(tests::LOOKS.get() + 1);
 }
 
 mod list;

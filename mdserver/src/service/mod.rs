@@ -244,6 +244,13 @@ impl Service {
         Ok(())
     }
 
+    /// Blocks until the journal could not be synced, after which every change is refused until the service is opened
+    /// again, and returns the error; `None` once the service is closed.
+    #[must_use]
+    pub fn wait_for_sync_failure(&self) -> Option<KvError> {
+        self.core.kv.wait_for_sync_failure()
+    }
+
     /// Writes a checkpoint of all metadata now and drops the journal before it.
     pub fn checkpoint(&self) -> Result<(), MdError> {
         Ok(self.core.kv.checkpoint()?)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::Service;
-use crate::api::{MdError, Permit, ROOT, op};
+use crate::api::{MdError, Permit, ROOT, Time, op};
 use crate::client::Md;
 use crate::core::Ctx;
 use crate::placement;
@@ -55,8 +55,15 @@ fn a_session_of_this_process_that_has_ended_is_refused() {
     let list = session_list(&service);
     assert_eq!(list.live, [alive]);
     assert!(list.is_over(ended) && !list.is_over(alive));
-    // It reattaches as another session.
-    let session = md.reattach().unwrap().session;
+    // It reattaches as another session, unless this is another filesystem.
+    let root = md.call(op::GetAttr { ino: ROOT });
+    assert_eq!(root.err(), Some(MdError::SessionLost));
+    let root = other.call(op::GetAttr { ino: ROOT }).unwrap().attr.crtime;
+    let live = session_list(&service).live;
+    assert!(md.reattach(Time::default()).unwrap().is_none());
+    assert_eq!(session_list(&service).live, live);
+    assert!(md.heartbeat(0).unwrap().lost);
+    let session = md.reattach(root).unwrap().unwrap().session;
     assert!(session > alive && md.session() == session);
     md.unlink(ROOT, b"f").unwrap();
 }

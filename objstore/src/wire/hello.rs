@@ -100,7 +100,7 @@ fn serve(c: &mut Connection, key: Option<&Key>, until: Instant) -> WireResult<()
         return Err(refused(
             c,
             &format!(
-                "no common protocol version: the client speaks {low} to {high}, the server {} to {}",
+                "no common protocol version: the client speaks {low} to {high}, the server {} to {}; use one version of slabfs for both",
                 VERSIONS.0, VERSIONS.1
             ),
         ));

@@ -3,7 +3,13 @@
 //! A proof is HMAC-SHA256 over a label (the proving side) and both opening messages in full, so that it fits one
 //! connection, one direction and one choice of versions. Proofs are compared in constant time.
 
-use std::{fmt, fs, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{
+    fmt, fs,
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+    sync::Arc,
+};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -28,7 +34,10 @@ impl Key {
     pub fn load(path: &Path) -> WireResult<Key> {
         let fail = |text: String| WireError::Key(format!("key file {}: {text}", path.display()));
         let os = |e: io::Error| fail(e.to_string());
-        let file = fs::File::open(path).map_err(|e| match e.kind() {
+        // Without waiting for the writer of a pipe, which is refused.
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => fail(format!(
                 "there is none; copy that of the other processes, or make the first: head -c 32 /dev/urandom | base64 > {0}; chmod 600 {0}",
                 path.display()
@@ -37,7 +46,9 @@ impl Key {
         })?;
         let meta = file.metadata().map_err(os)?;
         if !meta.is_file() {
-            return Err(fail("not a regular file".into()));
+            return Err(fail(
+                "not a regular file; write the key to one, of mode 600 (a pipe such as <(...) can be read only once)".into(),
+            ));
         }
         if meta.mode() & 0o077 != 0 {
             return Err(fail(format!(
@@ -51,7 +62,10 @@ impl Key {
                 meta.len()
             )));
         }
-        let bytes = fs::read(path).map_err(os)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_KEY as u64)
+            .read_to_end(&mut bytes)
+            .map_err(os)?;
         Key::new(bytes.trim_ascii_end()).map_err(|e| match e {
             WireError::Key(text) => fail(text),
             other => other,

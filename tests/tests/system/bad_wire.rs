@@ -1,11 +1,12 @@
 //! Garbage on a server's socket: that connection ends, and nothing else is affected.
 
 use std::io::{IoSlice, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use slabfs_objstore::wire::{Buffers, Connection, Key};
-use slabfs_tests::{Cluster, Random, file, needs_mount, poll};
+use slabfs_objstore::checksum::crc32c;
+use slabfs_objstore::wire::{Buffers, Connection, Key, VERSIONS};
+use slabfs_tests::{Cluster, Random, file, needs_mount, poll, slabfs};
 
 /// How long a server may take to close a connection with garbage.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -167,4 +168,64 @@ fn a_silent_client_does_not_block_others() {
         file::read(&cluster.at(0, "f49")) == vec![49; 10_000]
     });
     drop(silent);
+}
+
+/// An opening frame, as in `docs/formats/wire.md`.
+fn opening(kind: u16, control: &[u8]) -> Vec<u8> {
+    let mut frame = header(kind, control.len() as u32, 0);
+    let sum = crc32c(&[&frame[..28], control].concat());
+    frame[28..].copy_from_slice(&sum.to_le_bytes());
+    frame.extend(control);
+    frame
+}
+
+/// Processes of different versions of slabfs: both versions are named, to whichever of them the user looks.
+#[test]
+fn processes_of_different_versions() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 0);
+    let hello = [&1_u16.to_le_bytes()[..], &2_u16.to_le_bytes(), &[0; 32]].concat();
+    for address in [cluster.md_addr(), cluster.server_addr(0)] {
+        let mut stream = UnixStream::connect(address.trim_start_matches("unix:")).expect("listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(&opening(1, &hello)).expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("a refusal");
+        let text = String::from_utf8_lossy(&answer);
+        let said = format!("speaks 1 to 2, the server {} to {}", VERSIONS.0, VERSIONS.1);
+        assert!(
+            text.contains(&said) && text.contains("one version"),
+            "{text}"
+        );
+    }
+    let said = "the client speaks 1 to 2, the server";
+    poll::until_true("the log", || cluster.md().log().contains(said));
+
+    // A server of another version, which says so.
+    let said = "no common protocol version: the client speaks 11 to 11, the server 1 to 2";
+    let socket = cluster.area().at("other.s");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    std::thread::spawn(move || {
+        let refusal = opening(5, &[&0_u16.to_le_bytes()[..], said.as_bytes()].concat());
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            stream.read_exact(&mut [0; 32 + 36]).expect("HELLO");
+            stream.write_all(&refusal).expect("sent");
+        }
+    });
+    let addr = format!("unix:{}", socket.display());
+    let mnt = cluster.area().mkdir("other").display().to_string();
+    slabfs(["mount", "--md", &addr, &mnt]).fails(1, &[said]);
+    let data = cluster.area().at("other-os").display().to_string();
+    let listen = format!("unix:{}", cluster.area().at("other-os.s").display());
+    let args = [
+        "objserver",
+        "--md",
+        &addr,
+        "--listen",
+        &listen,
+        "--data",
+        &data,
+    ];
+    slabfs(args).fails(1, &[said]);
 }

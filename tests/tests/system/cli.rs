@@ -1,7 +1,9 @@
 //! The command as a new user meets it: help, config files, background, output for people and programs.
 
 use slabfs_tests::tool::{create, info, layout, run, servers, shell, stats};
-use slabfs_tests::{Area, Cluster, Random, Up, binary, file, mounts, needs_mount, poll, slabfs};
+use slabfs_tests::{
+    Area, Cluster, Random, Service, Up, binary, file, mounts, needs_mount, poll, slabfs,
+};
 
 const COMMANDS: [&str; 22] = [
     "up",
@@ -65,6 +67,7 @@ fn help_names_every_flag() {
                     "--listen",
                     "--accept-loss",
                     "--meta-cache",
+                    "--on-journal-error",
                     "MOUNTPOINT",
                 ][..],
                 &running,
@@ -81,6 +84,7 @@ fn help_names_every_flag() {
                     "--key-file",
                     "--accept-loss",
                     "--meta-cache",
+                    "--on-journal-error",
                 ][..],
                 &running,
             ]
@@ -255,6 +259,29 @@ fn in_the_background_and_umount() {
     slabfs(["umount", &path(&mnt)]).fails(1, &["nothing is mounted"]);
     let log = std::fs::read_to_string(&log).expect("the log");
     assert!(!log.is_empty() && !log.contains("panicked"), "{log}");
+}
+
+/// A mount with another one below it is in use, by no program.
+#[test]
+fn umount_names_the_mounts_below() {
+    needs_mount!();
+    let (outer, inner) = (Up::start(), Area::new());
+    let (mnt, below) = (outer.mnt().display().to_string(), outer.at("below"));
+    std::fs::create_dir(&below).expect("a directory");
+    let (data, below) = (
+        inner.at("d").display().to_string(),
+        below.display().to_string(),
+    );
+    let args = ["up", "--data", &data, &below].map(str::to_owned);
+    let mut service = Service::start(inner.path(), "below", &args);
+    service.ready();
+    for more in [&[][..], &["--force"]] {
+        slabfs([&["umount", &mnt][..], more].concat())
+            .fails(1, &["other mounts below it", &below, "unmount them first"]);
+    }
+    slabfs(["umount", &below]).ok();
+    assert_eq!(service.wait(), 0);
+    slabfs(["umount", &mnt]).ok();
 }
 
 /// A failed start in the background reports the error, with its status.

@@ -12,7 +12,7 @@ use slabfs_tests::array::same;
 use slabfs_tests::file::{self, errno};
 use slabfs_tests::held::Held;
 use slabfs_tests::tool::{create, stats};
-use slabfs_tests::{Cluster, needs_mount, poll};
+use slabfs_tests::{Cluster, needs_mount, poll, slabfs};
 
 /// Stops a mount until the metadata service has expired its session.
 fn outlive(cluster: &Cluster, mount: usize) {
@@ -450,13 +450,20 @@ fn others_continue_when_a_mount_is_killed() {
 fn a_mount_finds_another_filesystem_at_the_address() {
     needs_mount!();
     let mut cluster = Cluster::start(1, 1);
+    file::write(&cluster.at(0, "other"), "mine");
+    slabfs([
+        "call",
+        &cluster.mnt(0).display().to_string(),
+        "{\"op\": \"sync\"}",
+    ])
+    .ok();
     let old = file::open_new(&cluster.at(0, "old"));
     old.write_all_at(b"old", 0).expect("written");
     cluster.mount(0).signal(Signal::SIGSTOP);
     cluster.kill_md();
     cluster.kill_server(0);
     for dir in [cluster.md_data(), cluster.server_data(0)] {
-        std::fs::remove_dir_all(dir).expect("removed");
+        std::fs::rename(&dir, dir.with_extension("first")).expect("moved");
     }
     cluster.start_md();
     cluster.start_server(0);
@@ -468,13 +475,48 @@ fn a_mount_finds_another_filesystem_at_the_address() {
     // The dirty data is lost, or the object is gone: whichever is detected first.
     let error = errno(old.sync_all());
     assert!([Errno::EIO, Errno::ESTALE].contains(&error), "{error}");
-    // It has attached again by now; the object of that number is not its own.
+    let said = "another filesystem is at the address";
+    poll::until_true("the log", || cluster.mount_log(0).contains(said));
+    assert!(cluster.mount_log(0).contains(cluster.md_addr()));
+    // The object of that number is not its own.
+    let refused = |error| [Errno::EIO, Errno::ESTALE].contains(&error);
     assert_eq!(errno(old.read_exact_at(&mut [0; 3], 0)), Errno::ESTALE);
     let written = old.write_all_at(b"bad", 0).and_then(|()| old.sync_all());
     assert_eq!(errno(written), Errno::ESTALE);
     drop(old);
+    // Nor is any name.
+    for name in ["new", "old", "other"] {
+        assert!(refused(errno(std::fs::read(cluster.at(0, name)))), "{name}");
+    }
+    assert!(refused(errno(std::fs::write(cluster.at(0, "more"), "bad"))));
+    assert!(refused(errno(std::fs::remove_file(cluster.at(0, "new")))));
+    let listed =
+        std::fs::read_dir(cluster.mnt(0)).and_then(|list| list.collect::<Result<Vec<_>, _>>());
+    assert!(refused(errno(listed)));
+    let mnt = cluster.mnt(0).display().to_string();
+    for command in ["servers", "status"] {
+        let text = slabfs([command, &mnt]).ok();
+        assert!(text.text().contains(said), "{}", text.text());
+    }
+    let servers = slabfs(["servers", "--json", &mnt]).ok().json();
+    assert_eq!(servers[0]["state"], "failed");
     assert_eq!(file::read(&cluster.at(1, "new")), b"NEW");
+    assert!(!cluster.at(1, "more").exists());
     new.write_all_at(b"2ND", 0).expect("still its own session");
     new.sync_all().expect("synced");
-    assert!(cluster.at(0, "new").exists());
+    drop(new);
+    // Its own filesystem is back.
+    cluster.stop_mount(1);
+    cluster.stop_server(0);
+    cluster.stop_md();
+    for dir in [cluster.md_data(), cluster.server_data(0)] {
+        std::fs::remove_dir_all(&dir).expect("removed");
+        std::fs::rename(dir.with_extension("first"), dir).expect("moved back");
+    }
+    cluster.start_md();
+    cluster.start_server(0);
+    let other = cluster.at(0, "other");
+    poll::until_true("the mount to continue", || {
+        std::fs::read(&other).is_ok_and(|bytes| bytes == b"mine")
+    });
 }

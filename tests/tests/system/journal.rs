@@ -1,8 +1,13 @@
 //! The metadata on the disk: garbage after its end, a cut end, sled missing or damaged, and damage inside,
-//! which is detected, named, and skipped only on request.
+//! which is detected, named, and skipped only on request; and a disk that fails.
 
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use nix::errno::Errno;
+use slabfs_tests::file::errno;
 use slabfs_tests::tool::create;
-use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount, poll};
+use slabfs_tests::{Cluster, Random, Service, Up, disk, file, needs_mount, poll, slabfs};
 
 /// Files and an array that are synced; then the process is killed, so that the journal is not closed.
 fn synced(up: &mut Up) -> u64 {
@@ -279,4 +284,87 @@ fn the_journal_does_not_grow_without_bound() {
     up.kill9();
     up.start_again();
     assert_eq!(file::xattr(&up.at("f"), "user.round"), "5");
+}
+
+/// A journal whose `fdatasync` fails may have lost what was written: the service refuses every change, reports that, and
+/// ends if it is to end.
+#[test]
+fn a_journal_that_cannot_be_synced() {
+    needs_mount!();
+    for exits in [false, true] {
+        let cluster = Cluster::new(1, &[], false);
+        let (broken, library) = (cluster.area().at("broken"), cluster.area().at("fail.so"));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/fail_sync.c");
+        let compiler = Command::new("cc")
+            .args(["-shared", "-fPIC", source, "-ldl", "-o"])
+            .arg(&library)
+            .status();
+        assert!(compiler.expect("a compiler").success());
+        let mut command = Command::new(slabfs_tests::binary::path());
+        command
+            .args(["mdserver", "--listen", cluster.md_addr(), "--data"])
+            .arg(cluster.md_data())
+            .env("LD_PRELOAD", &library)
+            .env("SLABFS_FAIL_SYNC", &broken)
+            .env_remove("RUST_LOG");
+        if exits {
+            command.args(["--on-journal-error", "exit"]);
+        }
+        let mut md = Service::start_command(cluster.area().path(), "broken-md", command);
+        md.ready();
+        // Dropped before the service.
+        let mut cluster = cluster;
+        cluster.start_server(0);
+        cluster.add_mount();
+        let mnt = cluster.mnt(0).display().to_string();
+        file::write(&cluster.at(0, "f"), "before");
+        let open = file::open(&cluster.at(0, "f"));
+        open.sync_all().expect("synced");
+        let status = || slabfs(["status", "--json", &mnt]).ok().json();
+        assert_eq!(
+            status()["status"]["metadata_error"],
+            serde_json::Value::Null
+        );
+
+        std::fs::write(&broken, "").expect("a file");
+        // There is something to sync, unless that has failed already.
+        let _ = std::fs::write(cluster.at(0, "last"), "x");
+        let failed = "could not be synced (Input/output error";
+        poll::until_true("a sync to fail", || md.log().contains(failed));
+        if exits {
+            assert_eq!(md.wait(), 3, "{}", md.log());
+        } else {
+            assert_eq!(errno(std::fs::write(cluster.at(0, "g"), "x")), Errno::EIO);
+            let mut bytes = [0; 6];
+            open.read_exact_at(&mut bytes, 0).expect("read");
+            assert_eq!(
+                (&bytes, open.metadata().expect("stat").len()),
+                (b"before", 6)
+            );
+            drop(open);
+            let error = status()["status"]["metadata_error"].to_string();
+            assert!(error.contains(failed), "{error}");
+            let servers = slabfs(["servers", "--json", &mnt]).ok().json();
+            assert_eq!(servers[1]["state"], "failed");
+            assert_eq!(servers[1]["online"], false);
+            for command in ["status", "servers"] {
+                let text = slabfs([command, &mnt]).ok();
+                assert!(text.text().contains(failed), "{}", text.report());
+            }
+            md.signal(nix::sys::signal::Signal::SIGTERM);
+            assert_eq!(md.wait(), 1, "{}", md.log());
+        }
+        let log = md.log();
+        let lines = log.lines();
+        let errors = lines.filter(|line| line.contains("ERROR") && line.contains("every change"));
+        assert_eq!(errors.count(), 1, "{log}");
+        // On a disk that works it continues.
+        cluster.start_md();
+        file::write(&cluster.at(0, "g"), "after");
+        assert_eq!(file::read(&cluster.at(0, "f")), b"before");
+        assert_eq!(
+            status()["status"]["metadata_error"],
+            serde_json::Value::Null
+        );
+    }
 }

@@ -55,6 +55,7 @@ mod processes;
 mod props;
 mod races;
 mod real;
+mod refused_starts;
 mod same_host;
 mod search;
 mod selections;

@@ -8,7 +8,8 @@
 //!   alive.
 //! - When the service replies that the session is over it is *lost*: unflushed data is dropped, and each handle of
 //!   such an object gets the error once. Then another session is attached, open objects are opened again in it, and
-//!   operations continue. An object that was removed meanwhile is [`FsError::Gone`].
+//!   operations continue. An object that was removed meanwhile is [`FsError::Gone`]. If another filesystem is at the
+//!   address by then, none of it is served: every operation is [`FsError::Replaced`] until this one is back.
 //!
 //! **No data of a lost session is written in the name of the next one.** Every operation that changes an object in
 //! place holds the lock of its form for its entire duration, and dirty data is dropped under that lock, held
@@ -40,6 +41,9 @@ type Reopened = (Arc<Object>, Entry);
 
 /// `until` of a session that lasts as long as this process.
 const FOREVER: u64 = u64::MAX;
+
+/// The interval at which a mount looks whether its filesystem is back at the address.
+const REPLACED_PAUSE: Duration = Duration::from_secs(5);
 
 /// A cache above the client: the kernel's, through the mount.
 pub trait Caches: Send + Sync {
@@ -93,14 +97,18 @@ impl Lease {
             // Not 0: that marks a session that may be lost.
             self.until.store((until as u64).max(1), Ordering::SeqCst);
         }
-        let _order = self.closed.lock();
-        self.changed.notify_all();
+        self.wake();
     }
 
     fn end(&self) {
         if self.until.load(Ordering::SeqCst) != FOREVER {
             self.until.store(0, Ordering::SeqCst);
         }
+        self.wake();
+    }
+
+    /// Lets waiting operations look again whether they still have to wait.
+    fn wake(&self) {
         let _order = self.closed.lock();
         self.changed.notify_all();
     }
@@ -147,6 +155,11 @@ impl Client {
         self.lease.lapsed()
     }
 
+    /// Whether another filesystem is at the address of the metadata service.
+    pub fn replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+
     /// Number of sessions that this mount has lost.
     pub fn epoch(&self) -> u64 {
         self.lease.number.load(Ordering::SeqCst)
@@ -156,7 +169,8 @@ impl Client {
     /// no lock of an object.
     ///
     /// # Errors
-    /// `Lapsed` after `io_timeout`; `Closed` once the client is being stopped.
+    /// `Lapsed` after `io_timeout`; `Replaced` while another filesystem is at the address; `Closed` once the client is
+    /// being stopped.
     pub fn wait_alive(&self) -> Result<(), FsError> {
         if !self.lapsed() {
             return Ok(());
@@ -166,6 +180,9 @@ impl Client {
         while self.lease.lapsed() {
             if *closed {
                 return Err(FsError::Closed);
+            }
+            if self.replaced() {
+                return Err(FsError::Replaced);
             }
             if self
                 .lease
@@ -270,11 +287,25 @@ impl Client {
                     });
                     self.rights_new_session(rights);
                     tracing::warn!(session = %self.md.session(), "attached again");
+                    self.replaced.store(false, Ordering::Release);
                     return self.answered(sent);
+                }
+                Err(error @ FsError::Replaced) => {
+                    if !self.replaced.swap(true, Ordering::AcqRel) {
+                        let addr = self.metadata_addr().unwrap_or_default();
+                        tracing::error!(addr, "{error}; this mount serves nothing until then");
+                        self.lease.wake();
+                    }
                 }
                 Err(error) => tracing::warn!(%error, "attaching again failed; trying again"),
             }
-            if self.pause(every) {
+            // The other filesystem is there to stay, and each attempt opens a session in it.
+            let pause = if self.replaced() {
+                REPLACED_PAUSE
+            } else {
+                every
+            };
+            if self.pause(pause) {
                 return;
             }
         }
@@ -318,7 +349,8 @@ impl Client {
     fn attach_again(&self) -> Result<(Vec<Reopened>, Option<RightsBegun>), FsError> {
         let _alone = self.attached.write();
         let _one = self.listing.lock();
-        let attached = self.md.reattach()?;
+        let attached = self.md.reattach(self.root_created)?;
+        let attached = attached.ok_or(FsError::Replaced)?;
         *self.leased_ids.lock() = Default::default();
         *self.places.lock() = Default::default();
         *self.lease_time.lock() = Duration::from_millis(attached.lease_ms);

@@ -8,11 +8,11 @@
 pub(in crate::client) mod lease;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use slabfs_mdserver::api::{Beat, MdError, Metadata, ServerInfo, op};
+use slabfs_mdserver::api::{Beat, MdError, Metadata, ROOT, ServerInfo, op};
 use slabfs_mdserver::client::Md;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::{Addr, Moment};
@@ -67,6 +67,7 @@ impl Client {
         let (md, attached) = Md::attach_as(metadata, &host, pid, options.read_only, strict)?;
         servers.set_session(attached.session);
         adopt_servers(&servers, &attached.servers);
+        let root_created = md.call(op::GetAttr { ino: ROOT })?.attr.crtime;
         let lease = Duration::from_millis(attached.lease_ms);
         let local = !attached.servers.is_empty()
             && attached
@@ -105,6 +106,8 @@ impl Client {
             rights: Rights::new(attached.rights),
             transfers: Transfers::default(),
             lease: Lease::new(sent, lease),
+            root_created,
+            replaced: AtomicBool::new(false),
             lease_time: Mutex::new(lease),
             attached: RwLock::default(),
             options,

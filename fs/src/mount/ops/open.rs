@@ -16,7 +16,7 @@ use slabfs_model::Selection;
 
 use super::release;
 use crate::call;
-use crate::client::{Handle, OpenMode};
+use crate::client::{FsError, Handle, OpenMode};
 use crate::mount::call::Call;
 use crate::mount::errno::{Outcome, refused};
 use crate::mount::open_file::{Open, OpenFile};
@@ -171,16 +171,26 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
     let client = &shared.client;
     let value = match what {
         Hidden::Stats => client.stats(),
+        Hidden::Status if client.replaced() => {
+            let error = FsError::Replaced.to_string();
+            let service = (client.metadata_addr(), Some(error.as_str()));
+            hidden::status(client.md().session().0, false, false, service, &[])
+        }
         Hidden::Status if client.lapsed() => {
             return refused(Errno::EIO, "the metadata service does not answer");
         }
-        Hidden::Status => hidden::status(
-            client.md().session().0,
-            client.alone(),
-            client.local(),
-            client.metadata_addr(),
-            &client.md().call(op::Servers {})?,
-        ),
+        Hidden::Status => {
+            // A service whose journal has failed answers everything else.
+            let synced = client.md().call(op::Sync {});
+            let metadata_error = synced.err().map(|error| error.to_string());
+            hidden::status(
+                client.md().session().0,
+                client.alone(),
+                client.local(),
+                (client.metadata_addr(), metadata_error.as_deref()),
+                &client.md().call(op::Servers {})?,
+            )
+        }
         Hidden::Layout(ino) => match serde_json::to_value(client.layout(ino)?) {
             Ok(value) => value,
             Err(error) => {

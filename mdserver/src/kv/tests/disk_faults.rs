@@ -156,7 +156,13 @@ fn a_failed_sync_is_never_forgotten() {
     assert_eq!(kv.sync().unwrap(), Lsn(3));
     put_all(&kv, 3..5);
     disk.0.lock().cannot_sync = true;
-    let error = kv.sync().unwrap_err();
+    let error = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| kv.wait_for_sync_failure());
+        let error = kv.sync().unwrap_err();
+        let waited = waits.join().unwrap().expect("the failure");
+        assert_eq!(waited.to_string(), error.to_string());
+        error
+    });
     assert!(
         matches!(error, KvError::Poisoned { .. }) && error.to_string().contains("restart"),
         "{error}"
@@ -168,7 +174,11 @@ fn a_failed_sync_is_never_forgotten() {
     assert_eq!(kv.synced(), Lsn(3));
     assert_eq!(all(&kv), model_of(0..5));
     kv.close().unwrap_err();
-    assert_eq!(all(&open(dir.path()).0), model_of(0..5));
+    assert!(kv.wait_for_sync_failure().is_some());
+    let (kv, _) = open(dir.path());
+    assert_eq!(all(&kv), model_of(0..5));
+    kv.close().unwrap();
+    assert!(kv.wait_for_sync_failure().is_none());
 }
 
 #[test]

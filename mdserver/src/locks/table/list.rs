@@ -52,7 +52,7 @@ impl Table {
                     });
                 }
             }
-            for wanted in &locks.queue {
+            for wanted in locks.queue.values() {
                 waiting += 1;
                 if waiting > most {
                     left += 1;

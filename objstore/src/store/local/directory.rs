@@ -1,8 +1,8 @@
 //! The directory of a store: its lock, its identity, the names of its files.
 //!
 //! ```text
-//! FORMAT            text: what this is, the format's number, the store's id
-//! opened            how often the store was opened, and whether it was closed cleanly
+//! FORMAT            text: what this is, the format's number, the store's id; and a copy, FORMAT.copy
+//! opened            how often the store was opened, and whether it was closed cleanly; and a copy, opened.copy
 //! sessions          text: the sessions that may change grid chunks, see `server/fence.rs`
 //! catalogue         the locations of small chunks at the last clean close, see `catalogue`
 //! lock              locked (flock) while a process has the store open; its pid inside
@@ -15,16 +15,17 @@
 //! at most 1024 ids.
 
 mod identity;
+mod opened;
 mod stems;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use self::identity::{create_format, lock, parse_format};
+use self::identity::lock;
 use self::stems::{grid_stem, parse_stem};
 use super::shared::Shared;
 use crate::error::{Result, StoreError};
@@ -56,15 +57,11 @@ impl Directory {
             let what = what.to_owned();
             move |e: io::Error| StoreError::from_io(&what, &path, &e)
         };
+        // Before anything is created in it.
+        identity::find(path)?;
         fs::create_dir_all(path).map_err(fail("create"))?;
         let lock = lock(path)?;
-        let mut format = String::new();
-        let file = path.join("FORMAT");
-        let id = match File::open(&file).and_then(|mut f| f.read_to_string(&mut format)) {
-            Ok(_) => parse_format(path, &format)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => create_format(path)?,
-            Err(e) => return Err(StoreError::from_io("read", &file, &e)),
-        };
+        let id = identity::establish(path)?;
         for sub in ["segments", "free", "grid"] {
             fs::create_dir_all(path.join(sub)).map_err(fail("create in"))?;
         }
@@ -265,31 +262,5 @@ mod tests {
         let id = held.id();
         drop(held);
         assert_eq!(Directory::open(tmp.path()).unwrap().id(), id);
-    }
-
-    #[test]
-    fn directories_that_are_no_store_are_refused() {
-        let tmp = tempfile::tempdir().unwrap();
-        fs::write(tmp.path().join("thesis.tex"), "x").unwrap();
-        assert!(
-            Directory::open(tmp.path())
-                .unwrap_err()
-                .to_string()
-                .contains("thesis.tex")
-        );
-        fs::remove_file(tmp.path().join("thesis.tex")).unwrap();
-        drop(Directory::open(tmp.path()).unwrap());
-        let format = tmp.path().join("FORMAT");
-        let text = fs::read_to_string(&format).unwrap();
-        for (from, to, why) in [
-            ("format 1", "format 9", "use the slabfs that wrote it"),
-            ("slabfs chunk", "other", "choose another directory"),
-            ("id ", "id x", "32 hex digits"),
-            ("format 1", "", "missing"),
-        ] {
-            fs::write(&format, text.replace(from, to)).unwrap();
-            let error = Directory::open(tmp.path()).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
-        }
     }
 }
