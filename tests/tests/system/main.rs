@@ -18,6 +18,7 @@ mod directories;
 mod drain;
 mod dumps;
 mod durability;
+mod examples;
 mod extremes;
 mod faults;
 mod fencing;
