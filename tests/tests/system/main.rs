@@ -59,6 +59,7 @@ mod same_host;
 mod search;
 mod selections;
 mod servers;
+mod shells;
 mod sparse;
 mod streams;
 mod strict;
