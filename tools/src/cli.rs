@@ -31,10 +31,9 @@ use crate::{
   head -c 360 /dev/urandom > block.bin             # 10 x 9 floats
   cp block.bin 'mnt/temp@[0:10,0:9]'               # write one box of it
   cat 'mnt/temp@[3,:]' > row.bin                   # read one row
-  slabfs layout mnt/temp                           # see how it is stored
   slabfs umount mnt                                # data keeps everything
 
-Next: `slabfs help COMMAND` explains one, with examples; `slabfs help view` explains selections."
+`slabfs help COMMAND` explains one, with examples; `slabfs help view` explains selections."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -82,14 +81,16 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
         .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
     // Makes `--limit -1` an invalid number, not an unknown flag.
-    let command = in_one_help(groups::grouped(Cli::command())).mut_subcommands(|command| {
-        in_one_help(command).mut_args(|arg| match arg.get_action() {
-            ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
-                arg.allow_negative_numbers(true)
-            }
-            _ => arg,
-        })
-    });
+    let command = groups::grouped(Cli::command())
+        .long_about(None::<&str>)
+        .mut_subcommands(|command| {
+            in_one_help(command).mut_args(|arg| match arg.get_action() {
+                ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
+                    arg.allow_negative_numbers(true)
+                }
+                _ => arg,
+            })
+        });
     Cli::from_arg_matches(&command.try_get_matches_from(argv)?)
 }
 
