@@ -20,6 +20,7 @@
 //! | [`starter`] | the helper process that starts all others |
 //! | [`tool`] | commands that run and end, and their output |
 //! | [`mpi`] | programs of MPI-IO, compiled and run with each MPI |
+//! | [`workdir`] | a directory with `slabfs` in the path, in which commands may start what they like |
 //! | [`soak`] | whether tests run for longer |
 //! | [`suites`] | test suites of other projects, and their results |
 //! | [`mod@ext4`] | an ext4 to compare with |
@@ -52,6 +53,7 @@ pub mod starter;
 pub mod suites;
 pub mod tool;
 pub mod up;
+pub mod workdir;
 
 pub use area::Area;
 pub use array::Array;
@@ -61,6 +63,7 @@ pub use random::Random;
 pub use service::Service;
 pub use tool::{Outcome, slabfs};
 pub use up::Up;
+pub use workdir::Workdir;
 
 /// Why tests that mount cannot run here; `None` if they can.
 ///

@@ -17,7 +17,7 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs call mnt '{\"op\": \"servers\"}'
-  generate | slabfs call mnt -                        the request from stdin")]
+  echo '{\"op\": \"servers\"}' | slabfs call mnt -    # the request from stdin")]
 pub(crate) struct Args {
     /// The mount point, or any path below it
     mountpoint: PathBuf,

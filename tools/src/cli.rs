@@ -26,12 +26,12 @@ use crate::{
     args_override_self = true,
     disable_help_subcommand = false,
     after_help = "First steps:
-  mkdir mnt && slabfs up --data data mnt --daemon    everything in one process
-  slabfs create mnt/temp --dims 16,16 --dtype f4     an array of 16 x 16 floats
-  head -c 360 /dev/urandom > block.bin               10 x 9 floats
-  cp block.bin 'mnt/temp@[0:10,0:9]'                 write one box of it
-  cat 'mnt/temp@[3,:]' > row.bin                     read one row
-  slabfs umount mnt
+  mkdir mnt && slabfs up --data data mnt --daemon  # everything in one process
+  slabfs create mnt/temp --dims 16,16 --dtype f4   # an array of 16 x 16 floats
+  head -c 360 /dev/urandom > block.bin             # 10 x 9 floats
+  cp block.bin 'mnt/temp@[0:10,0:9]'               # write one box of it
+  cat 'mnt/temp@[3,:]' > row.bin                   # read one row
+  slabfs umount mnt                                # data keeps everything
 
 `slabfs help COMMAND` explains one, with examples; `slabfs help view` explains selections."
 )]
@@ -87,14 +87,16 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
         .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
     // Makes `--limit -1` an invalid number, not an unknown flag.
-    let command = groups::grouped(Cli::command()).mut_subcommands(|command| {
-        command.mut_args(|arg| match arg.get_action() {
-            ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
-                arg.allow_negative_numbers(true)
-            }
-            _ => arg,
-        })
-    });
+    let command = groups::grouped(Cli::command())
+        .long_about(None::<&str>)
+        .mut_subcommands(|command| {
+            in_one_help(command).mut_args(|arg| match arg.get_action() {
+                ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
+                    arg.allow_negative_numbers(true)
+                }
+                _ => arg,
+            })
+        });
     Cli::from_arg_matches(&command.try_get_matches_from(argv)?)
 }
 
@@ -109,6 +111,15 @@ fn repeats_data(argv: &[OsString]) -> bool {
             .filter(|word| word == "--data" || word.starts_with("--data="))
             .count()
             > 1
+}
+
+/// Moves the long description into the short help. `--help` then is as compact as `-h`, each flag on one line, since
+/// there is nothing that only the long help has.
+fn in_one_help(command: clap::Command) -> clap::Command {
+    match command.get_long_about().cloned() {
+        Some(about) => command.about(about).long_about(None::<&str>),
+        None => command,
+    }
 }
 
 impl Cli {

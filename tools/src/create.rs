@@ -33,24 +33,24 @@ pub(crate) use tags::assigned;
 #[command(after_help = "Examples:
   slabfs create mnt/temp --dims 16,16 --dtype f4
       16 x 16 floats
-  slabfs create mnt/log --dims 0,1000 --max-dims unlimited,1000 --dtype f8 --fill nan
+  slabfs create mnt/log --dims 0,1000 --max-dims unlimited,1000 --dtype f8
       grows by entire rows of 1000 as it is written
   slabfs create mnt/big --dims 4096,4096 --dtype u2 --codec shuffle+zstd:3
       chunks are compressed
   slabfs create mnt/db --dims 1024,1024 --dtype i4 --layout grid:64,64
       fixed chunks of 64 x 64, for small updates all over the array
   slabfs create mnt/temp2 --like mnt/temp --fill nan
-      dims, max dims, dtype, fill, layout, codec and placement of another array, except for the fill
-  slabfs create mnt/run1 --from-json objects.jsonl
-      many objects in one request, below mnt/run1; one per line (or per member of a JSON array):
-      {\"path\": \"temp\", \"dims\": [16, 16], \"dtype\": \"f4\", \"tags\": {\"step\": 3}}
+      all properties of another array, except for the fill value
+  echo '{\"path\": \"t\", \"dims\": [16, 16], \"dtype\": \"f4\", \"tags\": {\"step\": 3}}' |\\
+      slabfs create mnt/run1 --from-json -
+      many objects in one request, one a line (or a member of a JSON array)
 
-Keys of --from-json are path, dims, dtype, max_dims, fill, layout, codec, placement and tags; without dims it is an
-ordinary file. Objects are created in batches of up to 1024 lines; a batch is created completely or not at all,
+Keys of --from-json are path, dims, dtype, max_dims, fill, layout, codec, placement and tags; without dims it is an \
+ordinary file. Objects are created in batches of up to 1024 lines; a batch is created completely or not at all, \
 and an error names its line and how many objects were created before.
 
-Later changes: see `slabfs set --help`.
-The same by hand: touch mnt/temp; setfattr -n user.slabfs.dims -v 16,16 mnt/temp; …")]
+Next: `cp block.bin 'mnt/temp@[0:10,0:9]'` writes a box of it (`slabfs help view` explains selections), `slabfs info \
+mnt/temp` shows it, `slabfs set` changes it. By hand: touch mnt/temp; setfattr -n user.slabfs.dims -v 16,16 mnt/temp; …")]
 pub(crate) struct Args {
     /// The new file, on a slabfs mount; with --from-json the directory that the paths are relative to
     path: PathBuf,

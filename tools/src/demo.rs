@@ -27,6 +27,8 @@ pub(crate) use writer::{WRITER_COMMAND, WriterArgs, write};
 
 /// Run a demonstration.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs demo table")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

@@ -27,9 +27,11 @@ const PROGRESS: Duration = Duration::from_secs(2);
 /// are.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs servers mnt                  which servers there are
-  slabfs drain 3 mnt                  empty server 3; then `slabfs stop` it
-  slabfs drain 3 mnt --cancel         let it have new chunks again")]
+  slabfs servers mnt               # which servers there are
+  slabfs drain 3 mnt               # empty server 3
+  slabfs drain 3 mnt --cancel      # let it have new chunks again
+
+Next: an objserver that is empty can be stopped, `slabfs stop --data DIR`.")]
 pub(crate) struct Args {
     /// The data server's number
     server: u32,

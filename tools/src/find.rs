@@ -32,14 +32,17 @@ const PAGE: u64 = 1024;
 /// found otherwise). See docs/search.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  cd mnt; slabfs find 'project = climate and step >= 10'
-  slabfs find 'name = temp* and dims[0] > 100' --in mnt/run1
-  slabfs find 'has checked' --in mnt --sort -mtime --limit 10     the ten that changed last
+  slabfs find 'project = climate and step >= 3' --in mnt
+  slabfs find 'name = temp* and dims[0] > 10' --in mnt/run1
+  slabfs find 'has checked' --in mnt --sort -mtime --limit 10
+      the ten that changed last
   slabfs find 'dtype = f4' --in mnt --paths0 | xargs -0 ls -l
   slabfs find 'step in 3..9' --in mnt --json | jq .tags.step
+  RANK=0 SIZE=4
   slabfs find 'step in 3..9' --in mnt --part $RANK/$SIZE
-      one of SIZE shares, which are disjoint and complete together; RANK counts from 0
-The same as a folder of links: ls 'mnt/.slabfs/find/project = climate/'")]
+      one of four shares, which are disjoint and complete together
+  ls 'mnt/.slabfs/find/project = climate/'
+      the same as a folder of links, for programs")]
 pub(crate) struct Args {
     /// The query
     query: String,

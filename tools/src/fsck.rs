@@ -28,13 +28,13 @@ use crate::owner::Owner;
 /// the directory of a data server that has chunks was not named; 2 for a wrong command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs fsck --data /srv/slabfs
+  slabfs fsck --data data
       all of what `slabfs up` keeps there: md, os1, os2, ...
-  slabfs fsck --data /srv/slabfs --deep
+  slabfs fsck --data data --deep
       reads every chunk and compares it with its checksums
   slabfs fsck --data md --chunks os1 --chunks os2
       the directories of an mdserver and of its objservers
-  slabfs fsck --data md --json | jq '.findings[].class'")]
+  slabfs fsck --data data --json | jq '.findings[].class'")]
 pub(crate) struct Args {
     /// The --data of `slabfs up`, or of the mdserver
     #[arg(long, value_name = "DIR")]

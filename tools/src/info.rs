@@ -14,8 +14,10 @@ use crate::{onmount, output, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs info mnt/temp
-  slabfs info 'mnt/temp@[0:10,:]'      shape and bytes of a selection
-  slabfs info mnt/temp --json | jq .dims")]
+  slabfs info 'mnt/temp@[0:10,:]'       # shape and bytes of a selection
+  slabfs info mnt/temp --json | jq .dims
+
+Next: `slabfs layout mnt/temp` draws how it is stored, `slabfs set` changes it.")]
 pub(crate) struct Args {
     /// A file on a slabfs mount, a selection of one, or a directory
     path: PathBuf,

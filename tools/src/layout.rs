@@ -19,7 +19,8 @@ use crate::output;
 #[command(after_help = "Examples:
   slabfs layout mnt/temp
   slabfs layout mnt/temp --svg temp.svg
-  slabfs layout mnt/ocean --axes 2,3 --at 0,5     time 0, depth 5 of an array of rank 4
+  slabfs layout mnt/ocean --axes 2,3 --at 0,5
+      time 0, depth 5 of an array of rank 4
   slabfs layout mnt/temp --json | jq '.chunks | length'")]
 pub(crate) struct Args {
     /// A file on a slabfs mount

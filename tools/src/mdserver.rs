@@ -18,13 +18,14 @@ use crate::owner::Owner;
 /// logs what it recovered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs mdserver --listen unix:md.sock --data md
+  slabfs mdserver --listen unix:md.sock --data md --daemon
       for data servers and mounts of this user on this machine
   head -c 32 /dev/urandom | base64 > key; chmod 600 key
-  slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data /srv/slabfs/md --daemon
+  slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data md2 --daemon
       for other machines, which need a copy of the key file
-  slabfs stop --data /srv/slabfs/md
-      stops it again")]
+  slabfs stop --data md
+
+Next: data servers, `slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon`; then mounts.")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]

@@ -32,11 +32,9 @@ const MOST_LINKS: usize = 40;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs meta dump mnt monday.dump
-  slabfs meta dump mnt - | ssh other 'cat > monday.dump'
+  slabfs meta dump mnt - | gzip > monday.dump.gz
   slabfs meta load monday.dump --data new/md
-  ssh other 'cat monday.dump' | slabfs meta load - --data new/md
-      then start `slabfs up --data new mnt` or `slabfs mdserver --data new/md --listen ADDR`, with the chunks where
-      they were (for `up`: os1, os2, ... in the same directory)")]
+  zcat monday.dump.gz | slabfs meta load - --data new2/md")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -45,6 +43,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Write a snapshot of all metadata to a file
+    #[command(after_help = "Examples:
+  slabfs meta dump mnt monday.dump
+  slabfs meta dump mnt - | gzip > monday.dump.gz")]
     Dump {
         /// The mount point, or any path below it
         mountpoint: PathBuf,
@@ -53,6 +54,12 @@ enum What {
         file: PathBuf,
     },
     /// Create a metadata directory from a dump
+    #[command(after_help = "Examples:
+  slabfs meta load monday.dump --data new/md
+  zcat monday.dump.gz | slabfs meta load - --data new2/md
+
+Next: start `slabfs up --data new mnt` or `slabfs mdserver --data new/md --listen ADDR`, with the chunks where they \
+were (for `up`: os1, os2, ... in the same directory).")]
     Load {
         /// The dump, `-` for stdin
         file: PathBuf,

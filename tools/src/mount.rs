@@ -20,9 +20,11 @@ use crate::node::{self, MountNode};
 /// operations wait for them up to --io-timeout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs mount --md unix:md.sock mnt
-  slabfs mount --md tcp:node7:7070 --key-file key mnt --daemon
-  slabfs umount mnt")]
+  slabfs mount --md unix:md.sock mnt --daemon
+  slabfs mount --md tcp:node7:7070 --key-file key mnt2 --daemon
+  slabfs umount mnt
+
+Next: `slabfs servers mnt` lists its data servers, `slabfs create mnt/temp --dims 16,16 --dtype f4` makes an array.")]
 pub(crate) struct Args {
     /// Where to mount: an empty directory
     mountpoint: PathBuf,

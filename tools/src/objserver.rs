@@ -22,9 +22,13 @@ use crate::owner::Owner;
 /// move to another address, or return after any time, and still has its chunks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1
-  slabfs objserver --listen tcp:0.0.0.0:7071 --md tcp:node7:7070 --key-file key --data /srv/slabfs/os1 --daemon
-  slabfs stop --data /srv/slabfs/os1")]
+  slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon
+  slabfs objserver --listen tcp:0.0.0.0:7071 --md tcp:node7:7070 \\
+      --key-file key --data os2 --daemon
+  slabfs stop --data os1
+
+Next: `slabfs mount --md unix:md.sock mnt --daemon`, and `slabfs servers mnt` lists the data servers. To take one away \
+for good, move its chunks off it first: `slabfs help drain`.")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]

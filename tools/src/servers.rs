@@ -17,7 +17,9 @@ use crate::{output, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt
-  slabfs servers mnt --json | jq '.[] | select(.online | not)'")]
+  slabfs servers mnt --json | jq '.[] | select(.online | not)'
+
+Next: `slabfs drain 3 mnt` moves everything off server 3.")]
 pub(crate) struct Args {
     /// The mount point, or any path below it
     mountpoint: PathBuf,

@@ -18,8 +18,21 @@ mod defaults;
 ///
 /// The allowed changes depend on whether the file has data, see below. A refused change has no effect.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "While it is empty: everything, each property alone or several together.
+#[command(after_help = "Examples:
+  slabfs set mnt/temp --dims 32,16
+      grow the first axis to 32 (within its max dims)
+  slabfs set mnt/temp --dims 64,16 --max-dims unlimited,16
+      let the first axis grow without limit, and grow it
+  slabfs set mnt/raw --dims 100,80 --dtype f4
+      declare 32000 bytes that were written as a plain file
+  slabfs set mnt/empty --codec lz4
+      choose a codec before anything is written
+  slabfs set mnt/run1 --default-dtype f4 --default-tag project=climate
+      defaults for arrays created in mnt/run1
+  slabfs set mnt/run1 --clear-default dtype --clear-default tag:project
+      remove some defaults (`all`: all of them)
+
+While it is empty: everything, each property alone or several together.
 
 Once it has data:
   --dims      of an array: every axis grows up to its max dim or shrinks; data outside is deleted
@@ -32,22 +45,9 @@ Once it has data:
   --codec     with layout aligned; applies to chunks written from then on
 A file that was emptied (`: > FILE`) is empty again; an unlimited first axis then has length 0.
 
-Examples:
-  slabfs set mnt/temp --dims 32,16        grow the first axis to 32 (within its max dims)
-  slabfs set mnt/temp --dims 64,16 --max-dims unlimited,16
-                                          let the first axis grow without limit, and grow it
-  slabfs set mnt/raw --dims 100,80 --dtype f4
-                                          declare 32000 bytes that were written as a plain file
-  slabfs set mnt/empty --codec lz4        choose a codec before anything is written
-  slabfs set mnt/run1 --default-dtype f4 --default-codec lz4 --default-tag project=climate
-                                          defaults for arrays created in mnt/run1
-  slabfs set mnt/run1 --clear-default codec --clear-default tag:project
-                                          remove some defaults (`all`: all of them)
-
-Defaults belong to directories. Directories created inside inherit them; existing objects do not change.
-Ordinary files take layout, codec, placement and tags; dtype and fill apply when the file becomes an array. A
-default that conflicts with a given property, e.g. a codec with --layout grid:8,8, is left out."
-)]
+Defaults belong to directories. Directories created inside inherit them; existing objects do not change. \
+Ordinary files take layout, codec, placement and tags; dtype and fill apply when the file becomes an array. A \
+default that conflicts with a given property, e.g. a codec with --layout grid:8,8, is left out.")]
 pub(crate) struct Args {
     /// The file, on a slabfs mount
     path: PathBuf,

@@ -20,8 +20,7 @@ use crate::{output, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs stats mnt
-  slabfs stats mnt --watch                      a line of rates a second, until Ctrl-C
-  slabfs stats mnt --watch 10s
+  slabfs stats mnt --watch | head -n 3    # rates, a line a second
   slabfs stats mnt --json | jq .write.bytes_sent")]
 pub(crate) struct Args {
     /// The mount point, or any path below it

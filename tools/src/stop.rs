@@ -19,8 +19,7 @@ use crate::up::default_data;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs mdserver --listen unix:md.sock --data md --daemon
-  slabfs stop --data md
-  kill $(cat md/slabfs.pid)       the same without waiting")]
+  slabfs stop --data md")]
 pub(crate) struct Args {
     /// The --data it was started with (default: ~/.local/share/slabfs, as for `slabfs up`)
     #[arg(long, value_name = "DIR")]

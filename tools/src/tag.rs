@@ -23,8 +23,9 @@ use crate::onmount::Mount;
   slabfs tag mnt/run1 'axes=[\"lat\", \"lon\"]' id:text=007
   slabfs tag mnt/run1/temp mnt/run1/wind checked=yes
       the same tags on several objects, all of them or none
-  slabfs tags mnt/run1/temp                 shows them
-  slabfs untag mnt/run1/temp step           removes some")]
+
+Next: `slabfs tags mnt/run1/temp` shows them, `slabfs find 'step < 10' --in mnt` finds by them, `slabfs untag \
+mnt/run1/temp step` removes some.")]
 pub(crate) struct Args {
     /// Files and directories of one slabfs mount, and then the tags
     #[arg(required = true, num_args = 2.., value_names = ["PATH", "KEY=VALUE"])]

@@ -17,9 +17,9 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs tags mnt/run1/temp
-  slabfs tags mnt/run1/temp step          only this one; status 1 if it does not exist
+  slabfs tags mnt/run1/temp step         # only this one; status 1 without it
   slabfs tags mnt/run1/temp --json | jq .step
-  slabfs tags -0 mnt/a | xargs -0 slabfs tag mnt/b
+  slabfs tags -0 mnt/run1/temp | xargs -0 slabfs tag mnt/run1/wind
       copies the tags of a file to another")]
 pub(crate) struct Args {
     /// A file or directory on a slabfs mount

@@ -21,10 +21,10 @@ use crate::process::{Watched, has_ended, users_of};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs umount mnt
-  slabfs umount mnt --lazy        detach it although programs still use it
-  slabfs umount mnt --force       although a server is away and the last written data cannot be stored
+  slabfs umount mnt2 --lazy    # although programs still use it
+  slabfs umount mnt3 --force   # although the last data cannot be stored
 
-Status 0 means that everything is stored. If data cannot be stored the mount stays, so that nothing is lost while
+Status 0 means that everything is stored. If data cannot be stored the mount stays, so that nothing is lost while \
 the server may return.")]
 pub(crate) struct Args {
     /// The mount point

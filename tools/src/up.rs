@@ -31,13 +31,16 @@ const DELETING: Duration = Duration::from_secs(10);
 /// when the mount is unmounted (`slabfs umount`) or on Ctrl-C, with nothing lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs up mnt
-      a mount on mnt, in the foreground; data in ~/.local/share/slabfs
-  slabfs up --data /srv/slabfs --servers 4 mnt --daemon
-      chunks spread over four data servers (say, links to four disks), in the background
-  slabfs up --data /srv/slabfs --listen unix:/run/user/1000/slabfs.sock mnt
-  slabfs mount --md unix:/run/user/1000/slabfs.sock mnt2
-      the same files on a second mount")]
+  slabfs up --data data mnt --daemon
+      in the background; without --daemon it stays in the foreground
+  slabfs umount mnt
+      takes it down; data keeps everything
+  slabfs up --data data --servers 4 --listen unix:md.sock mnt --daemon
+      chunks spread over data/os1 to data/os4 (say, links to four disks)
+  slabfs mount --md unix:md.sock mnt2 --daemon
+      the same files on a second mount
+
+Next: `slabfs create mnt/temp --dims 16,16 --dtype f4` makes an array, `slabfs status mnt` shows how it is.")]
 pub(crate) struct Args {
     /// Where to mount: an empty directory
     mountpoint: PathBuf,

@@ -31,6 +31,7 @@ use crate::onmount::{self, Mount};
 #[command(after_help = "Examples:
   slabfs view 'mnt/temp@[::4, 10:16]' -- sha256sum
   slabfs view --write 'mnt/temp@[0]' -- cat row.bin
+  echo '[{\"offset\": 4, \"stride\": 64, \"count\": 2, \"size\": 8}]' > pattern.json
   slabfs view --batch pattern.json mnt/temp -- od -t f4
 
 A selection names a box of an array, as a file: PATH@[A,B,…], slowest axis first, each axis one of
@@ -40,14 +41,14 @@ A selection names a box of an array, as a file: PATH@[A,B,…], slowest axis fir
   ...      all axes that are not named; those behind the last one need not be
 Quote it in a shell; read it with cat, write it with cp.
 
-A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size\": 8}, in bytes; \"of\": [...] in
-place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the
+A batch is a JSON list of {\"offset\": 0, \"stride\": 64, \"count\": 100, \"size\": 8}, in bytes; \"of\": [...] in \
+place of \"size\" repeats a list, \"absolute\": true counts its offset from the start of the file and not from the \
 element before it. Everything but \"size\" or \"of\" may be left out.
 
-For a selection the program has the file of that selection, with a size of its own. With --batch it has the object,
-and the view belongs to the open file: a program that opens /dev/stdin or /dev/stdout again has the entire object, and
-may truncate it (`cp row.bin /dev/stdout`); mmap also shows the object. Reading ends where the view ends, but `stat`
-and a seek to the end return the size of the object, so programs that query it first (numpy.fromfile, `tail -c`,
+For a selection the program has the file of that selection, with a size of its own. With --batch it has the object, \
+and the view belongs to the open file: a program that opens /dev/stdin or /dev/stdout again has the entire object, and \
+may truncate it (`cp row.bin /dev/stdout`); mmap also shows the object. Reading ends where the view ends, but `stat` \
+and a seek to the end return the size of the object, so programs that query it first (numpy.fromfile, `tail -c`, \
 `wc -c`) need a pipe: run `sh -c 'cat | ...'`. Copies made by the kernel (`cat` into a file, `sendfile`) are of the view.")]
 pub(crate) struct Args {
     /// The program writes: the file is its standard output

@@ -503,24 +503,6 @@ fn status_shows_what_is_wrong() {
     slabfs(["status", &nowhere]).fails(1, &["is not on a slabfs mount"]);
 }
 
-/// In the shells that are installed: bash always is.
-#[test]
-fn completions_and_manual_pages() {
-    let area = Area::new();
-    let binary = binary::path().display();
-    let complete = format!(
-        "source <('{binary}' completions bash)
-         COMP_WORDS=(slabfs lay); COMP_CWORD=1; _slabfs slabfs lay slabfs; echo \"${{COMPREPLY[*]}}\""
-    );
-    let bash = run(std::process::Command::new("bash").args(["-c", &complete])).ok();
-    assert_eq!(bash.text().trim(), "layout");
-    slabfs(["completions", "tcsh"]).fails(2, &["bash", "zsh", "fish"]);
-    let pages = area.at("pages").display().to_string();
-    slabfs(["man", &pages]).ok();
-    let page = shell(area.path(), "cat pages/slabfs-find.1").ok();
-    assert!(page.text().contains(".TH slabfs-find 1"));
-}
-
 #[test]
 fn stats_count() {
     needs_mount!();

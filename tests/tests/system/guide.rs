@@ -6,20 +6,12 @@
 //! directory that the page calls `/tmp/try` is the test's own, and its ports are free ones. A command may fail
 //! only where the page shows its error.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use slabfs_tests::inputs::PYTHON;
-use slabfs_tests::{Area, Service, binary, mounts, needs_mount, poll};
+use slabfs_tests::{Service, Workdir, needs_mount, poll};
 
 /// The directory the page works in.
 const DIR: &str = "/tmp/try";
 /// The ports it uses.
 const PORTS: [&str; 2] = ["7070", "7071"];
-/// The folders it mounts on.
-const MOUNTS: [&str; 2] = ["mnt", "mnt2"];
 /// Marks the end of one command's output.
 const MARK: &str = "@@guide";
 
@@ -37,7 +29,7 @@ fn the_guide_is_true() {
     needs_mount!();
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide.md");
     let page = std::fs::read_to_string(page).expect("the guide");
-    let run = Run::new();
+    let run = Run(Workdir::new());
     let steps = steps(&run.adapt(&page));
     assert!(steps.len() > 100, "only {} lines to try", steps.len());
     let mut wrong = String::new();
@@ -116,33 +108,14 @@ fn matches(shown: &str, line: &str) -> bool {
     true
 }
 
-/// A directory in which the page is run; processes started there are killed with it.
-struct Run {
-    area: Area,
-    ports: [u16; 2],
-}
+/// A directory in which the page is run.
+struct Run(Workdir);
 
 impl Run {
-    fn new() -> Run {
-        let area = Area::new();
-        let bin = area.mkdir("bin");
-        std::os::unix::fs::symlink(binary::path(), bin.join("slabfs")).expect("a link");
-        std::os::unix::fs::symlink(PYTHON, bin.join("python3")).expect("a link");
-        area.mkdir("try");
-        // Both sockets are held until both ports are known, so that they differ.
-        let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let ports = free.map(|free| free.local_addr().expect("its address").port());
-        Run { area, ports }
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.area.at("try")
-    }
-
     /// The page with this directory and these ports.
     fn adapt(&self, page: &str) -> String {
-        let mut page = page.replace(DIR, &self.dir().display().to_string());
-        for (name, port) in PORTS.iter().zip(self.ports) {
+        let mut page = page.replace(DIR, &self.0.path().display().to_string());
+        for (name, port) in PORTS.iter().zip(self.0.ports()) {
             page = page.replace(name, &port.to_string());
         }
         page
@@ -154,14 +127,10 @@ impl Run {
         for (number, step) in steps.iter().enumerate() {
             script += &format!("{}\nprintf '\\n{MARK} {number} %d\\n' $?\n", step.command);
         }
-        let script = self.area.write("guide.sh", script);
-        let mut bash = Command::new("bash");
-        let path = std::env::var("PATH").unwrap_or_default();
-        bash.arg(&script)
-            .env("PATH", format!("{}:{path}", self.area.at("bin").display()))
-            .env("LC_ALL", "C")
-            .env_remove("RUST_LOG");
-        let shell = Service::start_command(&self.dir(), "guide", bash);
+        let script = self.0.write_outside("guide.sh", script);
+        let mut bash = self.0.bash();
+        bash.arg(&script);
+        let shell = Service::start_command(&self.0.path(), "guide", bash);
         let mut answers = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             let mark = format!("\n{MARK} {number} ");
@@ -195,38 +164,6 @@ fn answer(all: &str, number: usize, mark: &str) -> (Vec<String>, i32) {
     let status = rest.lines().next().and_then(|line| line.parse().ok());
     let lines = said.trim_end_matches('\n').lines().map(str::to_owned);
     (lines.collect(), status.expect("a status"))
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // Processes are left only after a failure: the page stops everything it starts.
-        let dir = self.dir();
-        for process in processes_in(&dir) {
-            if let Err(error) = kill(process, Signal::SIGKILL) {
-                eprintln!("process {process} stays: {error}");
-            }
-        }
-        for name in MOUNTS {
-            mounts::detach(&dir.join(name));
-        }
-    }
-}
-
-/// Processes of slabfs that were started in `dir`.
-fn processes_in(dir: &Path) -> Vec<Pid> {
-    let binary = binary::path().canonicalize().expect("the binary");
-    let entries = std::fs::read_dir("/proc").expect("/proc");
-    let numbers = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let link = |number: i32, name: &str| std::fs::read_link(format!("/proc/{number}/{name}")).ok();
-    numbers
-        .filter(|&number| {
-            link(number, "cwd").as_deref() == Some(dir)
-                && link(number, "exe").as_deref() == Some(&binary)
-        })
-        .map(Pid::from_raw)
-        .collect()
 }
 
 #[test]
