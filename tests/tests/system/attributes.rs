@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use slabfs_tests::file::{self, errno};
-use slabfs_tests::tool::{create, info, shell};
+use slabfs_tests::tool::{create, info, shell, slabfs};
 use slabfs_tests::{Up, needs_mount};
 
 fn set(path: &Path, name: &str, value: &str) -> std::io::Result<()> {
@@ -242,6 +242,55 @@ fn tags() {
         errno(file::set_xattr(&up.at("a"), "system.nonsense", "x", 0)),
         Errno::EOPNOTSUPP
     );
+}
+
+/// `setfattr` gives tags the types that `slabfs tag` gives them, and reads back what was set.
+#[test]
+fn tags_have_the_types_of_their_values() {
+    needs_mount!();
+    let up = Up::start();
+    let a = up.at("a");
+    create(&a, "4", "u1", &[]);
+    for (name, value) in [
+        ("int", "3"),
+        ("float", "-2.5"),
+        ("text", "climate"),
+        ("list", "[1,2.5,\"a\"]"),
+        ("zeros", "007"),
+        ("spaced", "[1, 2]"),
+        ("open", "[1"),
+        ("step:string", "3"),
+        ("run:int", "12"),
+        ("any:auto", "4"),
+        ("dc:title", "5"),
+    ] {
+        let name = format!("user.{name}");
+        file::set_xattr(&a, &name, value, 0).expect("a tag");
+        assert_eq!(file::xattr(&a, &name), value, "{name}");
+    }
+    let tags = slabfs(["tags", "--json", "--typed", a.to_str().expect("text")]).ok();
+    assert_eq!(
+        tags.json(),
+        serde_json::json!({
+            "int": 3, "float": -2.5, "text": "climate", "list": [1, 2.5, "a"],
+            "zeros": {"auto": "007"}, "spaced": {"auto": "[1, 2]"}, "open": {"auto": "[1"},
+            "step": "3", "run": 12, "any": {"auto": "4"}, "dc:title": 5,
+        })
+    );
+    // The type is no part of the name that is listed, and of another type there is none.
+    let names = file::list_xattrs(&a);
+    assert!(names.contains(&"user.run".to_owned()) && !names.contains(&"user.run:int".to_owned()));
+    assert_eq!(errno(file::get_xattr(&a, "user.run:text")), Errno::ENODATA);
+    assert_eq!(
+        errno(file::set_xattr(&a, "user.run:int", "3.5", 0)),
+        Errno::EINVAL
+    );
+    assert_eq!(
+        errno(file::set_xattr(&a, "user.run:int", "1", libc::XATTR_CREATE)),
+        Errno::EEXIST
+    );
+    file::remove_xattr(&a, "user.run:int").expect("removed");
+    assert_eq!(errno(file::get_xattr(&a, "user.run")), Errno::ENODATA);
 }
 
 /// Every listed attribute can be read; only attributes that describe an array are listed.
