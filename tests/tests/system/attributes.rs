@@ -164,7 +164,7 @@ fn wrong_values_are_refused_and_change_nothing() {
         "the log says why:\n{}",
         up.log()
     );
-    assert_eq!(info(&path)["kind"], "bytes");
+    assert_eq!(info(&path)["kind"], "byte object");
     file::write(&path, "still a plain file");
     assert_eq!(file::list_xattrs(&path), Vec::<String>::new());
     std::fs::create_dir(up.at("d")).expect("made");
@@ -204,7 +204,7 @@ fn copies_stay_arrays() {
     shell(up.area().path(), "tar -C m --xattrs --xattrs-include='*' -cf t.tar a; mkdir m/x; tar -C m/x --xattrs --xattrs-include='*' -xf t.tar").ok();
     same(&up.at("x/a"));
     shell(up.mnt(), "cat a > plain; cmp a plain").ok();
-    assert_eq!(info(&up.at("plain"))["kind"], "bytes");
+    assert_eq!(info(&up.at("plain"))["kind"], "byte object");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn renaming_replaces_dims_and_all() {
     std::fs::rename(&plain, &array).expect("renamed");
     assert_eq!(
         (file::read(&array).as_slice(), &info(&array)["kind"]),
-        (&b"text"[..], &serde_json::json!("bytes"))
+        (&b"text"[..], &serde_json::json!("byte object"))
     );
 }
 
