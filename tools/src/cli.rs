@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
@@ -76,20 +77,36 @@ enum Command {
 
 /// Parses a command line; the contents of its `--config` file are inserted before the flags.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
+    // Each option stands once, unless it is a list; those of the config file are overridden.
+    let once = checked().args_override_self(false);
+    if let Err(error) = once.try_get_matches_from(&argv)
+        && error.kind() == ErrorKind::ArgumentConflict
+    {
+        return Err(error);
+    }
     let mut command = Cli::command();
     command.build();
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
-        .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
-    // Makes `--limit -1` an invalid number, not an unknown flag.
-    let command = groups::grouped(Cli::command()).mut_subcommands(|command| {
+        .map_err(|text| Cli::command().error(ErrorKind::ValueValidation, text))?;
+    Cli::from_arg_matches(&checked().try_get_matches_from(argv)?)
+}
+
+/// The command line as it is parsed.
+fn checked() -> clap::Command {
+    groups::grouped(Cli::command()).mut_subcommands(|command| {
         command.mut_args(|arg| match arg.get_action() {
+            // Makes `--limit -1` an invalid number, not an unknown flag.
             ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
                 arg.allow_negative_numbers(true)
             }
+            // A flag means the same when it is repeated.
+            ArgAction::SetTrue => {
+                let id = arg.get_id().clone();
+                arg.overrides_with(id)
+            }
             _ => arg,
         })
-    });
-    Cli::from_arg_matches(&command.try_get_matches_from(argv)?)
+    })
 }
 
 impl Cli {
