@@ -131,7 +131,7 @@ impl Cli {
             Command::Drain(args) => with_log(quiet_tool, || drain::run(&args)),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
             Command::Locks(args) => with_log(quiet_tool, || locks::run(&args)),
-            Command::Find(args) => with_log(quiet_tool, || find::run(&args)),
+            Command::Find(args) => with_log(quiet_tool, || find::run(&args, quiet)),
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),
             Command::Untag(args) => with_log(quiet_tool, || untag::run(&args)),
             Command::Tags(args) => with_log(quiet_tool, || tags::run(&args)),
