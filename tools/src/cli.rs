@@ -114,6 +114,7 @@ impl Cli {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let quiet = self.verbosity.quiet;
         let quiet_tool = logging::Level::tool(&self.verbosity);
+        let fsck_level = logging::Level::fsck(&self.verbosity);
         let service = logging::Level::service(&self.verbosity);
         match self.command {
             Command::Up(args) => up::run(args, service),
@@ -137,7 +138,7 @@ impl Cli {
             Command::Tags(args) => with_log(quiet_tool, || tags::run(&args)),
             Command::View(args) => with_log(quiet_tool, || view::run(&args)),
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
-            Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
+            Command::Fsck(args) => with_log(fsck_level, || fsck::run(&args)),
             Command::Meta(args) => with_log(quiet_tool, || meta::run(&args)),
             Command::Completions(args) => completions::run(&args, Cli::command()),
             Command::Man(args) => man::run(&args, Cli::command()),

@@ -34,6 +34,7 @@ mod onmount;
 mod output;
 mod pidfile;
 mod process;
+mod progress;
 mod rules;
 mod servers;
 mod set;
