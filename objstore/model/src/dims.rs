@@ -171,19 +171,16 @@ mod tests {
 
     #[test]
     fn errors_name_the_item() {
-        for text in [
-            "16,",
-            ",",
-            "a",
-            "1.5",
-            "-1",
-            "+1",
-            "1;2",
-            "16x16",
-            "18446744073709551616",
-        ] {
+        for text in ["16,", ",", "a", "1.5", "-1", "+1", "1;2", "16x16"] {
             let error = parse_dims(text).unwrap_err();
             assert!(error.to_string().contains("16,16"), "{error}");
+        }
+        for (text, words) in [
+            ("18446744073709551616", "is too long"),
+            ("unlimited,16", "--max-dims"),
+        ] {
+            let error = parse_dims(text).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
         }
         assert!(
             parse_max_dims("inf")
