@@ -192,11 +192,16 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 /// Parses how long an operation waits for a server. A shorter timeout than a healthy server may need would fail
 /// working operations.
 pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
+    let zero = text.trim().parse() == Ok(0.0);
+    let time = if zero {
+        Duration::ZERO
+    } else {
+        parse_time(text)?
+    };
     match time >= ClientOptions::LEAST_TIMEOUT {
         true => Ok(time),
         false => Err(format!(
-            "{text:?} is {time:?}: servers that are well may take longer to answer; write 100ms or more, or 30s as most do"
+            "{text:?} is too short: servers that are well may take longer to answer; write 100ms or more, as 30s or 5m (there is no timeout of none)"
         )),
     }
 }

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
@@ -78,26 +79,42 @@ enum Command {
 
 /// Parses a command line; the contents of its `--config` file are inserted before the flags.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command();
-    command.build();
     if repeats_data(&argv) {
         let text = "--data is given more than once, and a process has one data directory; start one `slabfs objserver` for each directory, or `slabfs up --servers N` with a link to each disk (os1, os2, …) in its data directory";
-        return Err(Cli::command().error(clap::error::ErrorKind::ArgumentConflict, text));
+        return Err(Cli::command().error(ErrorKind::ArgumentConflict, text));
     }
+    // Each option stands once, unless it is a list; those of the config file are overridden.
+    let once = checked().args_override_self(false);
+    if let Err(error) = once.try_get_matches_from(&argv)
+        && error.kind() == ErrorKind::ArgumentConflict
+    {
+        return Err(error);
+    }
+    let mut command = Cli::command();
+    command.build();
     let argv = config::merge(&command, argv, &|path| std::fs::read_to_string(path))
-        .map_err(|text| Cli::command().error(clap::error::ErrorKind::ValueValidation, text))?;
-    // Makes `--limit -1` an invalid number, not an unknown flag.
-    let command = groups::grouped(Cli::command())
+        .map_err(|text| Cli::command().error(ErrorKind::ValueValidation, text))?;
+    Cli::from_arg_matches(&checked().try_get_matches_from(argv)?)
+}
+
+/// The command line as it is parsed.
+fn checked() -> clap::Command {
+    groups::grouped(Cli::command())
         .long_about(None::<&str>)
         .mut_subcommands(|command| {
             in_one_help(command).mut_args(|arg| match arg.get_action() {
+                // Makes `--limit -1` an invalid number, not an unknown flag.
                 ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
                     arg.allow_negative_numbers(true)
                 }
+                // A flag means the same when it is repeated.
+                ArgAction::SetTrue => {
+                    let id = arg.get_id().clone();
+                    arg.overrides_with(id)
+                }
                 _ => arg,
             })
-        });
-    Cli::from_arg_matches(&command.try_get_matches_from(argv)?)
+        })
 }
 
 /// Whether a service is given two data directories. Of other flags the last one counts.
@@ -127,6 +144,7 @@ impl Cli {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let quiet = self.verbosity.quiet;
         let quiet_tool = logging::Level::tool(&self.verbosity);
+        let fsck_level = logging::Level::fsck(&self.verbosity);
         let service = logging::Level::service(&self.verbosity);
         match self.command {
             Command::Up(args) => up::run(args, service),
@@ -145,13 +163,13 @@ impl Cli {
             Command::Import(_) | Command::Export(_) => import::run(),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
             Command::Locks(args) => with_log(quiet_tool, || locks::run(&args)),
-            Command::Find(args) => with_log(quiet_tool, || find::run(&args)),
+            Command::Find(args) => with_log(quiet_tool, || find::run(&args, quiet)),
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),
             Command::Untag(args) => with_log(quiet_tool, || untag::run(&args)),
             Command::Tags(args) => with_log(quiet_tool, || tags::run(&args)),
             Command::View(args) => with_log(quiet_tool, || view::run(&args)),
             Command::Call(args) => with_log(quiet_tool, || call::run(&args)),
-            Command::Fsck(args) => with_log(quiet_tool, || fsck::run(&args)),
+            Command::Fsck(args) => with_log(fsck_level, || fsck::run(&args)),
             Command::Meta(args) => with_log(quiet_tool, || meta::run(&args)),
             Command::Completions(args) => completions::run(&args, Cli::command()),
             Command::Man(args) => man::run(&args, Cli::command()),

@@ -54,10 +54,12 @@ mnt/temp` shows it, `slabfs set` changes it. By hand: touch mnt/temp; setfattr -
 pub(crate) struct Args {
     /// The new file, on a slabfs mount; with --from-json the directory that the paths are relative to
     path: PathBuf,
-    /// Length of every axis, slowest first: 16,16 (`scalar` for a single element)
+    /// Length of every axis, slowest first: 16,16 (`scalar` for a single element). Required, except with --like or
+    /// --from-json
     #[arg(long, value_name = "N,N,…", required_unless_present_any = ["like", "from_json"])]
     dims: Option<String>,
-    /// Element type, in NumPy's notation: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12
+    /// Element type, in NumPy's notation: i1 i2 i4 i8 u1 … f2 f4 f8 c8 c16 b1 S8 U8 V12. Required, except with
+    /// --like or --from-json, or where the directory has a default
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
     #[command(flatten)]
@@ -77,8 +79,8 @@ pub(crate) struct Args {
     /// Create the objects that this file describes; - is stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dims", "dtype", "max_dims", "fill", "layout", "codec", "placement", "like"])]
     from_json: Option<PathBuf>,
-    /// With --from-json: first create missing directories
-    #[arg(short, long, requires = "from_json")]
+    /// First create missing directories
+    #[arg(short, long)]
     parents: bool,
 }
 
@@ -124,13 +126,24 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
         };
     }
     no_selection(&args.path)?;
+    let trailing = args.path.as_os_str().as_bytes().ends_with(b"/");
+    if trailing && !args.path.is_dir() {
+        return Err(usage(format!(
+            "{} ends with a slash, as a directory does; write the name of the new array without it",
+            args.path.display()
+        )));
+    }
     if args.path.is_dir() {
         return Err(anyhow!(
             "{} is a directory; give the name of the new array in it",
             args.path.display()
         ));
     }
-    let directory = directory_of(&args.path)?;
+    let directory = match (args.parents, args.path.parent()) {
+        (true, Some(parent)) => parent.to_owned(),
+        _ => directory_of(&args.path)?,
+    };
+    let existing = existing(&directory);
     let mut spec = Fields {
         dims: args.dims.as_deref(),
         dtype: args.dtype.as_deref(),
@@ -140,7 +153,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
     if let Some(other) = &args.like {
         spec = like(spec, onmount::spec(other)?);
     }
-    if spec.dtype.is_none() && onmount::default_dtype(&directory).is_none() {
+    if spec.dtype.is_none() && onmount::default_dtype(existing).is_none() {
         return Err(usage(format!(
             "give --dtype, e.g. f4: {} has no default (see `slabfs set --help`)",
             directory.display()
@@ -153,7 +166,10 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
     if let (true, Some(other)) = (args.tags, &args.like) {
         tags = tags::with(tags, other)?;
     }
-    let mount = Mount::of(&directory)?;
+    let mount = Mount::of(existing)?;
+    if args.parents {
+        std::fs::create_dir_all(&directory).map_err(|error| onmount::explain(&directory, error))?;
+    }
     if !tags.is_empty() {
         return many::one(&mount, &args.path, &spec, tags);
     }
@@ -194,11 +210,18 @@ fn directory_of(path: &Path) -> anyhow::Result<PathBuf> {
     match directory.symlink_metadata() {
         Ok(_) => Ok(directory),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(anyhow!(
-            "the directory {0} does not exist; make it with `mkdir -p {0}`",
+            "the directory {0} does not exist; make it with `mkdir -p {0}`, or give --parents",
             directory.display()
         )),
         Err(error) => Err(onmount::explain(&directory, error)),
     }
+}
+
+/// A directory, or its closest ancestor that exists: new directories get the defaults of that.
+fn existing(directory: &Path) -> &Path {
+    let there = directory.ancestors().find(|above| above.exists());
+    // None exists of a relative path whose first name is new.
+    there.unwrap_or(Path::new("."))
 }
 
 /// Creates the empty file to which the properties are then applied.

@@ -3,7 +3,7 @@
 //! Each request moves a slice, and the command repeats it until nothing is left; so it can be interrupted at
 //! any time and run again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -11,13 +11,13 @@ use serde_json::json;
 use slabfs_fs::client::Drained;
 
 use crate::args::show_size;
+use crate::failure::usage;
 use crate::onmount::Mount;
 use crate::output;
+use crate::progress::Progress;
 
 /// Pause after a round in which nothing could be moved.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Interval of progress messages.
-const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Move everything off a data server, so that it can be stopped.
 ///
@@ -34,8 +34,8 @@ const PROGRESS: Duration = Duration::from_secs(2);
 Next: an objserver that is empty can be stopped, `slabfs stop --data DIR`.")]
 pub(crate) struct Args {
     /// The data server's number
-    server: u32,
-    /// The mount point, or any path below it
+    server: PathBuf,
+    /// The mount point, or any path below it; may also come first
     mountpoint: PathBuf,
     /// Remove the mark: the server gets new chunks again
     #[arg(long)]
@@ -58,8 +58,8 @@ struct Sums {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mount = Mount::of(&args.mountpoint)?;
-    let server = args.server;
+    let (server, mountpoint) = parted(&args.server, &args.mountpoint)?;
+    let mount = Mount::of(mountpoint)?;
     mount.call(&json!({"op": "drain", "server": server, "cancel": args.cancel}))?;
     if args.cancel {
         return match args.json {
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             false => output::print(&format!("data server {server} gets new chunks again\n")),
         };
     }
-    let sums = empty(args, &mount)?;
+    let sums = empty(args, server, &mount)?;
     match args.json {
         true => output::json(
             &json!({"server": server, "empty": true, "away": sums.away, "chunks": sums.chunks, "bytes": sums.bytes}),
@@ -83,15 +83,42 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// The number of the server and the mount point, which may be given in either order.
+fn parted<'a>(first: &'a Path, second: &'a Path) -> anyhow::Result<(u32, &'a Path)> {
+    let number = |text: &Path| text.to_str()?.parse::<u32>().ok();
+    match (number(first), number(second)) {
+        (Some(server), _) => Ok((server, second)),
+        (None, Some(server)) => Ok((server, first)),
+        (None, None) => Err(usage(format!(
+            "neither {} nor {} is the number of a data server; `slabfs servers` lists them",
+            first.display(),
+            second.display()
+        ))),
+    }
+}
+
+/// The bytes that a server reported last.
+fn stored(server: u32, mount: &Mount) -> anyhow::Result<u64> {
+    let servers = mount.call(&json!({"op": "servers"}))?;
+    let mut servers = servers.as_array().into_iter().flatten();
+    let known = servers.find(|known| known.get("id") == Some(&json!(server)));
+    let bytes = known.and_then(|known| known.get("bytes")?.as_u64());
+    Ok(bytes.unwrap_or(0))
+}
+
 /// Requests slices until the server is empty.
-fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
+fn empty(args: &Args, server: u32, mount: &Mount) -> anyhow::Result<Sums> {
     let mut sums = Sums::default();
-    let (mut moved, mut reported) = (Instant::now(), Instant::now());
+    let progress = match args.json {
+        true => Progress::none(),
+        false => Progress::begin("moving", stored(server, mount)?),
+    };
+    let mut moved = Instant::now();
     let (mut after, mut clean) = (0, false);
     let mut wrong: Option<String> = None;
     loop {
         let slice = mount.call(
-            &json!({"op": "drain_slice", "server": args.server, "after": after, "clean": clean}),
+            &json!({"op": "drain_slice", "server": server, "after": after, "clean": clean}),
         )?;
         let slice: Drained =
             serde_json::from_value(slice).context("the mount does not report what it moved")?;
@@ -108,23 +135,14 @@ fn empty(args: &Args, mount: &Mount) -> anyhow::Result<Sums> {
         if moved.elapsed() > args.patience {
             match wrong {
                 Some(wrong) => bail!(
-                    "data server {} is not empty, and not all of it can be moved: {wrong}; see the log of the mount, remove or repair what it names, and drain again",
-                    args.server
+                    "data server {server} is not empty, and not all of it can be moved: {wrong}; see the log of the mount, remove or repair what it names, and drain again"
                 ),
                 None => bail!(
-                    "data server {} is not empty: files are being written there, or deleted data is not removed yet; drain again later",
-                    args.server
+                    "data server {server} is not empty: files are being written there, or deleted data is not removed yet; drain again later"
                 ),
             }
         }
-        if !args.json && reported.elapsed() > PROGRESS {
-            reported = Instant::now();
-            crate::output::error_line(&format!(
-                "{} chunks, {} moved",
-                sums.chunks,
-                show_size(sums.bytes)
-            ));
-        }
+        progress.at(sums.bytes);
         clean = slice.clean;
         after = slice.next.unwrap_or(0);
         // All chunks were visited; those that were busy, and those deleted only now, are left.

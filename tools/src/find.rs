@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use slabfs_fs::call::PathText;
 use slabfs_fs::client::Sort;
 use slabfs_mdserver::api::{Form, Hit, Kind, Time};
-use slabfs_mdserver::tags::query::kind_name;
+use slabfs_mdserver::tags::query::{Query, kind_name};
 use slabfs_model::{ObjectId, Tag};
 
 use crate::failure;
@@ -44,8 +44,11 @@ const PAGE: u64 = 1024;
   ls 'mnt/.slabfs/find/project = climate/'
       the same as a folder of links, for programs")]
 pub(crate) struct Args {
-    /// The query
+    /// The query, in quotes
     query: String,
+    /// More words, as of a query without quotes
+    #[arg(hide = true)]
+    rest: Vec<String>,
     /// Search below this directory of a slabfs mount [default: the current one]
     #[arg(long = "in", value_name = "CONTAINER")]
     within: Option<PathBuf>,
@@ -117,8 +120,22 @@ fn parse_part(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let start = args.within.as_deref().unwrap_or(Path::new("."));
+pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
+    if !args.rest.is_empty() {
+        return Err(failure::usage(format!(
+            "the query is one argument: put it in quotes, as slabfs find '{} {}'",
+            args.query,
+            args.rest.join(" ")
+        )));
+    }
+    // Without doubled slashes and one at the end.
+    let start: PathBuf = args
+        .within
+        .as_deref()
+        .unwrap_or(Path::new("."))
+        .components()
+        .collect();
+    let start = &start;
     let mount = Mount::of(start).map_err(|error| match args.within {
         Some(_) => error,
         None => error.context("find searches the current directory; name another with --in"),
@@ -130,7 +147,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let within = mount.inside(start)?;
-    let ask = |request: &Value| mount.call(request).map_err(failure::of_text);
+    let ask = |request: &Value| {
+        mount.call(request).map_err(|error| {
+            let error = failure::of_text(error);
+            // A word may be what is left of a query whose > or < the shell took.
+            let word = !args.query.contains(char::is_whitespace);
+            match failure::status(&error) == failure::USAGE && word {
+                true => failure::usage(format!(
+                    "{error}\nput the query in quotes, as 'step > 3': without them the shell redirects at > and <"
+                )),
+                false => error,
+            }
+        })
+    };
     let mut request = json!({"op": "find", "query": args.query, "in": within});
     if let Some((share, of)) = args.part {
         request["part"] = json!([share, of]);
@@ -139,8 +168,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         request["count"] = json!(true);
         let count = ask(&request)?;
         let count = count.get("count").and_then(Value::as_u64).unwrap_or(0);
-        let count = args.limit.map_or(count, |limit| limit.min(count));
-        return output::print(&format!("{count}\n"));
+        let shown = args.limit.map_or(count, |limit| limit.min(count));
+        output::print(&format!("{shown}\n"))?;
+        return match count == 0 && !quiet {
+            true => note_unknown(args, &ask, &request),
+            false => Ok(()),
+        };
     }
     request["tags"] = json!(args.json);
     let mut order = args.sort.clone();
@@ -153,26 +186,61 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         start,
         inside: within.bytes().to_vec(),
     };
-    match &order {
-        Some(order) => sorted(args, &ask, request, &place, order),
-        None => unsorted(args, &ask, request, &place),
+    let found = match &order {
+        Some(order) => sorted(args, &ask, request.clone(), &place, order, quiet)?,
+        None => unsorted(args, &ask, request.clone(), &place)?,
+    };
+    match found || quiet || args.limit == Some(0) {
+        true => Ok(()),
+        false => note_unknown(args, &ask, &request),
     }
+}
+
+/// After a search that found nothing, names the tags of its query that nothing there has: most are misspelt.
+fn note_unknown(args: &Args, ask: &Ask<'_>, searched: &Value) -> anyhow::Result<()> {
+    // A mount of another version may know more of the language.
+    let Ok(query) = args.query.parse::<Query>() else {
+        return Ok(());
+    };
+    for key in query.tags() {
+        let quoted = key.replace('\\', "\\\\").replace('"', "\\\"");
+        // Without a comparison with kind only objects would be found; a socket has no tags.
+        let mut request = json!({
+            "op": "find",
+            "in": searched["in"],
+            "query": format!("has \"{quoted}\" and kind != socket"),
+            "limit": 1,
+        });
+        let known = loop {
+            match page(ask, &request)? {
+                (hits, _) if !hits.is_empty() => break true,
+                (_, Some(next)) => request["after"] = next,
+                (_, None) => break false,
+            }
+        };
+        if !known {
+            output::error_line(&format!("slabfs: note: nothing there has a tag {key}"));
+        }
+    }
+    Ok(())
 }
 
 /// Sends a request to the mount.
 type Ask<'a> = dyn Fn(&Value) -> anyhow::Result<Value> + 'a;
 
-/// Prints hits page by page.
+/// Prints hits page by page; returns whether there were any.
 fn unsorted(
     args: &Args,
     ask: &Ask<'_>,
     mut request: Value,
     place: &Place<'_>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut found = false;
     while left > 0 {
         request["limit"] = json!(left.min(PAGE));
         let (hits, next) = page(ask, &request)?;
+        found |= !hits.is_empty();
         left = left.saturating_sub(hits.len() as u64);
         let reads_on = print(args, place, hits)?;
         match next.filter(|_| reads_on) {
@@ -180,17 +248,19 @@ fn unsorted(
             None => break,
         }
     }
-    Ok(())
+    Ok(found)
 }
 
-/// Collects all pages, or only the first `--limit` hits of them, and prints them in order.
+/// Collects all pages, or only the first `--limit` hits of them, and prints them in order; returns whether there were
+/// any.
 fn sorted(
     args: &Args,
     ask: &Ask<'_>,
     mut request: Value,
     place: &Place<'_>,
     by: &Order,
-) -> anyhow::Result<()> {
+    quiet: bool,
+) -> anyhow::Result<bool> {
     if let Sort::Tag(tag) = &by.sort {
         request["tag"] = json!(tag);
     }
@@ -199,8 +269,10 @@ fn sorted(
         usize::try_from(limit).unwrap_or(usize::MAX)
     });
     let mut all: Vec<(Hit, Value)> = Vec::new();
+    let mut tagged = false;
     loop {
         let (hits, next) = page(ask, &request)?;
+        tagged |= hits.iter().any(|hit| hit.get("tag").is_some());
         all.extend(hits.into_iter().map(|hit| (parsed(&hit), hit)));
         if all.len() / 2 > wanted {
             order(&mut all, by, wanted);
@@ -211,8 +283,18 @@ fn sorted(
         }
     }
     order(&mut all, by, wanted);
+    let found = !all.is_empty();
     print(args, place, all.into_iter().map(|(_, hit)| hit).collect())?;
-    Ok(())
+    if let Sort::Tag(key) = &by.sort
+        && found
+        && !tagged
+        && !quiet
+    {
+        output::error_line(&format!(
+            "slabfs: note: nothing that was found has the tag {key} of --sort"
+        ));
+    }
+    Ok(found)
 }
 
 fn order(all: &mut Vec<(Hit, Value)>, by: &Order, wanted: usize) {

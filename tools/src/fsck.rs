@@ -18,6 +18,7 @@ use crate::args::show_size;
 use crate::node;
 use crate::output;
 use crate::owner::Owner;
+use crate::progress::Progress;
 
 /// Check the metadata, and the chunks against it.
 ///
@@ -81,6 +82,9 @@ struct Report {
     /// Tag entries that were looked up in the index.
     entries: Option<u64>,
 }
+
+/// Chunks listed at a time.
+const PAGE: usize = 1024;
 
 /// Findings that are stored. A store that is broken everywhere must not exhaust memory too.
 const MAX_FINDINGS: usize = 100_000;
@@ -254,8 +258,19 @@ fn look(
             .next();
         match id {
             Some(id) => {
+                let progress = match args.deep && !args.json {
+                    true => Progress::begin("reading chunks", stored(&store)?),
+                    false => Progress::none(),
+                };
+                let seen = &mut |bytes| progress.at(bytes);
                 let looked = facts
-                    .chunks(kv, (id, &store), depth, &mut |finding| report.add(finding))
+                    .chunks(
+                        kv,
+                        (id, &store),
+                        depth,
+                        &mut |finding| report.add(finding),
+                        seen,
+                    )
                     .with_context(|| format!("cannot check {}", dir.display()))?;
                 report.servers.insert(id.0, looked);
                 stores.push((id, store));
@@ -281,6 +296,19 @@ fn look(
         repair(&stores, args.drop_newer, report)?;
     }
     Ok(())
+}
+
+/// The bytes of all chunks of a data server.
+fn stored(store: &LocalStore) -> anyhow::Result<u64> {
+    let (mut bytes, mut after) = (0, None);
+    loop {
+        let page = store.list(after, PAGE)?;
+        bytes += page.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        match page.last() {
+            Some((name, _)) => after = Some(name.clone()),
+            None => return Ok(bytes),
+        }
+    }
 }
 
 /// Handles a directory whose data server the metadata does not know: one that was never registered is empty.

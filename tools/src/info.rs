@@ -1,16 +1,17 @@
 //! `slabfs info`: shows the properties of a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use slabfs_model::Tag;
 
-use crate::tags::one_line;
+use crate::args::show_size;
+use crate::tags::{self, one_line};
 use crate::{onmount, output, table};
 
 /// Show the dims, type, layout and chunks of a file.
 ///
-/// For a directory its defaults.
+/// For a directory its tags, its defaults for new objects, and the number of its entries.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs info mnt/temp
@@ -32,25 +33,91 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let info = onmount::info(&args.path)?;
     if args.json {
-        output::json(&info)
-    } else {
-        output::print(&table::lines(&readable(info)))
+        return output::json(&info);
     }
+    let advice = advice(&args.path, &info).unwrap_or_default();
+    output::print(&(table::lines(&readable(info)) + &advice))
 }
 
-/// A directory: the defaults for objects created in it.
+/// Chunks from which on an array is said to have many.
+const MANY: u64 = 1000;
+/// Bytes of a chunk that is advised, as those of byte objects.
+const CHUNK: u64 = 8 << 20;
+
+/// A line for an array that was written in many small pieces: each of its chunks has a record in the metadata, and a
+/// large read collects them all.
+fn advice(path: &Path, info: &Value) -> Option<String> {
+    let number = |key: &str| info.get(key).and_then(Value::as_u64);
+    let text = |key: &str| info.get(key).and_then(Value::as_str);
+    let (chunks, stored) = (number("chunks")?, number("stored")?);
+    if text("layout") != Some("aligned") || chunks < MANY {
+        return None;
+    }
+    let dims = info.get("dims")?.as_array()?.iter();
+    let dims: Vec<u64> = dims.map(Value::as_u64).collect::<Option<_>>()?;
+    let shape = chunk_shape(&dims, number("element_bytes")?);
+    let cut = dims.iter().zip(&shape);
+    let fewer: u64 = cut.map(|(dim, chunk)| dim.div_ceil(*chunk)).product();
+    // Chunks that are about as many are about as large.
+    if fewer > chunks / 4 {
+        return None;
+    }
+    let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    let codec = match text("codec") {
+        Some("none") => "",
+        _ => " --codec none",
+    };
+    Some(format!(
+        "advice: it has {chunks} chunks of {} on average; `slabfs set {} --layout grid:{}{codec}` rewrites it as {fewer}\n",
+        show_size(stored / chunks),
+        path.display(),
+        shape.join(","),
+    ))
+}
+
+/// The shape of a chunk of at most [`CHUNK`] bytes, of entire rows if they fit.
+fn chunk_shape(dims: &[u64], element: u64) -> Vec<u64> {
+    let mut shape: Vec<u64> = dims.iter().map(|&dim| dim.max(1)).collect();
+    let bytes = |shape: &[u64]| {
+        let sizes = shape.iter().map(|&len| u128::from(len));
+        sizes.product::<u128>() * u128::from(element)
+    };
+    while bytes(&shape) > u128::from(CHUNK)
+        && let Some(length) = shape.iter_mut().find(|len| **len > 1)
+    {
+        *length = length.div_ceil(2);
+    }
+    shape
+}
+
+/// A directory: its tags, its entries, and the defaults for objects created in it.
 fn container(args: &Args) -> anyhow::Result<()> {
     onmount::Mount::of(&args.path)?;
     let defaults = onmount::defaults(&args.path)?;
+    let listed = std::fs::read_dir(&args.path);
+    let entries = listed.and_then(|entries| {
+        entries
+            .map(|entry| entry.map(|_| 1))
+            .sum::<Result<u64, _>>()
+    });
+    let entries = entries.map_err(|error| onmount::explain(&args.path, error))?;
+    let tags = tags::of(&args.path, &[] as &[&str])?;
     if args.json {
-        return output::json(&json!({ "kind": "container", "defaults": defaults }));
+        return output::json(
+            &json!({ "kind": "container", "entries": entries, "tags": tags, "defaults": defaults }),
+        );
     }
     let mut lines = serde_json::Map::new();
     lines.insert("kind".to_owned(), json!("container"));
+    lines.insert("entries".to_owned(), json!(entries));
+    lines.extend(tags.iter().map(|(key, value)| shown_tag("tag", key, value)));
     for (key, value) in defaults.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
             ("tags", Value::Object(tags)) => {
-                lines.extend(tags.iter().map(|(key, value)| default_tag(key, value)));
+                lines.extend(
+                    tags.iter()
+                        .map(|(key, value)| shown_tag("default tag", key, value)),
+                );
             }
             _ => {
                 lines.insert(format!("default {key}"), value.clone());
@@ -60,15 +127,15 @@ fn container(args: &Args) -> anyhow::Result<()> {
     output::print(&table::lines(&Value::Object(lines)))
 }
 
-/// A default tag: its key, with the type where that is needed, and its value, both as `slabfs tag` takes them.
-fn default_tag(key: &str, value: &Value) -> (String, Value) {
+/// A tag: its key, with the type where that is needed, and its value, both as `slabfs tag` takes them.
+fn shown_tag(label: &str, key: &str, value: &Value) -> (String, Value) {
     let shown = Tag::from_json(value).map(|tag| tag.show_assignment("k"));
     let parts = shown.as_deref().ok().and_then(|shown| {
         let (kind, value) = shown.strip_prefix('k')?.split_once('=')?;
         Some((kind, json!(one_line(value))))
     });
     let (kind, value) = parts.unwrap_or(("", value.clone()));
-    (format!("default tag {}{kind}", one_line(key)), value)
+    (format!("{label} {}{kind}", one_line(key)), value)
 }
 
 /// The same for users: dims as the flags take them, and without the fields that only `rules` needs.
@@ -104,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_tags_read_as_slabfs_tag_takes_them() {
+    fn tags_read_as_slabfs_tag_takes_them() {
         for (value, key, shown) in [
             (json!([1, 2.5, "a"]), "default tag x", "[1,2.5,\"a\"]"),
             (json!(3), "default tag x", "3"),
@@ -112,8 +179,36 @@ mod tests {
             (json!({"auto": "007"}), "default tag x", "007"),
             (json!({"bytes": "00ff"}), "default tag x:bytes", "00ff"),
         ] {
-            assert_eq!(default_tag("x", &value), (key.to_owned(), json!(shown)));
+            let line = shown_tag("default tag", "x", &value);
+            assert_eq!(line, (key.to_owned(), json!(shown)));
         }
+    }
+
+    #[test]
+    fn many_small_chunks_get_advice() {
+        let array = |chunks: u64, layout: &str, codec: &str| {
+            let info = json!({
+                "chunks": chunks, "stored": chunks * 8000, "layout": layout, "codec": codec,
+                "dims": [20_000, 1000], "element_bytes": 8,
+            });
+            advice(Path::new("mnt/a"), &info)
+        };
+        let text = array(20_000, "aligned", "none").unwrap();
+        assert!(
+            text.contains("slabfs set mnt/a --layout grid:625,1000` rewrites it as 32"),
+            "{text}"
+        );
+        assert!(text.contains("20000 chunks of 7.8 KiB"), "{text}");
+        assert!(
+            array(20_000, "aligned", "lz4")
+                .unwrap()
+                .contains("--codec none")
+        );
+        assert_eq!(array(999, "aligned", "none"), None);
+        assert_eq!(array(20_000, "grid:1,1000", "none"), None);
+        assert_eq!(chunk_shape(&[], 8), [0u64; 0]);
+        assert_eq!(chunk_shape(&[0, 4], 1), [1, 4]);
+        assert_eq!(chunk_shape(&[3, 1 << 24], 1), [1, 1 << 23]);
     }
 
     #[test]

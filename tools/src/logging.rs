@@ -48,6 +48,17 @@ impl Level {
             (false, _) => "debug,sled=info",
         })
     }
+
+    /// The filter of `slabfs fsck`: as of other commands, without the lines about chunks that it reports as findings.
+    pub(crate) fn fsck(verbosity: &Verbosity) -> Level {
+        match (verbosity.quiet, verbosity.verbose) {
+            (false, 0) => Level(
+                "warn,fuser=error,slabfs_objstore::store::local::open=off,\
+                 slabfs_objstore::store::local::segment::scan=off",
+            ),
+            _ => Level::tool(verbosity),
+        }
+    }
 }
 
 /// A log file and its size limit.

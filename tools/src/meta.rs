@@ -16,6 +16,7 @@ use crate::args::show_size;
 use crate::onmount::Mount;
 use crate::output;
 use crate::owner::Owner;
+use crate::progress::Progress;
 
 /// How long the metadata service may take to start a dump.
 const BEGIN: Duration = Duration::from_secs(600);
@@ -49,9 +50,12 @@ enum What {
     Dump {
         /// The mount point, or any path below it
         mountpoint: PathBuf,
-        /// The file to write, `-` for stdout. An existing file keeps its mode and is replaced when the dump is
-        /// complete, a new one is for its owner only (0600); a device or pipe gets the dump as it arrives
+        /// The file to write, `-` for stdout. A new file is for its owner only (0600); a device or pipe gets the
+        /// dump as it arrives
         file: PathBuf,
+        /// Replace an existing file when the dump is complete; it keeps its mode
+        #[arg(long)]
+        force: bool,
     },
     /// Create a metadata directory from a dump
     #[command(after_help = "Examples:
@@ -71,13 +75,19 @@ were (for `up`: os1, os2, ... in the same directory).")]
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.what {
-        What::Dump { mountpoint, file } if file == Path::new("-") => {
+        What::Dump {
+            mountpoint, file, ..
+        } if file == Path::new("-") => {
             let mut stdout = BufWriter::new(std::io::stdout().lock());
             write(mountpoint, &mut stdout)?;
             stdout.flush().context("cannot write to stdout")
         }
-        What::Dump { mountpoint, file } => {
-            let bytes = put(file, |out| write(mountpoint, out))?;
+        What::Dump {
+            mountpoint,
+            file,
+            force,
+        } => {
+            let bytes = put(file, *force, |out| write(mountpoint, out))?;
             output::print(&format!("{}: {}\n", file.display(), show_size(bytes)))
         }
         What::Load { file, data } => load(file, data),
@@ -90,6 +100,7 @@ fn write(mountpoint: &Path, out: &mut dyn Write) -> anyhow::Result<u64> {
     let begun = Instant::now();
     let mut ticket = Value::Null;
     let mut at = 0u64;
+    let mut progress = None;
     loop {
         let page = mount.call(&json!({"op": "dump", "ticket": ticket, "offset": at}))?;
         ticket = page.get("ticket").cloned().unwrap_or_default();
@@ -109,6 +120,8 @@ fn write(mountpoint: &Path, out: &mut dyn Write) -> anyhow::Result<u64> {
         }
         out.write_all(&bytes).context("writing the dump")?;
         at += bytes.len() as u64;
+        let progress = progress.get_or_insert_with(|| Progress::begin("dumping", total));
+        progress.at(at);
     }
 }
 
@@ -116,6 +129,7 @@ fn write(mountpoint: &Path, out: &mut dyn Write) -> anyhow::Result<u64> {
 /// pipe gets it as it arrives.
 fn put(
     path: &Path,
+    force: bool,
     fill: impl FnOnce(&mut dyn Write) -> anyhow::Result<u64>,
 ) -> anyhow::Result<u64> {
     let target = followed(path)?;
@@ -125,6 +139,10 @@ fn put(
             path.display()
         )),
         Ok(there) if !there.is_file() => straight(&target, fill),
+        Ok(_) if !force => Err(anyhow!(
+            "{} exists already; give another name, or replace it with --force",
+            path.display()
+        )),
         Ok(there) => replace(&target, there.permissions(), fill),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             replace(&target, Permissions::from_mode(PRIVATE), fill)

@@ -53,7 +53,7 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
     let (md, deadline) = (args.md.clone(), args.net.io_timeout);
     let servers = Servers::new(node::server_options(key.clone(), deadline));
     let metadata = Arc::new(RemoteMd::connect(md.clone(), key, deadline));
-    log_wait(&metadata);
+    greeted(&metadata)?;
     let mount = MountNode::start(
         metadata,
         Some(md),
@@ -66,13 +66,18 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
     Ok(Box::new(mount))
 }
 
-/// Logs that the metadata service is not reachable yet, because nothing else shows why the mount waits.
-/// Refusals are reported by the attachment.
-fn log_wait(metadata: &RemoteMd) {
-    if let Err(error) = metadata.greet(node::GREETING)
-        && error.is_transient()
-    {
-        tracing::warn!("the metadata service is not reachable yet; waiting for it: {error}");
+/// Checks that the metadata service accepts this process. If it is not reachable yet, the log says so, because nothing
+/// else shows why the mount waits.
+fn greeted(metadata: &RemoteMd) -> anyhow::Result<()> {
+    match metadata.greet(node::GREETING) {
+        Ok(()) => Ok(()),
+        Err(error) if error.is_transient() => {
+            tracing::warn!("the metadata service is not reachable yet; waiting for it: {error}");
+            Ok(())
+        }
+        Err(error) => Err(anyhow::anyhow!(
+            "the metadata service does not take this mount: {error}; is --md its address, and --key-file its key?"
+        )),
     }
 }
 

@@ -316,7 +316,7 @@ impl MountNode {
         let client = Client::start(metadata, servers, options).map_err(|error| {
             let advice = match &error {
                 FsError::Md(MdError::Unavailable { .. }) => {
-                    "; is `slabfs mdserver` running there, with the same --key-file? --io-timeout waits longer"
+                    "; is `slabfs mdserver` running there? --io-timeout waits longer"
                 }
                 _ => "",
             };

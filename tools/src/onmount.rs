@@ -190,7 +190,7 @@ pub(crate) fn spec(path: &Path) -> anyhow::Result<SpecChange> {
     if selection(path).is_none() {
         let info = info(path)?;
         if info.get("kind").and_then(Value::as_str) != Some("array") {
-            bail!("{} is an ordinary file; give an array", path.display());
+            bail!("{} is a byte object; give an array", path.display());
         }
     }
     let text = xattr::get(path, SPEC).map_err(|error| explain(path, error))?;

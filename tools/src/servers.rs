@@ -11,9 +11,10 @@ use crate::{output, table};
 
 /// Show the data servers: their state, contents and space.
 ///
-/// States: online; away (not heard for some seconds); draining (being emptied, or empty after that, see `slabfs
-/// drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may still write there. The
-/// metadata service has a line too while it cannot store changes: failed, with the error.
+/// States: online; away (not heard for some seconds, or, of `slabfs up`, not started); draining (being emptied, or
+/// empty after that, see `slabfs drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may
+/// still write there. Bytes and chunks are those of the last report of a server, at most some seconds old. The metadata
+/// service has a line too while it cannot store changes: failed, with the error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt
@@ -70,9 +71,11 @@ fn show(servers: &Value) -> String {
         .iter()
         .map(|server| {
             let text = |key: &str| server.get(key).and_then(Value::as_str).unwrap_or("-");
+            let online = server.get("online").and_then(Value::as_bool) != Some(false);
             let place = match server.get("addr") {
                 Some(Value::String(addr)) => addr.clone(),
-                _ => "in the mount's process".to_owned(),
+                _ if online => "in the mount's process".to_owned(),
+                _ => "not started".to_owned(),
             };
             vec![
                 server.get("id").map(table::show).unwrap_or_default(),
@@ -126,11 +129,13 @@ mod tests {
             {"id": 1, "host": "node1", "state": "online", "bytes": 1024, "chunks": 3, "free": 2048,
              "total": 3072, "addr": null},
             {"id": 2, "host": "node2", "state": "away", "draining": true, "addr": "unix:/tmp/os2.sock"},
+            {"id": 3, "host": "node1", "state": "away", "online": false, "addr": null},
         ]);
         let text = show(&servers);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("online") && lines[1].contains("in the mount's process"));
         assert!(lines[2].contains("away, draining") && lines[2].contains("unix:/tmp/os2.sock"));
+        assert!(lines[3].contains("away") && lines[3].ends_with("not started"));
         assert!(show(&json!([])).contains("no data server"));
         assert!(failed_metadata(&json!({"metadata_error": null})).is_none());
         let status = json!({"metadata": "unix:/md", "metadata_error": "the journal"});

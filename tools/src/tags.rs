@@ -1,6 +1,6 @@
 //! `slabfs tags`: shows the tags of an object or directory, in the notation of `slabfs tag`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use crate::output;
 /// Show the tags of a file or directory.
 ///
 /// Each is a line in the notation of `slabfs tag`. The output, given to `slabfs tag`, sets the same tags again, types
-/// included: `id:auto=7` is what `setfattr` set, without a type. A tag with a newline or another control character is
+/// included: `id:auto=7` has no type. A tag with a newline or another control character is
 /// shown in the quotes of a shell, $'note=two\nlines'; programs use -0 or --json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -39,22 +39,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    std::fs::symlink_metadata(&args.path).map_err(|error| explain(&args.path, error))?;
-    let mount = Mount::of(&args.path)?;
-    let path = mount.inside(&args.path)?;
-    let mut request =
-        json!({ "op": "tags", "path": path, "typed": !args.json || args.typed, "after": "" });
     let keys: Vec<&str> = args.keys.iter().map(|key| bare_key(key)).collect();
-    if !keys.is_empty() {
-        request["keys"] = json!(keys);
-    }
-    let tags = all(&mount, request)?;
+    let tags = read(&args.path, &keys, !args.json || args.typed)?;
     if args.json {
         output::json(&tags)?;
     } else {
-        let lines = tags.as_object().into_iter().flatten();
         let mut text = String::new();
-        for (key, value) in lines {
+        for (key, value) in &tags {
             let tag = Tag::from_json(value).context("the mount sent an invalid tag")?;
             let shown = tag.show_assignment(key);
             match args.null {
@@ -64,14 +55,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         output::print(&text)?;
     }
-    match keys.iter().find(|key| tags.get(**key).is_none()) {
+    match keys.iter().find(|key| !tags.contains_key(**key)) {
         Some(key) => Err(anyhow!("{} has no tag {key}", args.path.display())),
         None => Ok(()),
     }
 }
 
-/// Collects all pages.
-fn all(mount: &Mount, mut request: Value) -> anyhow::Result<Value> {
+/// The tags of a file or directory with these keys, or all, as JSON with types.
+pub(crate) fn of<S: AsRef<str>>(path: &Path, keys: &[S]) -> anyhow::Result<Map<String, Value>> {
+    let keys: Vec<&str> = keys.iter().map(S::as_ref).collect();
+    read(path, &keys, true)
+}
+
+fn read(path: &Path, keys: &[&str], typed: bool) -> anyhow::Result<Map<String, Value>> {
+    std::fs::symlink_metadata(path).map_err(|error| explain(path, error))?;
+    let mount = Mount::of(path)?;
+    let mut request =
+        json!({ "op": "tags", "path": mount.inside(path)?, "typed": typed, "after": "" });
+    if !keys.is_empty() {
+        request["keys"] = json!(keys);
+    }
     let mut all = Map::new();
     loop {
         let mut page = mount.call(&request)?;
@@ -80,7 +83,7 @@ fn all(mount: &Mount, mut request: Value) -> anyhow::Result<Value> {
         }
         match page.get_mut("next").map(Value::take) {
             Some(Value::String(next)) => request["after"] = Value::String(next),
-            _ => return Ok(Value::Object(all)),
+            _ => return Ok(all),
         }
     }
 }

@@ -237,9 +237,9 @@ fn store(mountpoint: &Path) -> anyhow::Result<()> {
         Ok(_) => Ok(()),
         Err(error) => match error.downcast_ref::<Refused>() {
             Some(refused) if refused.errno != libc::ENOSYS => Err(anyhow!(
-                "{shown} stays mounted, because not everything can be stored: {refused}; try again when \
-                 that is repaired (`slabfs servers {shown}` shows which servers are away), or lose it with \
-                 `slabfs umount --force {shown}`"
+                "{shown} stays mounted, because it is not certain that everything is stored: {refused}; try again when \
+                 that is repaired (`slabfs servers {shown}` shows which servers are away), or unmount it with \
+                 `slabfs umount --force {shown}`: what is not stored is then lost"
             )),
             // The mount has no such request: it is read-only, or of an older version.
             _ => {

@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use serde_json::Map;
 use slabfs_model::bare_key;
 
-use crate::tag;
+use crate::failure::usage;
+use crate::onmount::Refused;
+use crate::{tag, tags};
 
 /// Remove tags of a file or directory, in one transaction.
 ///
-/// A tag that does not exist is not an error.
+/// Those that exist are removed, also if others do not: these are named, and the status is 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs untag mnt/run1/temp step dt
@@ -35,5 +38,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .chain(&args.from)
         .map(PathBuf::as_path)
         .collect();
-    tag::change(&paths, &Map::new(), &keys)
+    let mut missing = Vec::new();
+    for path in &paths {
+        let there = match tags::of(path, &keys) {
+            // Who may write an object need not be allowed to read its tags.
+            Err(error) if denied(&error) => continue,
+            there => there?,
+        };
+        for key in keys.iter().filter(|key| !there.contains_key(*key)) {
+            if let Some((bare, _)) = key.split_once('=') {
+                let path = path.display();
+                return Err(usage(format!(
+                    "{path} has no tag {key}; a tag is removed by its key, without a value: slabfs untag {path} {bare}"
+                )));
+            }
+            missing.push(format!("{} has no tag {key}", path.display()));
+        }
+    }
+    tag::change(&paths, &Map::new(), &keys)?;
+    if !missing.is_empty() {
+        bail!("{}", missing.join("; "));
+    }
+    Ok(())
+}
+
+fn denied(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<Refused>();
+    refused.is_some_and(|refused| refused.errno == libc::EACCES)
 }

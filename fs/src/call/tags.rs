@@ -75,7 +75,7 @@ pub(super) struct Tags {
     /// A page after this key; the first page if it is empty.
     #[serde(default)]
     after: Option<String>,
-    /// Return tags set by `setfattr` as `{"auto": …}`, so that they can be set unchanged.
+    /// Return tags without a type as `{"auto": …}`, so that they can be set unchanged.
     #[serde(default)]
     typed: bool,
 }

@@ -5,7 +5,7 @@
 //! | key | value |
 //! |---|---|
 //! | `ino` | inode number |
-//! | `kind` | `array` if it was given a dtype, dims or max dims, else `bytes` |
+//! | `kind` | `array` if it was given a dtype, dims or max dims, else `byte object` |
 //! | `given` | which of `dtype`, `dims`, `max_dims`, `layout` were given; the others are defaults |
 //! | `holds` | whether data was written since it was created or truncated |
 //! | `dtype`, `element_bytes` | element type in NumPy's letters, its size |
@@ -33,7 +33,7 @@ pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
         .collect();
     json!({
         "ino": attr.ino.0,
-        "kind": if info.declared { "array" } else { "bytes" },
+        "kind": if info.declared { "array" } else { "byte object" },
         "given": given(info),
         "holds": info.holds,
         "dtype": info.dtype.to_string(),

@@ -182,7 +182,8 @@ struct Look<'a, 'w> {
 }
 
 impl Facts {
-    /// Compares the chunks that the metadata names on a server with those that exist.
+    /// Compares the chunks that the metadata names on a server with those that exist; `seen` gets the bytes checked
+    /// so far.
     ///
     /// # Errors
     /// If one of the stores cannot be read. Errors in their contents go to `report`.
@@ -192,6 +193,7 @@ impl Facts {
         (server, store): (ServerId, &LocalStore),
         depth: Depth,
         report: &mut dyn FnMut(Finding),
+        seen: &mut dyn FnMut(u64),
     ) -> Result<Looked, CheckError> {
         let from = self.claims.partition_point(|claim| claim.server < server);
         let to = self.claims.partition_point(|claim| claim.server <= server);
@@ -209,6 +211,7 @@ impl Facts {
         loop {
             let page = store.list(after, PAGE)?;
             for (name, bytes) in &page {
+                seen(look.looked.bytes);
                 look.looked.chunks += 1;
                 look.looked.bytes += bytes;
                 let ChunkName::Free(chunk) = name else {

@@ -672,6 +672,7 @@ impl Filled {
                 (ServerId(1), &self.store),
                 depth,
                 &mut |finding| found.push(finding),
+                &mut |_| (),
             )
             .unwrap();
         (looked, found)
@@ -833,9 +834,13 @@ fn all_of(dir: &std::path::Path, store: &LocalStore) -> (Looked, Vec<Finding>) {
     let mut found = Vec::new();
     let facts = metadata(&kv, &mut |one| found.push(one)).unwrap();
     let looked = facts
-        .chunks(&kv, (ServerId(1), store), Depth::Heads, &mut |one| {
-            found.push(one);
-        })
+        .chunks(
+            &kv,
+            (ServerId(1), store),
+            Depth::Heads,
+            &mut |one| found.push(one),
+            &mut |_| (),
+        )
         .unwrap();
     kv.close().unwrap();
     (looked, found)

@@ -58,10 +58,13 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     let known = state.servers.by_id.get(&id);
     if known.is_none() && is_of_others(core, &report)? {
         return Err(MdError::Invalid(format!(
-            "the data server at {} is one of other metadata, whose numbers mean something else here ({} chunks); start it \
-             with the metadata that it belongs to (is it the right --data of the metadata service?), or on an empty \
-             directory",
-            report.addr.as_deref().unwrap_or("this process"),
+            "the data server {} is one of other metadata: chunks and objects in it ({} chunks) may have numbers that mean \
+             something else here (is it the right --data of the metadata service?); start it with the metadata that it \
+             belongs to, or on an empty directory",
+            match &report.addr {
+                Some(addr) => format!("at {addr}"),
+                None => "in this process".to_owned(),
+            },
             report.chunks
         )));
     }

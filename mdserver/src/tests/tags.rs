@@ -35,11 +35,11 @@ fn many_tags_at_once_with_their_types() {
     let mut sorted = set;
     sorted.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(md.tags(ino).unwrap(), sorted);
-    // Tags are attributes; setting one as an attribute removes its type.
+    // Tags are attributes; one that is set as an attribute has the type of its value.
     assert_eq!(md.getxattr(ino, b"user.step").unwrap(), b"3");
     md.setxattr(ino, b"user.step", b"4", XattrFlags::Replace)
         .unwrap();
-    assert_eq!(md.tags(ino).unwrap()[2].1, Tag::auto("4"));
+    assert_eq!(md.tags(ino).unwrap()[2].1, Tag::int(4));
     // The last value of a name wins, removals are applied first, and a missing name may be removed.
     let set = vec![int("step", 5), int("step", 6)];
     let remove = ["step", "note", "none"].map(str::to_owned).to_vec();

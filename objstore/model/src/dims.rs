@@ -18,6 +18,17 @@ pub enum DimsError {
         /// The item as it was written.
         item: String,
     },
+    /// `unlimited`, which is no length.
+    #[error(
+        "an axis has a length; write 0 for one that begins empty, and \"unlimited\" in max dims (--max-dims), which say how far it may grow"
+    )]
+    Unlimited,
+    /// An integer of more than 64 bits.
+    #[error("{item} is too long: an array has less than 2^63 bytes")]
+    TooLong {
+        /// The item as it was written.
+        item: String,
+    },
     /// An item that is neither a number nor `unlimited`.
     #[error(
         "\"{item}\" is not a largest length of an axis; write an integer or \"unlimited\" an axis, e.g. unlimited,16"
@@ -83,8 +94,15 @@ pub fn parse_dims(text: &str) -> Result<Coords, DimsError> {
     items(text)?
         .into_iter()
         .map(|item| {
-            number(item).ok_or_else(|| DimsError::NotANumber {
-                item: item.to_owned(),
+            let digits = !item.is_empty() && item.bytes().all(|byte| byte.is_ascii_digit());
+            number(item).ok_or_else(|| match item {
+                "unlimited" => DimsError::Unlimited,
+                _ if digits => DimsError::TooLong {
+                    item: item.to_owned(),
+                },
+                _ => DimsError::NotANumber {
+                    item: item.to_owned(),
+                },
             })
         })
         .collect()
@@ -153,19 +171,16 @@ mod tests {
 
     #[test]
     fn errors_name_the_item() {
-        for text in [
-            "16,",
-            ",",
-            "a",
-            "1.5",
-            "-1",
-            "+1",
-            "1;2",
-            "16x16",
-            "18446744073709551616",
-        ] {
+        for text in ["16,", ",", "a", "1.5", "-1", "+1", "1;2", "16x16"] {
             let error = parse_dims(text).unwrap_err();
             assert!(error.to_string().contains("16,16"), "{error}");
+        }
+        for (text, words) in [
+            ("18446744073709551616", "is too long"),
+            ("unlimited,16", "--max-dims"),
+        ] {
+            let error = parse_dims(text).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
         }
         assert!(
             parse_max_dims("inf")

@@ -1,9 +1,9 @@
 //! The text of a selection, which follows the `@` of a path: `[0:10,3,::2,...]`.
 //!
 //! Items are Python's: `start:stop:step` with open ends and negative indices, a plain index, `...` for all axes in
-//! between; axes that are not named are selected in full. Two things differ, on purpose: a plain index retains its
-//! axis with length 1, so that the rank stays the same; and a bound outside the array is an error, where Python
-//! silently returns less.
+//! between; axes that are not named are selected in full. As in NumPy, a slice ends where its axis ends, and an index
+//! outside is an error. Two things differ, on purpose: a plain index retains its axis with length 1, so that the rank
+//! stays the same; and steps are at least 1, since a selection is read and written in the order of the array.
 //!
 //! [`Selection`]'s `Display` is canonical: the same for texts that differ in spaces, leading zeros, defaults or
 //! trailing `...`, and it reads back as the same selection. It serves as a key.
@@ -61,7 +61,7 @@ pub enum SelectionError {
     },
     /// A step of 0 or below.
     #[error(
-        "the step of \"{item}\" is {step}; steps are at least 1 (a selection cannot run backwards)"
+        "the step of \"{item}\" is {step}; steps are at least 1: a selection is in the order of the array (in NumPy, reverse what was read: a[::-1])"
     )]
     BadStep {
         /// The step as it was written.
@@ -98,18 +98,6 @@ pub enum SelectionError {
         /// The elements of the axis.
         len: u64,
     },
-    /// A bound beyond the end of its axis.
-    #[error(
-        "bound {bound} is outside axis {axis}, which has {len} elements; bounds go from -{len} to {len}, and an open end takes all"
-    )]
-    BoundOutside {
-        /// The bound as it was written.
-        bound: i64,
-        /// The axis, counted from 0.
-        axis: usize,
-        /// The elements of the axis.
-        len: u64,
-    },
     /// Dims that no object can have.
     #[error("an axis of {len} elements is too long: dims end at 2^63-1")]
     DimTooLarge {
@@ -135,8 +123,8 @@ impl Selection {
 
     /// The selected elements of an array of these dims, one axis for each of them.
     ///
-    /// An index or an explicit bound outside of the dims is an error; `start` at or after `stop`
-    /// selects nothing.
+    /// An index outside of the dims is an error; a slice is clipped to them, and selects nothing if `start` is then at
+    /// or after `stop`.
     pub fn resolve(&self, dims: &[u64]) -> Result<Hyperslab, SelectionError> {
         let named = self.named();
         if named > dims.len() {
@@ -197,13 +185,8 @@ fn resolve_item(item: Item, axis: usize, len: u64) -> Result<Axis, SelectionErro
             _ => Err(SelectionError::IndexOutside { index, axis, len }),
         },
         Item::Slice { start, stop, step } => {
-            let bound = |bound: Option<i64>, open: u64| match bound {
-                None => Ok(open),
-                Some(bound) => from_end(bound, len)
-                    .filter(|&at| at <= len)
-                    .ok_or(SelectionError::BoundOutside { bound, axis, len }),
-            };
-            let (from, to) = (bound(start, 0)?, bound(stop, len)?);
+            let clipped = |bound: i64| from_end(bound, len).unwrap_or(0).min(len);
+            let (from, to) = (start.map_or(0, clipped), stop.map_or(len, clipped));
             let selected = to.saturating_sub(from).div_ceil(step);
             Ok(Axis::every(from, step, selected))
         }

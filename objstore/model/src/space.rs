@@ -36,7 +36,7 @@ pub enum GeometryError {
     NoElement,
     /// More than [`MAX_BYTES`].
     #[error(
-        "dims {dims} with elements of {elem} bytes exceed the limit of 2^63-1 bytes; use smaller dims"
+        "{dims} elements of {} exceed the limit of an array, 2^63-1 bytes (8 EiB); use smaller dims", if *elem == 1 { "1 byte".to_owned() } else { format!("{elem} bytes") }
     )]
     TooLarge {
         /// The dims, as text.

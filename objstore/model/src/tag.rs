@@ -2,7 +2,7 @@
 //!
 //! A [`Tag`] is a kind and the bytes that the extended attribute `user.KEY` reads as: the digits of an integer, the
 //! JSON of a list. Every kind but [`TagKind::Auto`] has one canonical text for each value, so equal values have equal
-//! bytes. `Auto` is what `setfattr` sets: the unchanged bytes, which are text if they are UTF-8, and are also found
+//! bytes. `Auto` is what has another text: the unchanged bytes, which are text if they are UTF-8, and are also found
 //! as a number if they read as one.
 //!
 //! The tag's [`Value`]s are compared and indexed: [`Tag::values`]. The text of the command line (`k=v`, `k:float=1`)
@@ -173,6 +173,9 @@ impl FromStr for TagKind {
 
     fn from_str(text: &str) -> Result<Self, TagError> {
         use TagKind::{Auto, Bytes, Float, Int, List, Text};
+        if text == "string" {
+            return Ok(Text);
+        }
         [Auto, Int, Float, Text, Bytes, List]
             .into_iter()
             .find(|kind| kind.name() == text)
@@ -182,7 +185,15 @@ impl FromStr for TagKind {
 }
 
 impl Tag {
-    /// The tag of an attribute set to `bytes`: [`TagKind::Auto`].
+    /// The tag of an attribute set to `bytes`: of the type that [`Tag::infer`] gives, if it reads as the same bytes.
+    pub fn inferred(bytes: Vec<u8>) -> Self {
+        let text = std::str::from_utf8(&bytes).ok();
+        let tag = text.and_then(|text| Self::infer(text).ok());
+        tag.filter(|tag| tag.bytes == bytes)
+            .unwrap_or_else(|| Self::auto(bytes))
+    }
+
+    /// A value without a type: [`TagKind::Auto`].
     pub fn auto(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         let kind = TagKind::Auto;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use slabfs_tests::file::{self, errno};
-use slabfs_tests::tool::{create, info, shell};
+use slabfs_tests::tool::{create, info, shell, slabfs};
 use slabfs_tests::{Up, needs_mount};
 
 fn set(path: &Path, name: &str, value: &str) -> std::io::Result<()> {
@@ -164,7 +164,7 @@ fn wrong_values_are_refused_and_change_nothing() {
         "the log says why:\n{}",
         up.log()
     );
-    assert_eq!(info(&path)["kind"], "bytes");
+    assert_eq!(info(&path)["kind"], "byte object");
     file::write(&path, "still a plain file");
     assert_eq!(file::list_xattrs(&path), Vec::<String>::new());
     std::fs::create_dir(up.at("d")).expect("made");
@@ -204,7 +204,7 @@ fn copies_stay_arrays() {
     shell(up.area().path(), "tar -C m --xattrs --xattrs-include='*' -cf t.tar a; mkdir m/x; tar -C m/x --xattrs --xattrs-include='*' -xf t.tar").ok();
     same(&up.at("x/a"));
     shell(up.mnt(), "cat a > plain; cmp a plain").ok();
-    assert_eq!(info(&up.at("plain"))["kind"], "bytes");
+    assert_eq!(info(&up.at("plain"))["kind"], "byte object");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn renaming_replaces_dims_and_all() {
     std::fs::rename(&plain, &array).expect("renamed");
     assert_eq!(
         (file::read(&array).as_slice(), &info(&array)["kind"]),
-        (&b"text"[..], &serde_json::json!("bytes"))
+        (&b"text"[..], &serde_json::json!("byte object"))
     );
 }
 
@@ -242,6 +242,55 @@ fn tags() {
         errno(file::set_xattr(&up.at("a"), "system.nonsense", "x", 0)),
         Errno::EOPNOTSUPP
     );
+}
+
+/// `setfattr` gives tags the types that `slabfs tag` gives them, and reads back what was set.
+#[test]
+fn tags_have_the_types_of_their_values() {
+    needs_mount!();
+    let up = Up::start();
+    let a = up.at("a");
+    create(&a, "4", "u1", &[]);
+    for (name, value) in [
+        ("int", "3"),
+        ("float", "-2.5"),
+        ("text", "climate"),
+        ("list", "[1,2.5,\"a\"]"),
+        ("zeros", "007"),
+        ("spaced", "[1, 2]"),
+        ("open", "[1"),
+        ("step:string", "3"),
+        ("run:int", "12"),
+        ("any:auto", "4"),
+        ("dc:title", "5"),
+    ] {
+        let name = format!("user.{name}");
+        file::set_xattr(&a, &name, value, 0).expect("a tag");
+        assert_eq!(file::xattr(&a, &name), value, "{name}");
+    }
+    let tags = slabfs(["tags", "--json", "--typed", a.to_str().expect("text")]).ok();
+    assert_eq!(
+        tags.json(),
+        serde_json::json!({
+            "int": 3, "float": -2.5, "text": "climate", "list": [1, 2.5, "a"],
+            "zeros": {"auto": "007"}, "spaced": {"auto": "[1, 2]"}, "open": {"auto": "[1"},
+            "step": "3", "run": 12, "any": {"auto": "4"}, "dc:title": 5,
+        })
+    );
+    // The type is no part of the name that is listed, and of another type there is none.
+    let names = file::list_xattrs(&a);
+    assert!(names.contains(&"user.run".to_owned()) && !names.contains(&"user.run:int".to_owned()));
+    assert_eq!(errno(file::get_xattr(&a, "user.run:text")), Errno::ENODATA);
+    assert_eq!(
+        errno(file::set_xattr(&a, "user.run:int", "3.5", 0)),
+        Errno::EINVAL
+    );
+    assert_eq!(
+        errno(file::set_xattr(&a, "user.run:int", "1", libc::XATTR_CREATE)),
+        Errno::EEXIST
+    );
+    file::remove_xattr(&a, "user.run:int").expect("removed");
+    assert_eq!(errno(file::get_xattr(&a, "user.run")), Errno::ENODATA);
 }
 
 /// Every listed attribute can be read; only attributes that describe an array are listed.

@@ -56,13 +56,13 @@ fn tags_come_back_as_they_were() {
     .ok();
     let shown = command(mnt, "$S tags a").ok();
     for line in [
-        "auto:auto=9",
-        "autotext:auto=climate",
+        "auto=9",
+        "autotext=climate",
         "id=007",
         "run:auto=3",
         "t:text=3",
         "z=3",
-        "$'two\\nlines:auto=it\\'s\\none'",
+        "$'two\\nlines=it\\'s\\none'",
     ] {
         assert!(
             shown.text().lines().any(|shown| shown == line),
@@ -411,4 +411,164 @@ fn an_empty_server_that_is_stopped_needs_no_draining() {
     let table = command(&mnt, "$S servers .").ok();
     assert!(table.text().contains("away, draining"), "{}", table.text());
     assert_eq!(file::read(&cluster.at(0, "f")), vec![7; 100_000]);
+}
+
+#[test]
+fn a_search_that_finds_nothing_names_unknown_tags() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    command(
+        mnt,
+        "mkdir -p run/d && touch run/a b && $S tag run/a step=3 && $S tag run/d of=dir && $S tag b other=1",
+    )
+    .ok();
+    let said = |line: &str| {
+        let output = command(mnt, line).ok();
+        (output.text().to_owned(), output.stderr)
+    };
+    for quiet in [
+        "$S find 'step > 9'",
+        "$S find 'of = none'",
+        "$S find 'other = 1'",
+        "$S find 'step = 3 or stpe = 3'",
+        "$S find 'stpe = 3' --quiet",
+        "$S find 'name = none'",
+    ] {
+        assert_eq!(said(quiet).1, "", "{quiet}");
+    }
+    let (found, note) = said("$S find 'stpe > 2 and \"my key\" = x'");
+    assert_eq!(found, "");
+    assert!(
+        note.contains("note: ") && note.contains("tag stpe\n") && note.contains("tag my key\n"),
+        "{note}"
+    );
+    let (found, note) = said("$S find 'other = 1' --in run --count");
+    assert_eq!(found, "0\n");
+    assert!(note.contains("tag other"), "{note}");
+    let (found, note) = said("$S find 'has step' --sort stpe");
+    assert_eq!(found, "run/a\n");
+    assert!(note.contains("stpe of --sort"), "{note}");
+    assert_eq!(said("$S find 'has step' --sort step").1, "");
+}
+
+#[test]
+fn queries_and_paths_as_people_type_them() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    command(
+        mnt,
+        "mkdir -p run/d && touch run/d/a && $S tag run/d/a step=3 date=2026-11-02T10:00 && touch -d 2026-11-01T12:30Z run/d/a",
+    )
+    .ok();
+    for (line, found) in [
+        ("$S find 'step = 3' --in run//d/", "run/d/a\n"),
+        ("$S find 'step = 3' --in ./run/", "./run/d/a\n"),
+        ("cd run/d && $S find 'step = 3' --in ..", "../d/a\n"),
+        ("$S find 'path = //run/d//a/'", "run/d/a\n"),
+        (
+            "$S find 'mtime >= 2026-11-01 and mtime < 2026-11-02'",
+            "run/d/a\n",
+        ),
+        ("$S find 'mtime > \"2026-11-01T12:00\"'", "run/d/a\n"),
+        ("$S find 'mtime > \"2026-11-01 13:00\"'", ""),
+        (
+            "$S find 'date >= 2026-11-01 and date < 2026-11-03'",
+            "run/d/a\n",
+        ),
+        (
+            "$S find 'date in 2026-11-01..2026-11-02T12:00'",
+            "run/d/a\n",
+        ),
+        ("$S find 'date > 2026-11-02T10:30'", ""),
+    ] {
+        assert_eq!(command(mnt, line).ok().text(), found, "{line}");
+    }
+    for (wrong, words) in [
+        ("$S find step", &["quotes", "'step > 3'"][..]),
+        ("$S find step = 3", &["one argument", "'step = 3'"]),
+        ("$S find 'path = /run/../run/d/a'", &["no .. in it"]),
+        ("$S find 'path = /run//d*'", &["single slashes"]),
+        // An option that is given twice, in any order and form; flags may be repeated.
+        (
+            "$S find 'has x' --in . --in run",
+            &["--in", "multiple times"],
+        ),
+        (
+            "$S create x --dims 4 --dims=5 --dtype u1",
+            &["--dims", "multiple times"],
+        ),
+        ("$S create x --dims unlimited,4 --dtype u1", &["--max-dims"]),
+        (
+            "$S create x --dims 99999999999999999999 --dtype u1",
+            &["too long"],
+        ),
+        ("$S create q/ --dims 4 --dtype u1", &["ends with a slash"]),
+        (
+            "$S set run --default-dtype zz",
+            &["--default-dtype: \"zz\" is not a dtype"],
+        ),
+        ("$S drain run .", &["number of a data server"]),
+        (
+            "$S mount --md unix:x.s --io-timeout 0 m",
+            &["too short", "100ms"],
+        ),
+    ] {
+        command(mnt, wrong).fails(2, words);
+    }
+    command(mnt, "$S find 'has step' --json --json").ok();
+    command(mnt, "$S drain . 1").fails(1, &["no other data server"]);
+    command(mnt, "$S drain 1 .").fails(1, &["no other data server"]);
+    command(mnt, "$S create -p new/e/x --dims 4 --dtype u1 --fill -0").ok();
+    command(mnt, "$S create new/none/x --dims 4 --dtype u1")
+        .fails(1, &["does not exist", "--parents"]);
+    command(mnt, "$S create y --dims 4 --dtype i1 --fill -1").ok();
+    let help = command(mnt, "$S create --help").ok();
+    assert!(help.text().contains("Required, except"), "{}", help.text());
+}
+
+#[test]
+fn info_shows_a_directory() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    command(
+        mnt,
+        "mkdir d && touch d/a d/b && $S tag d project=climate run:text=3 && $S set d --default-dtype f4",
+    )
+    .ok();
+    assert_eq!(
+        command(mnt, "$S info d").ok().text(),
+        "default dtype: f4\nentries:       2\nkind:          container\ntag project:   climate\ntag run:text:  3\n"
+    );
+    assert_eq!(
+        command(mnt, "$S info d --json").ok().json(),
+        json!({
+            "kind": "container", "entries": 2, "defaults": {"dtype": "f4"},
+            "tags": {"project": "climate", "run": "3"},
+        })
+    );
+    assert_eq!(
+        command(mnt, "$S info d/a --json").ok().json()["kind"],
+        "byte object"
+    );
+    command(mnt, "$S create x --like d/a").fails(1, &["byte object"]);
+}
+
+/// Progress is for terminals: a pipe gets none of it.
+#[test]
+fn progress_is_shown_on_terminals_only() {
+    needs_mount!();
+    let up = Up::start();
+    let mnt = up.mnt();
+    file::write(&mnt.join("f"), vec![7; 100_000]);
+    let output = command(mnt, "$S meta dump . ../piped").ok();
+    assert_eq!(output.stderr, "");
+    let output = command(mnt, "script -qec \"$S meta dump . ../shown\" /dev/null").ok();
+    assert!(
+        output.text().contains("dumping [") && output.text().contains(" left"),
+        "{:?}",
+        output.text()
+    );
 }

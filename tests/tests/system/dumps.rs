@@ -58,7 +58,14 @@ fn dumped_in_use_and_loaded_elsewhere() {
             }
         });
         for _ in 0..3 {
-            slabfs([Path::new("meta"), "dump".as_ref(), up.mnt(), &dump]).ok();
+            slabfs([
+                Path::new("meta"),
+                "dump".as_ref(),
+                "--force".as_ref(),
+                up.mnt(),
+                &dump,
+            ])
+            .ok();
         }
         done.store(true, Ordering::Release);
     });
@@ -151,6 +158,10 @@ fn a_dump_goes_to_the_target_of_its_path() {
     fill(&up);
     let area: &Area = up.area();
     let dump = |to: &Path| slabfs([Path::new("meta"), "dump".as_ref(), up.mnt(), to]);
+    let replace = |to: &Path| {
+        let words = ["meta", "dump", "--force"].map(Path::new);
+        slabfs(words.into_iter().chain([up.mnt(), to]))
+    };
     let mode = |path: &Path| path.metadata().expect("metadata").permissions().mode() & 0o7777;
     let (new, old, link) = (area.at("new"), area.at("old"), area.at("link"));
     dump(&new).ok();
@@ -158,7 +169,9 @@ fn a_dump_goes_to_the_target_of_its_path() {
     file::write(&old, "older");
     std::fs::set_permissions(&old, Permissions::from_mode(0o640)).expect("chmod");
     symlink("old", &link).expect("a link");
-    dump(&link).ok();
+    dump(&link).fails(1, &["exists already", "--force"]);
+    assert_eq!(file::read(&old), b"older");
+    replace(&link).ok();
     assert!(link.is_symlink());
     assert_eq!(
         (mode(&old), &file::read(&old)[..8]),

@@ -38,6 +38,8 @@ fn finds(data: &Path, more: &[&str], class: &str) -> Outcome {
         "{class} was to be found: {}",
         outcome.report()
     );
+    // A finding is not in the log as well.
+    assert!(!outcome.stderr.contains("ERROR"), "{}", outcome.report());
     outcome
 }
 

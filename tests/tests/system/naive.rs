@@ -350,5 +350,5 @@ fn byte_objects_have_selections_too() {
     let output = slabfs(["info", "--json", &object.display().to_string()])
         .ok()
         .json();
-    assert_eq!(output["kind"], "bytes");
+    assert_eq!(output["kind"], "byte object");
 }

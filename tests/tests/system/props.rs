@@ -53,7 +53,7 @@ fn containers_supply_defaults() {
     let text = info(&mnt.join("run/text"));
     assert_eq!(
         [&text["kind"], &text["codec"]],
-        [&json!("bytes"), &json!("lz4")]
+        [&json!("byte object"), &json!("lz4")]
     );
     // The same by hand; given properties have priority.
     command(
@@ -136,7 +136,7 @@ fn an_array_like_another() {
     command(mnt, "$S create d --like 'a@[0:2,3]'").ok();
     assert_eq!(info(&mnt.join("d"))["dims"], json!([2, 1]));
     file::write(&mnt.join("plain"), "x");
-    command(mnt, "$S create e --like plain").fails(1, &["ordinary file"]);
+    command(mnt, "$S create e --like plain").fails(1, &["byte object"]);
     command(mnt, "$S create b --like a").fails(1, &["exists already"]);
     command(mnt, "$S create b --like a --tag x=1").fails(1, &["exists already"]);
 }
@@ -214,12 +214,14 @@ fn tags_by_command_and_by_attribute() {
             .text()
             .contains("user.x=\"1\"")
     );
-    command(
-        mnt,
-        "setfattr -n user.z -v 9 a && $S untag a x nothing --from b",
-    )
-    .ok();
-    assert_eq!(command(mnt, "$S tags a z").ok().text(), "z:auto=9\n");
+    command(mnt, "setfattr -n user.z -v 9 a && $S untag a x --from b").ok();
+    assert_eq!(command(mnt, "$S tags a z").ok().text(), "z=9\n");
+    // What is there is removed, and the rest is named.
+    command(mnt, "$S untag a nothing t --from b c").fails(1, &["a has no tag nothing", "c has no"]);
+    command(mnt, "$S tags a t").fails(1, &["no tag t"]);
+    command(mnt, "$S untag a y=2.5").fails(2, &["by its key", "untag a y"]);
+    command(mnt, "$S tags a y").ok();
+    command(mnt, "$S tag .slabfs y=1").fails(1, &[".slabfs belongs to the mount"]);
     command(mnt, "$S tags b x").fails(1, &["no tag x"]);
     // One of several is wrong: none is changed.
     command(mnt, "$S tag a w=1 --to nothing").fails(1, &["does not exist"]);

@@ -98,6 +98,12 @@ impl Mount {
         let inside = full
             .strip_prefix(&self.root)
             .map_err(|_| anyhow!("{} is not below {}", full.display(), self.root.display()))?;
+        if inside.starts_with(".slabfs") {
+            return Err(anyhow!(
+                "{} belongs to the mount itself; give a file or directory of yours",
+                path.display()
+            ));
+        }
         Ok(PathText::of_path(inside))
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use slabfs_fs::view::attributes::{json_of_spec, put_text};
+use slabfs_fs::view::attributes::{Attribute, json_of_spec};
 use slabfs_fs::view::defaults;
 use slabfs_mdserver::api::{Defaults, DefaultsChange, MdError};
 
@@ -39,17 +39,17 @@ pub(crate) struct DefaultArgs {
 }
 
 impl DefaultArgs {
-    /// The properties, by key.
-    fn given(&self) -> impl Iterator<Item = (&'static str, &String)> {
+    /// The properties.
+    fn given(&self) -> impl Iterator<Item = (Attribute, &String)> {
         [
-            ("dtype", &self.default_dtype),
-            ("fill", &self.default_fill),
-            ("layout", &self.default_layout),
-            ("codec", &self.default_codec),
-            ("placement", &self.default_placement),
+            (Attribute::Dtype, &self.default_dtype),
+            (Attribute::Fill, &self.default_fill),
+            (Attribute::Layout, &self.default_layout),
+            (Attribute::Codec, &self.default_codec),
+            (Attribute::Placement, &self.default_placement),
         ]
         .into_iter()
-        .filter_map(|(key, text)| Some((key, text.as_ref()?)))
+        .filter_map(|(field, text)| Some((field, text.as_ref()?)))
     }
 
     /// Whether no flag is given.
@@ -63,9 +63,10 @@ impl DefaultArgs {
 /// Changes the defaults of a directory; the mount checks each of them.
 pub(super) fn run(path: &Path, args: &DefaultArgs) -> anyhow::Result<()> {
     let mut given = Defaults::default();
-    for (key, text) in args.given() {
-        put_text(key, text, &mut given.spec)
-            .map_err(|why| usage(format!("--default-{key}: {why}")))?;
+    for (field, text) in args.given() {
+        field
+            .put(text, &mut given.spec)
+            .map_err(|why| usage(format!("--default-{}: {why}", field.name())))?;
     }
     let mut set = json_of_spec(&given.spec);
     for which in &args.clear_default {

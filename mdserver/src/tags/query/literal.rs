@@ -39,6 +39,9 @@ pub(super) fn can_be(key: &Key, text: &str) -> Result<(), String> {
                 "a path begins with a slash, at the top of the filesystem: write /{text}, or */{text} if it may lie deeper"
             ))
         }
+        Key::Builtin(Builtin::Path) if text.contains("//") || text.contains("/../") => {
+            Err("a path has single slashes and no .. in it, as /run1/temp".to_owned())
+        }
         Key::Builtin(Builtin::Name) if text.contains('/') => {
             Err("a name has no slash; compare the path: path = */data/temp".to_owned())
         }
@@ -61,7 +64,8 @@ fn tag_value(word: &Word) -> Result<Literal, String> {
 fn builtin_value(builtin: Builtin, word: &Word) -> Result<Literal, String> {
     let text = word.text();
     match builtin {
-        Builtin::Name | Builtin::Path => Ok(Literal::Text(text)),
+        Builtin::Name => Ok(Literal::Text(text)),
+        Builtin::Path => path(text).map(Literal::Text),
         Builtin::DType => {
             let dtype: DType = text.parse().map_err(|error| format!("{error}"))?;
             Ok(Literal::Text(dtype.to_string()))
@@ -88,6 +92,20 @@ fn builtin_value(builtin: Builtin, word: &Word) -> Result<Literal, String> {
             _ => Literal::Text(text),
         }),
     }
+}
+
+/// The path with single slashes and without one at its end, as stored paths are; [`can_be`] refuses one without a
+/// slash at its beginning.
+fn path(text: String) -> Result<String, String> {
+    if !text.starts_with('/') {
+        return Ok(text);
+    }
+    let names = text.split('/').filter(|name| !matches!(*name, "" | "."));
+    let names: Vec<&str> = names.collect();
+    if names.contains(&"..") {
+        return Err("a path has no .. in it; write the path to which it leads".to_owned());
+    }
+    Ok(format!("/{}", names.join("/")))
 }
 
 /// The name of a kind as in [`KINDS`]; some have aliases.

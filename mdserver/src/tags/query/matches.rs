@@ -2,6 +2,7 @@
 
 use slabfs_model::{Num, Tag, Value};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use super::Query;
 use super::subject::{Builtin, BuiltinValue, Subject};
@@ -17,6 +18,13 @@ impl Query {
     pub fn names(&self, builtin: Builtin) -> bool {
         self.root.names(builtin)
     }
+
+    /// The keys of the tags that the query names, without patterns of keys.
+    pub fn tags(&self) -> BTreeSet<&str> {
+        let mut keys = BTreeSet::new();
+        self.root.tags(&mut keys);
+        keys
+    }
 }
 
 impl Node {
@@ -25,6 +33,18 @@ impl Node {
             Self::And(nodes) | Self::Or(nodes) => nodes.iter().any(|node| node.names(builtin)),
             Self::Not(node) => node.names(builtin),
             Self::Term(term) => term.key == Key::Builtin(builtin),
+        }
+    }
+
+    fn tags<'a>(&'a self, keys: &mut BTreeSet<&'a str>) {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().for_each(|node| node.tags(keys)),
+            Self::Not(node) => node.tags(keys),
+            Self::Term(term) => {
+                if let Key::Tag(key) = &term.key {
+                    keys.insert(key);
+                }
+            }
         }
     }
 

@@ -46,6 +46,13 @@ fn selections_resolve_as_in_python() {
         ("[7:3]", &[10], &[axis(7, 1, 0)]),
         ("[10:]", &[10], &[axis(10, 1, 0)]),
         ("[:]", &[0], &[axis(0, 1, 0)]),
+        ("[0:11]", &[10], &[axis(0, 1, 10)]),
+        ("[11:]", &[10], &[axis(10, 1, 0)]),
+        ("[10:11]", &[10], &[axis(10, 1, 0)]),
+        ("[-11:3]", &[10], &[axis(0, 1, 3)]),
+        ("[-11:-10]", &[10], &[axis(0, 1, 0)]),
+        ("[1:99:4]", &[10], &[axis(1, 4, 3)]),
+        ("[-1:]", &[0], &[axis(0, 1, 0)]),
         ("[0:0]", &[0], &[axis(0, 1, 0)]),
         ("[::9223372036854775807]", &[10], &[axis(0, 1, 1)]),
         ("[]", &[], &[]),
@@ -79,15 +86,16 @@ fn display_is_canonical() {
             "[0:10]",
         ),
         (&["[]", "[...]", "[ ]"], "[...]"),
-        (&["[3]", "[3:4]", "[3:4:7]", "[3,...]"], "[3]"),
-        (&["[-1]", "[-1:]", "[-1::2]"], "[-1]"),
-        (&["[-3:-2]"], "[-3]"),
+        (&["[3]", "[3,...]"], "[3]"),
+        (&["[3:4]", "[3:4,...]"], "[3:4]"),
+        (&["[-1]"], "[-1]"),
+        (&["[-1:]"], "[-1:]"),
         (&["[:]", "[::]", "[0:]", "[0::1]"], "[:]"),
         (&["[::2,5:]"], "[::2,5:]"),
         (&["[0:8:2]"], "[0:8:2]"),
         (&["[...,1]"], "[...,1]"),
         (&["[-1:0]"], "[-1:0]"),
-        (&["[:1]"], "[0]"),
+        (&["[:1]"], "[0:1]"),
     ] {
         for text in texts {
             assert_eq!(parse(text).to_string(), canonical, "{text}");
@@ -146,25 +154,12 @@ fn errors_outside_name_axis_and_limit() {
         ("[-6]", &[5], "index -6 is outside axis 0"),
         ("[0]", &[0], "0 elements; select nothing of it with :"),
         (
-            "[0:11]",
-            &[10],
-            "bound 11 is outside axis 0, which has 10 elements",
-        ),
-        ("[11:]", &[10], "bound 11 is outside axis 0"),
-        ("[-11:]", &[10], "bound -11"),
-        ("[...,0:3]", &[9, 2], "bound 3 is outside axis 1"),
-        (
             "[1,2,3]",
             &[5, 5],
             "3 axes are selected and the object has 2 (its dims: 5,5); leave out 1",
         ),
         ("[0]", &[], "(its dims: scalar)"),
         ("[-9223372036854775808]", &[10], "is outside axis 0"),
-        (
-            "[9223372036854775806:9223372036854775807]",
-            &[10],
-            "is outside axis 0",
-        ),
     ] {
         let error = parse(text).resolve(dims).unwrap_err().to_string();
         assert!(error.contains(words), "{text}: {error}");
@@ -185,15 +180,13 @@ fn selections_travel_as_text() {
     assert!(postcard::from_bytes::<Selection>(&wrong).is_err());
 }
 
-/// The elements of Python's `range(len)[start:stop:step]`, for bounds within the axis.
+/// The elements of Python's `range(len)[start:stop:step]`.
 fn python(len: u64, start: Option<i64>, stop: Option<i64>, step: u64) -> Vec<u64> {
     let place = |bound: i64| if bound < 0 { bound + len as i64 } else { bound };
-    let from = start.map_or(0, place);
+    let from = start.map_or(0, place).max(0);
     let to = stop.map_or(len as i64, place);
-    (from..to)
-        .step_by(step as usize)
-        .map(|at| at as u64)
-        .collect()
+    let cells = (from..to).step_by(step as usize).map(|at| at as u64);
+    cells.filter(|&at| at < len).collect()
 }
 
 fn bound() -> impl Strategy<Value = Option<i64>> {
@@ -205,13 +198,10 @@ proptest! {
     fn slices_are_python_s(len in 0..8u64, start in bound(), stop in bound(), step in 1..5u64) {
         let text = |bound: Option<i64>| bound.map(|b| b.to_string()).unwrap_or_default();
         let selection = parse(&format!("[{}:{}:{step}]", text(start), text(stop)));
-        let within = |bound: Option<i64>| bound.is_none_or(|b| -(len as i64) <= b && b <= len as i64);
-        let resolved = selection.resolve(&[len]);
-        prop_assert_eq!(resolved.is_ok(), within(start) && within(stop));
-        if let Ok(slab) = resolved {
-            let cells: Vec<u64> = crate::naive::cells(&slab).iter().map(|cell| cell[0]).collect();
-            prop_assert_eq!(cells, python(len, start, stop, step));
-        }
+        let slab = selection.resolve(&[len]).unwrap();
+        prop_assert!(slab.validate(&[len]).is_ok());
+        let cells: Vec<u64> = crate::naive::cells(&slab).iter().map(|cell| cell[0]).collect();
+        prop_assert_eq!(cells, python(len, start, stop, step));
         prop_assert_eq!(parse(&selection.to_string()), selection);
     }
 

@@ -85,18 +85,12 @@ fn parse_item(item: &str) -> Result<Item, SelectionError> {
     }
 }
 
-/// A slice, or the equivalent index: `3:4` is `3`, `-1:` is `-1`.
+/// A slice, in which an open start is 0. `3:4` is not `3`: outside of the axis it selects nothing.
 fn slice(start: Option<i64>, stop: Option<i64>, step: u64) -> Item {
-    // An open start means 0.
-    let start = start.unwrap_or(0);
-    match stop {
-        Some(stop) if stop != 0 && start.checked_add(1) == Some(stop) => Item::Index(start),
-        None if start == -1 => Item::Index(-1),
-        _ => Item::Slice {
-            start: (start != 0).then_some(start),
-            stop,
-            step,
-        },
+    Item::Slice {
+        start: start.filter(|&start| start != 0),
+        stop,
+        step,
     }
 }
 

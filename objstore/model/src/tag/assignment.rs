@@ -84,8 +84,8 @@ impl Tag {
 
 /// Names of types elsewhere. Behind a colon they are a mistake for a type of tags rather than a part of the key; such a
 /// key has to be written with a type of its own.
-const OTHER_TYPES: [&str; 11] = [
-    "integer", "number", "real", "double", "string", "str", "bool", "boolean", "long", "i8", "f8",
+const OTHER_TYPES: [&str; 10] = [
+    "integer", "number", "real", "double", "str", "bool", "boolean", "long", "i8", "f8",
 ];
 
 /// The prefix of the names of attributes that are tags.
