@@ -23,7 +23,7 @@ pub(crate) use register::register;
 pub(crate) use retire::{RetireKey, Retired};
 
 use slabfs_model::ServerId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::api::{ServerInfo, StatFs};
@@ -43,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) used: u64,
+    /// The number of its filesystem on its host.
+    pub(crate) disk: Option<u64>,
     /// Chunks it holds.
     pub(crate) chunks: u64,
     /// It has so little space left that new chunks go elsewhere.
@@ -62,6 +64,7 @@ impl Server {
             total: 0,
             free: 0,
             used: 0,
+            disk: None,
             chunks: 0,
             full: false,
             load: Load::default(),
@@ -151,13 +154,18 @@ impl Servers {
         }
     }
 
-    /// Totals over the servers that are online.
+    /// Totals over the servers that are online; a filesystem of several servers counts once.
     pub(crate) fn totals(&self, inodes: u64) -> StatFs {
         let mut totals = StatFs {
             inodes,
             ..StatFs::default()
         };
+        let mut counted = HashSet::new();
         for server in self.by_id.values().filter(|server| server.online) {
+            let disk = server.disk.map(|disk| (&server.record.host, disk));
+            if disk.is_some_and(|disk| !counted.insert(disk)) {
+                continue;
+            }
             totals.total = totals.total.saturating_add(server.total);
             totals.free = totals.free.saturating_add(server.free);
             totals.used = totals.used.saturating_add(server.used);

@@ -124,6 +124,7 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     server.total = report.space.total;
     server.free = report.space.free;
     server.used = report.space.used;
+    server.disk = report.space.disk;
     server.chunks = report.chunks;
     server.load.report(report.stored, now);
     let full = server.is_short();

@@ -18,6 +18,7 @@ fn session_list(service: &Service) -> Alive {
         total: 100,
         free: 60,
         used: 40,
+        disk: None,
     };
     let report = ServerReport {
         uuid: UUID,

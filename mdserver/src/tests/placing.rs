@@ -14,6 +14,7 @@ fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
         total: 6400,
         free,
         used: 6400 - free,
+        disk: None,
     };
     let report = ServerReport {
         uuid: [uuid; 16],
@@ -270,6 +271,7 @@ fn a_server_with_chunks_of_other_metadata_is_refused() {
             total: 100,
             free: 60,
             used: 40,
+            disk: None,
         },
         chunks,
         stored: chunks * 10,

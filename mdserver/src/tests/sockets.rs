@@ -40,6 +40,7 @@ fn report() -> ServerReport {
         total: 1,
         free: 1,
         used: 0,
+        disk: None,
     };
     ServerReport {
         uuid: UUID,

@@ -70,6 +70,7 @@ pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
         total: 100,
         free: 60,
         used: 40,
+        disk: None,
     };
     let report = ServerReport {
         uuid,

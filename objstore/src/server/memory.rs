@@ -289,6 +289,7 @@ impl ChunkStore for Memory {
             total: 1 << 40,
             free: (1 << 40) - used,
             used,
+            disk: None,
         })
     }
 

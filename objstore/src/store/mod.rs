@@ -35,6 +35,8 @@ pub struct Space {
     pub free: u64,
     /// Used space, by this store and all other users of the filesystem.
     pub used: u64,
+    /// The filesystem's number on its host (`f_fsid`), if it has one: stores with the same number share this space.
+    pub disk: Option<u64>,
 }
 
 /// Which bytes of a chunk are allocated; see [`ChunkStore::allocated`].

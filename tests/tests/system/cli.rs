@@ -1,6 +1,6 @@
 //! The command as a new user meets it: help, config files, background, output for people and programs.
 
-use slabfs_tests::tool::{create, info, layout, run, servers, shell, stats};
+use slabfs_tests::tool::{create, info, layout, servers, shell, stats};
 use slabfs_tests::{
     Area, Cluster, Random, Service, Up, binary, file, mounts, needs_mount, poll, slabfs,
 };

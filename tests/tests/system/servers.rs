@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use slabfs_tests::file::named;
-use slabfs_tests::tool::{create, layout, stats};
+use slabfs_tests::tool::{create, layout, servers, stats};
 use slabfs_tests::{Cluster, Random, Up, disk, file, needs_mount, poll, slabfs};
 
 fn servers_of(object: &Path) -> BTreeSet<u64> {
@@ -305,4 +305,18 @@ fn umount_waits_no_longer_than_its_timeout() {
     slabfs(["umount", "--force", "--timeout", "1s", at]).fails(1, &["is unmounted", "still runs"]);
     assert!(!slabfs_tests::mounts::is_mounted(&mnt));
     cluster.start_md();
+}
+
+#[test]
+fn a_disk_of_several_servers_counts_once() {
+    needs_mount!();
+    let up = Up::with(&["--servers", "3"]);
+    let total = |path: &Path| {
+        let space = nix::sys::statvfs::statvfs(path).expect("statvfs");
+        space.blocks() * space.fragment_size()
+    };
+    poll::until_true("all servers have reported", || {
+        servers(up.mnt()).iter().all(|server| server["total"] != 0)
+    });
+    assert_eq!(total(up.mnt()), total(up.data()));
 }

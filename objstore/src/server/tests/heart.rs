@@ -83,7 +83,8 @@ fn the_heart_registers_deletes_and_acknowledges() {
         Space {
             total: 1 << 40,
             free: (1 << 40) - 3,
-            used: 3
+            used: 3,
+            disk: None
         }
     );
     // The first report did not arrive; the reply to the second held two orders, one of which failed.

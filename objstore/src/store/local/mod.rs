@@ -441,6 +441,7 @@ impl ChunkStore for LocalStore {
             total: stat.blocks() * unit,
             free: stat.blocks_available() * unit,
             used: (stat.blocks() - stat.blocks_free()) * unit,
+            disk: Some(stat.filesystem_id()).filter(|disk| *disk != 0),
         })
     }
 
