@@ -292,3 +292,36 @@ fn a_server_with_chunks_of_other_metadata_is_refused() {
     assert_eq!(service.register(report(2, None, 7)).unwrap().id, id);
     assert_eq!(service.register(report(2, Some(id), 7)).unwrap().id, id);
 }
+
+#[test]
+fn a_disk_of_several_servers_counts_once() {
+    let service = service();
+    for (uuid, host, disk) in [
+        (1, "a", Some(7)),
+        (2, "a", Some(7)),
+        (3, "b", Some(7)),
+        (4, "b", None),
+        (5, "b", None),
+    ] {
+        let space = Space {
+            total: 100,
+            free: 60,
+            used: 40,
+            disk,
+        };
+        let report = ServerReport {
+            uuid: [uuid; 16],
+            id: None,
+            addr: None,
+            host: host.to_owned(),
+            space,
+            chunks: 0,
+            stored: 0,
+            deleted: vec![],
+            obeys: 0,
+        };
+        service.register(report).unwrap();
+    }
+    let totals = attach(&service).call(op::StatFs {}).unwrap();
+    assert_eq!((totals.total, totals.free, totals.used), (400, 240, 160));
+}

@@ -7,7 +7,7 @@
 use std::fs::read_to_string;
 
 use slabfs_tests::tool::{Outcome, run};
-use slabfs_tests::{Workdir, needs_mount, slabfs};
+use slabfs_tests::{Workdir, inputs, needs_mount, slabfs};
 
 /// A mount of three data servers.
 const MOUNT: &str = "mkdir mnt && slabfs up --data data --servers 3 mnt --daemon && mkdir mnt/run1";
@@ -17,6 +17,7 @@ for name in run1/temp run1/wind run1/rain empty; do slabfs create mnt/$name --di
 slabfs create mnt/temp --dims 16,16 --max-dims 64,16 --dtype f4
 slabfs create mnt/ocean --dims 2,6,4,6 --dtype i2
 slabfs tag mnt/run1/temp project=climate step=3 dt=0.5 checked=yes
+slabfs tag mnt/run1/wind mnt/run1/rain checked=yes
 head -c 64 /dev/urandom > row.bin
 head -c 32000 /dev/urandom > mnt/raw";
 /// A metadata service for this machine, and one for others.
@@ -43,6 +44,10 @@ fn before(command: &str) -> String {
             [METADATA, CLUSTER, "\n", mounts].concat()
         }
         "create" => MOUNT.to_owned(),
+        "import" => {
+            let file = format!("{}/coads_climatology.cdf", inputs::FERRET);
+            format!("{MOUNT}\nfor name in sst a b; do cp {file} $name.nc; done")
+        }
         "fsck" => {
             let mounted =
                 "slabfs mount --md unix:md.sock mnt --daemon; cp row.bin mnt; slabfs umount mnt";

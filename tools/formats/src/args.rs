@@ -10,11 +10,12 @@ use std::path::PathBuf;
 /// kept is refused by name, before anything is created. The container appears when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs import ocean.nc mnt/ocean            mnt/ocean is created, with an array for each variable
-  slabfs import run1.nc run2.nc mnt/runs      into mnt/runs, which exists: mnt/runs/run1, mnt/runs/run2
-  slabfs import --dry-run ocean.nc mnt/ocean  only says what would be created
+  slabfs import --dry-run sst.nc mnt/sst       # only says what would be created
+  slabfs import sst.nc mnt/sst                 # an array for each variable
+  mkdir mnt/runs && slabfs import a.nc b.nc mnt/runs
+      makes mnt/runs/a and mnt/runs/b
 
-Next: `slabfs info mnt/ocean/temp` shows an array, `slabfs find 'dim_names = lat' --in mnt` searches.")]
+Next: `slabfs info mnt/sst/TEMP` shows an array, `slabfs find --in mnt 'dim_names = LAT'` searches.")]
 pub(crate) struct Import {
     /// NetCDF files of any kind
     #[arg(required = true, value_name = "FILE")]
@@ -34,10 +35,10 @@ pub(crate) struct Import {
 /// The file appears when it is complete, and replaces one of that name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs export mnt/ocean ocean.nc
-  slabfs export mnt/ocean/temp temp.nc        one array
+  slabfs export mnt/run1 run1.nc               # all arrays in it
+  slabfs export mnt/run1/temp temp.nc          # one array
 
-Next: `ncdump -h ocean.nc` shows what is in it.")]
+Next: `ncdump -h run1.nc` shows what is in it.")]
 pub(crate) struct Export {
     /// A directory or an array on a mount
     pub(crate) source: PathBuf,

@@ -7,5 +7,5 @@ mod raw;
 mod read;
 mod write;
 
-pub use read::{Reader, parts};
+pub use read::{Reader, Taker, parts};
 pub use write::Writer;

@@ -13,6 +13,9 @@ use crate::tree::{Attribute, Deflate, Dim, DimRef, Group, Value, Variable};
 /// Groups nested deeper than this are refused: a file cannot have them by accident.
 const MAX_DEPTH: usize = 64;
 
+/// What takes the data of a variable: the offset of a part in bytes, and the part.
+pub type Taker<'a, E> = dyn FnMut(u64, &[u8]) -> std::result::Result<(), E> + 'a;
+
 /// An open NetCDF file.
 #[derive(Debug)]
 pub struct Reader {
@@ -72,7 +75,7 @@ impl Reader {
         group: &str,
         variable: &Variable,
         part: u64,
-        f: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+        f: &mut Taker<'_, E>,
     ) -> std::result::Result<(), E> {
         let open = self.find(group)?;
         let var = open
