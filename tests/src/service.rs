@@ -108,7 +108,7 @@ impl Service {
         status.unwrap_or_else(|| panic!("{} does not end:\n{}", self.name, self.log()))
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal; after `SIGSTOP`, waits until all its threads have stopped.
     ///
     /// # Panics If it has ended.
     pub fn signal(&self, signal: Signal) {
@@ -119,6 +119,25 @@ impl Service {
             self.log()
         );
         self.process.signal(signal);
+        if signal == Signal::SIGSTOP {
+            poll::until_true("all threads stopped", || self.has_stopped());
+        }
+    }
+
+    /// Whether the kernel has stopped all its threads.
+    fn has_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let mut stats = tasks.expect("its threads").map(|task| {
+            let path = task.expect("a thread").path().join("stat");
+            // A thread that has just ended is listed no more the next time.
+            std::fs::read_to_string(path).unwrap_or_default()
+        });
+        // The state follows the name, which is in parentheses.
+        stats.all(|stat| {
+            stat.rsplit(") ")
+                .next()
+                .is_some_and(|rest| rest.starts_with('T'))
+        })
     }
 
     /// Stops it cleanly.

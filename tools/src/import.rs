@@ -11,7 +11,7 @@ mod args;
 
 pub(crate) use args::{Export, Import};
 
-/// The program, beside this one.
+/// The program, in the directory of this one.
 const PROGRAM: &str = "slabfs-formats";
 
 /// Runs it with the command line of this process.
@@ -20,7 +20,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let program: PathBuf = this.with_file_name(PROGRAM);
     if !program.exists() {
         bail!(
-            "{} is missing; build it with `cargo build --release -p slabfs-formats-tool`, and put it beside {}",
+            "{} is missing; build it with `cargo build --release -p slabfs-formats-tool`, and put it into the directory of {}",
             program.display(),
             this.display()
         );

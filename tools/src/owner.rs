@@ -153,7 +153,10 @@ fn has_metadata(dir: &Path) -> bool {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.any(|name| {
-        let number = |prefix| name.strip_prefix(prefix).is_some_and(|n| n.len() == 20);
+        let number = |prefix| {
+            let number = name.strip_prefix(prefix);
+            number.is_some_and(|n| n.len() == 20 && n.bytes().all(|byte| byte.is_ascii_digit()))
+        };
         number("journal-") || number("checkpoint-")
     })
 }

@@ -1,6 +1,8 @@
 //! Checks extended attributes: their inode exists and counts them, and they are stored in the form that it records.
 
 use super::{CheckError, Class, Facts, SMALL_PAGE, Walk, inodes};
+use slabfs_model::MAX_TAG_VALUE;
+
 use crate::api::{MAX_NAME, MAX_XATTR_VALUE};
 use crate::keys;
 use crate::tags::rows;
@@ -35,7 +37,7 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
             if name.is_empty()
                 || name.contains(&0)
                 || name.len() > MAX_NAME
-                || *len > MAX_XATTR_VALUE
+                || *len > longest(name)
             {
                 walk.report_key(Class::Attribute, key, format!("has a bad name, or {len} bytes"),
                 );
@@ -54,4 +56,12 @@ pub(super) fn check(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckE
         }
         Ok(())
     })
+}
+
+/// The most bytes of an attribute: a tag may be longer than what `setxattr` sets.
+fn longest(name: &[u8]) -> usize {
+    match name.starts_with(b"user.") {
+        true => MAX_TAG_VALUE,
+        false => MAX_XATTR_VALUE,
+    }
 }

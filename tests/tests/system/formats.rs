@@ -100,13 +100,13 @@ group: below {
 "#;
 
 #[test]
-fn types_attributes_groups_and_dims_are_kept() {
+fn types_attributes_groups_and_dims_come_back() {
     needs_mount!();
     let up = Up::start();
     let file = made(&up, "ocean", OCEAN);
     let there = up.at("ocean");
     import(&file, &there).ok();
-    assert_eq!(entries(up.mnt()), ["ocean"], "nothing is left beside it");
+    assert_eq!(entries(up.mnt()), ["ocean"], "nothing else is left");
     let temp = info(&there.join("temp"));
     assert_eq!(temp["dtype"], "f4");
     assert_eq!(temp["dims"], serde_json::json!([3, 2]));
@@ -159,7 +159,7 @@ fn tags_of_users_become_attributes() {
     export(&path, &back).ok();
     let header = shell(up.area().path(), "ncdump -h a.nc").ok();
     for part in [
-        "short a(phony_dim_0_2, phony_dim_1_3)",
+        "short a(dim_0_2, dim_1_3)",
         "a:step = 3LL",
         "a:temp = 2.5",
         "a:name = \"x\"",
@@ -171,7 +171,7 @@ fn tags_of_users_become_attributes() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused_by_name() {
+fn what_cannot_be_represented_is_refused_by_name() {
     needs_mount!();
     let up = Up::start();
     let text_file = up.area().path().join("text.nc");
@@ -247,4 +247,107 @@ fn several_files_and_a_dry_run() {
     slabfs(["import", text(&one), text(&two), text(up.mnt())]).ok();
     assert_eq!(entries(up.mnt()), ["one", "two"]);
     assert_eq!(entries(&up.at("two/below")), ["deep"]);
+}
+
+/// A file by a program of netCDF4-python or h5py; `path` is its name.
+fn scripted(up: &Up, name: &str, program: &str) -> PathBuf {
+    let file = up.area().path().join(name);
+    let program = format!("import sys, numpy as np\npath = sys.argv[1]\n{program}");
+    let mut command = std::process::Command::new(inputs::PYTHON);
+    command.args(["-c", &program]).arg(&file);
+    run(&mut command).ok();
+    file
+}
+
+#[test]
+fn many_attributes_and_odd_values_come_back() {
+    needs_mount!();
+    let mut up = Up::start();
+    let program = "
+import netCDF4
+with netCDF4.Dataset(path, 'w') as d:
+    d.createDimension('x', 2)
+    v = d.createVariable('v', 'f8', ('x',), fill_value=-0.0)
+    v[:] = [-0.0, np.nan]
+    for i in range(1000):
+        d.setncattr(f'a{i}', np.int16(i))
+    v.setncattr('zero', np.float64(-0.0))
+    v.setncattr('list', np.array([-0.0, np.nan, np.inf], 'f4'))
+    v.setncattr('least', np.int64(-2**63))
+    v.setncattr('most', np.uint64(2**64 - 1))
+    d.setncattr('long', 'x' * 200000)
+    v.setncattr('zeros', b'a\\0b'.decode())
+";
+    let file = scripted(&up, "odd.nc", program);
+    let (there, back) = (up.at("odd"), up.area().path().join("back.nc"));
+    import(&file, &there).ok();
+    export(&there, &back).ok();
+    same(&file, &back);
+    // The text of a tag is that tag again, and the store is sound.
+    let line = format!(
+        "slabfs tags -0 {0} | xargs -0 -n 100 slabfs tag {0}",
+        there.join("v").display()
+    );
+    let path = format!(
+        "PATH={}:$PATH; {line}",
+        slabfs_tests::binary::path()
+            .parent()
+            .expect("a folder")
+            .display()
+    );
+    shell(up.mnt(), &path).ok();
+    up.stop();
+    slabfs(["fsck", "--data", text(up.data())]).ok();
+}
+
+#[test]
+fn datasets_that_netcdf_does_not_show_are_refused() {
+    needs_mount!();
+    let up = Up::start();
+    let program = "
+import h5py
+with h5py.File(path, 'w') as f:
+    f['seen'] = np.arange(3)
+    f['flags'] = np.array([True, False])
+";
+    let file = scripted(&up, "flags.h5", program);
+    import(&file, &up.at("flags")).fails(1, &["flags.h5", "1 objects"]);
+    assert_eq!(entries(up.mnt()), [""; 0]);
+}
+
+#[test]
+fn fill_values_of_arrays_are_exported() {
+    needs_mount!();
+    let up = Up::start();
+    std::fs::create_dir(up.at("run")).expect("made");
+    for (name, fill) in [("zero", "0"), ("seven", "-7")] {
+        let path = up.at("run").join(name);
+        slabfs([
+            "create",
+            text(&path),
+            "--dims",
+            "4",
+            "--dtype",
+            "i4",
+            "--fill",
+            fill,
+        ])
+        .ok();
+    }
+    let file = up.area().path().join("run.nc");
+    export(&up.at("run"), &file).ok();
+    let header = shell(up.area().path(), "ncdump -h run.nc").ok();
+    assert!(
+        header.text().contains("seven:_FillValue = -7"),
+        "{}",
+        header.text()
+    );
+    // It would make tools mask zeros.
+    assert!(
+        !header.text().contains("zero:_FillValue"),
+        "{}",
+        header.text()
+    );
+    import(&file, &up.at("again")).ok();
+    assert_eq!(info(&up.at("again/seven"))["fill"], "-7");
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// Bring NetCDF files into a slabfs mount
 ///
 /// Groups become directories, variables arrays, attributes tags, and names of dimensions the tag `dim_names`. Types, fill
-/// values, unlimited dimensions and compression are kept, so that `slabfs export` gives back what came in; what cannot be
-/// kept is refused by name, before anything is created. The container appears when it is complete.
+/// values, unlimited dimensions and compression stay, so that `slabfs export` gives back what came in; what cannot be
+/// represented is refused by name, before anything is created. The container appears when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs import --dry-run sst.nc mnt/sst       # only says what would be created

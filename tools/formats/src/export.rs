@@ -33,6 +33,10 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
             args.file.display()
         );
     }
+    let parent = args.file.parent().filter(|parent| *parent != Path::new(""));
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        bail!("{} is not a directory; create it first", parent.display());
+    }
     let mount = Mount::of(&args.source)?;
     let mut source = Source {
         mount: &mount,

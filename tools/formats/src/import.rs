@@ -1,24 +1,29 @@
 //! `slabfs import`: files become containers.
 //!
-//! A container is made under a hidden name beside its own, filled, synced, and renamed: it appears complete or not at
+//! A container is made under a hidden name in the same directory, filled, synced, and renamed: it appears complete or not at
 //! all, and a command that was interrupted can be given again.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use slabfs_formats::netcdf::Reader;
 
 use crate::args::Import;
-use crate::mapping::{Plan, joined, plan};
+use crate::mapping::{Plan, plan};
 use crate::mount::Mount;
+use crate::plain;
 
 /// How much data is read and written at a time.
 const PART: u64 = 8 << 20;
-/// How many arrays are created with one request, which has 4 MiB at most.
-const AT_ONCE: usize = 256;
+/// How many arrays are created with one request, or have tags set.
+const AT_ONCE: usize = 64;
+/// Most bytes of the members of a request.
+const REQUEST: usize = 1 << 20;
 
 pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     let exists = args.dest.is_dir();
@@ -67,12 +72,17 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
 
 fn show(plan: &Plan<'_>, dest: &Path) {
     for (path, tags) in &plan.containers {
-        println!("{}/ ({} tags)", dest.join(path).display(), tags.len());
+        let place = dest.join(path);
+        println!(
+            "{}/ ({} tags)",
+            plain(&place.to_string_lossy()).trim_end_matches('/'),
+            tags.len()
+        );
     }
-    for (path, variable, object) in &plan.arrays {
+    for (path, (variable, _), object) in &plan.arrays {
         println!(
             "{} {} {} codec {}",
-            dest.join(path).join(&variable.name).display(),
+            plain(&dest.join(path).join(&variable.name).to_string_lossy()),
             variable.dtype,
             object["dims"],
             object["codec"].as_str().unwrap_or("none")
@@ -85,52 +95,40 @@ fn one(file: &Path, dest: &Path, verify: bool) -> anyhow::Result<()> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let name = dest.file_name().unwrap_or_default().to_string_lossy();
-    let mount = Mount::of(parent)?;
-    let unfinished = parent.join(format!(".{name}.{}.tmp", std::process::id()));
-    let made = fill(&mount, file, &unfinished, verify).and_then(|()| {
-        std::fs::rename(&unfinished, dest)
-            .with_context(|| format!("renaming the complete container to {}", dest.display()))
-    });
-    if made.is_err() && unfinished.exists() {
-        std::fs::remove_dir_all(&unfinished).with_context(|| {
-            format!(
-                "{} could not be removed after a failure",
-                unfinished.display()
-            )
-        })?;
-    }
-    made.with_context(|| format!("importing {}", file.display()))
+    let with = || format!("importing {}", file.display());
+    let mount = Mount::of(parent).with_context(with)?;
+    // The caller's umask counts, for everything in it.
+    let unfinished = tempfile::Builder::new()
+        .prefix(".slabfs-import-")
+        .permissions(std::fs::Permissions::from_mode(0o777))
+        .tempdir_in(parent)
+        .with_context(|| format!("creating a directory in {}", parent.display()))
+        .with_context(with)?;
+    fill(&mount, file, unfinished.path(), verify).with_context(with)?;
+    // Not over a directory that appeared meanwhile.
+    rename_new(unfinished.path(), dest)
+        .with_context(|| format!("renaming the complete container to {}", dest.display()))
+        .with_context(with)?;
+    // It has another name now.
+    let _renamed = unfinished.keep();
+    Ok(())
 }
 
 fn fill(mount: &Mount, file: &Path, dest: &Path, verify: bool) -> anyhow::Result<()> {
     let reader = Reader::open(file)?;
     let plan = plan(file, reader.tree())?;
-    for (path, _) in &plan.containers {
+    for (path, _) in plan.containers.iter().skip(1) {
         let place = dest.join(path);
         std::fs::create_dir(&place).with_context(|| format!("creating {}", place.display()))?;
     }
     let inside = mount.inside(dest)?;
-    for some in plan.arrays.chunks(AT_ONCE) {
-        let objects: Vec<_> = some.iter().map(|(_, _, object)| object).collect();
+    for objects in in_requests(plan.arrays.iter().map(|(_, _, object)| object.clone())) {
         mount.call(&json!({ "op": "create", "in": inside, "objects": objects }))?;
     }
-    let changes: Vec<_> = plan
-        .containers
-        .iter()
-        .filter(|(_, tags)| !tags.is_empty())
-        .map(|(path, tags)| {
-            let path = match path.is_empty() {
-                true => inside.clone(),
-                false => joined(&inside, path),
-            };
-            json!({ "path": path, "set": tags })
-        })
-        .collect();
-    if !changes.is_empty() {
+    for changes in in_requests(plan.tags(&inside).into_iter()) {
         mount.call(&json!({ "op": "tag", "changes": changes }))?;
     }
-    for (path, variable, _) in &plan.arrays {
+    for (path, (variable, _), _) in &plan.arrays {
         let place = dest.join(path).join(&variable.name);
         let with = || format!("writing {}", place.display());
         let array = OpenOptions::new()
@@ -148,9 +146,47 @@ fn fill(mount: &Mount, file: &Path, dest: &Path, verify: bool) -> anyhow::Result
     Ok(())
 }
 
+/// Divides the members of requests, which have at most 4 MiB and few thousand tags.
+fn in_requests(members: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
+    let mut requests: Vec<Vec<Value>> = Vec::new();
+    let mut size = REQUEST;
+    for member in members {
+        let own = member.to_string().len();
+        match requests.last_mut() {
+            Some(last) if size + own <= REQUEST && last.len() < AT_ONCE => last.push(member),
+            _ => {
+                requests.push(vec![member]);
+                size = 0;
+            }
+        }
+        size += own;
+    }
+    requests
+}
+
+/// `rename(2)`, unless `to` exists.
+fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+    let [from, to] = [from, to].map(|path| CString::new(path.as_os_str().as_bytes()));
+    let (from, to) = (from?, to?);
+    // SAFETY: two C strings that outlive the call.
+    let done = unsafe {
+        libc::renameat2(
+            libc::AT_FDCWD,
+            from.as_ptr(),
+            libc::AT_FDCWD,
+            to.as_ptr(),
+            libc::RENAME_NOREPLACE,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Compares what can be read from the mount with the file.
 fn compare(reader: &Reader, plan: &Plan<'_>, dest: &Path) -> anyhow::Result<()> {
-    for (path, variable, _) in &plan.arrays {
+    for (path, (variable, _), _) in &plan.arrays {
         let place: PathBuf = dest.join(path).join(&variable.name);
         let with = || format!("reading {}", place.display());
         let array = File::open(&place).with_context(with)?;

@@ -42,8 +42,18 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("slabfs: {error:#}");
+            eprintln!("slabfs: {}", plain(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
+}
+
+/// A text for a terminal: names in files may have control characters.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|char| match char.is_control() {
+            true => char.escape_default().to_string(),
+            false => char.to_string(),
+        })
+        .collect()
 }

@@ -23,16 +23,53 @@ pub(crate) const DIM_NAMES: &str = "dim_names";
 pub(crate) const DIMS: &str = "_slabfs_dims";
 /// Most axes of an array.
 const MAX_RANK: usize = 32;
+/// Most attributes of a variable or group: with the tags that are set here, the limit of an object's.
+const MOST_ATTRIBUTES: usize = 1022;
+/// Most bytes of their names, and what each adds: `user.` and a zero.
+const MOST_NAMES: usize = 65_000;
+const NAME_COST: usize = 6;
 /// Longest name of a file.
 const MAX_NAME: usize = 255;
 
-/// The containers and arrays of a tree, relative to the top one; an error names what cannot be kept.
+/// The containers and arrays of a tree, relative to the top one; an error names what cannot be represented.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'a> {
     /// The containers, parents first; the first is the top one, with an empty path.
     pub(crate) containers: Vec<(String, Map<String, Json>)>,
-    /// The arrays: the path of the group, the variable, and the object as `create` takes it.
-    pub(crate) arrays: Vec<(String, &'a Variable, Json)>,
+    /// The arrays: the path of the group, the variable with its tags, and the object as `create` takes it.
+    pub(crate) arrays: Vec<(String, (&'a Variable, Map<String, Json>), Json)>,
+}
+
+/// Most tags that are set with one change.
+const TAGS_AT_ONCE: usize = 32;
+
+impl Plan<'_> {
+    /// The changes that set the tags of all containers and arrays, some at a time; `inside` is the top container.
+    pub(crate) fn tags(&self, inside: &str) -> Vec<Json> {
+        let containers = self
+            .containers
+            .iter()
+            .map(|(path, tags)| match path.is_empty() {
+                true => (inside.to_owned(), tags),
+                false => (joined(inside, path), tags),
+            });
+        let arrays = self.arrays.iter().map(|(path, variable, _)| {
+            let path = joined(path, &variable.0.name);
+            (joined(inside, &path), &variable.1)
+        });
+        let mut changes = Vec::new();
+        for (path, tags) in containers.chain(arrays) {
+            let tags: Vec<(&String, &Json)> = tags.iter().collect();
+            for some in tags.chunks(TAGS_AT_ONCE) {
+                let set: Map<String, Json> = some
+                    .iter()
+                    .map(|(key, value)| ((*key).clone(), (*value).clone()))
+                    .collect();
+                changes.push(json!({ "path": path, "set": set }));
+            }
+        }
+        changes
+    }
 }
 
 /// Plans a tree.
@@ -65,13 +102,14 @@ fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::
     plan.containers.push((path.to_owned(), tags));
     for variable in &group.variables {
         let what = || format!("variable {path}/{}", variable.name);
-        let object = object(path, variable).with_context(what)?;
-        plan.arrays.push((path.to_owned(), variable, object));
+        let (object, tags) = object(path, variable).with_context(what)?;
+        plan.arrays
+            .push((path.to_owned(), (variable, tags), object));
     }
     Ok(())
 }
 
-fn object(path: &str, variable: &Variable) -> anyhow::Result<Json> {
+fn object(path: &str, variable: &Variable) -> anyhow::Result<(Json, Map<String, Json>)> {
     check_name(&variable.name)?;
     if variable.dims.len() > MAX_RANK {
         bail!(
@@ -99,14 +137,13 @@ fn object(path: &str, variable: &Variable) -> anyhow::Result<Json> {
         "dims": variable.shape(),
         "max_dims": max_dims,
         "fill": Fill::from_bytes(fill).show(&variable.dtype),
-        "tags": tags,
     });
     if let Some(deflate) = variable.deflate.filter(|deflate| deflate.level > 0) {
         let shuffle = deflate.shuffle && variable.dtype.size() > 1;
         let shuffle = if shuffle { "shuffle+" } else { "" };
         object["codec"] = json!(format!("{shuffle}deflate:{}", deflate.level));
     }
-    Ok(object)
+    Ok((object, tags))
 }
 
 /// A path below another one.
@@ -138,6 +175,16 @@ fn strings(members: impl Iterator<Item = String>) -> Json {
 }
 
 fn tags_of(attributes: &[Attribute]) -> anyhow::Result<Map<String, Json>> {
+    let names: usize = attributes
+        .iter()
+        .map(|one| one.name.len() + NAME_COST)
+        .sum();
+    if attributes.len() > MOST_ATTRIBUTES || names > MOST_NAMES {
+        bail!(
+            "it has {} attributes; at most {MOST_ATTRIBUTES} are possible, with {MOST_NAMES} bytes of names",
+            attributes.len()
+        );
+    }
     let mut tags = Map::new();
     for attribute in attributes {
         let what = || format!("attribute {}", attribute.name);
@@ -170,7 +217,9 @@ fn tag_of(value: &Value) -> anyhow::Result<Json> {
                 .collect::<anyhow::Result<_>>()?;
             match members.as_slice() {
                 [one] if dtype.to_string() == "i8" => json!({ "int": one }),
-                [one] if dtype.to_string() == "f8" && one != "nan" => json!({ "float": one }),
+                [one] if dtype.to_string() == "f8" && one != "nan" && one != "-0.0" => {
+                    json!({ "float": one })
+                }
                 [one] if dtype.to_string() != "f8" => json!({ dtype.to_string(): one }),
                 _ => json!({ format!("{dtype}[]"): format!("[{}]", members.join(",")) }),
             }
@@ -189,7 +238,7 @@ fn number(dtype: &DType, bytes: &[u8]) -> anyhow::Result<String> {
         (DTypeKind::UInt, 1..=8) => bits.to_string(),
         (DTypeKind::Float, 4) => float(format!("{:?}", f32::from_bits(bits as u32))),
         (DTypeKind::Float, 8) => float(format!("{:?}", f64::from_bits(bits))),
-        _ => bail!("an attribute of type {dtype} cannot be kept"),
+        _ => bail!("an attribute of type {dtype} cannot be a tag"),
     })
 }
 
@@ -299,7 +348,7 @@ pub(crate) fn variable_of(
             let unlimited = max_dims.get(axis).is_some_and(Json::is_null);
             let name = match &names {
                 Some(names) => names[axis].clone(),
-                None => format!("phony_dim_{axis}_{len}"),
+                None => format!("dim_{axis}_{len}"),
             };
             let dim = Dim {
                 name,
@@ -318,6 +367,7 @@ pub(crate) fn variable_of(
         name: name.to_owned(),
         dtype,
         dims,
+        // Zero, the default of slabfs, has no bytes here: as a `_FillValue` it would make tools mask zeros.
         fill: Some(fill.bytes().to_vec()),
         chunk: None,
         deflate: deflate(text("codec").unwrap_or("none")),
@@ -334,7 +384,7 @@ fn dim_names(tags: &Map<String, Json>, rank: usize) -> anyhow::Result<Option<Vec
         .map_err(|_| anyhow!("its tag {DIM_NAMES} is not a list of names"))?;
     if names.len() != rank {
         bail!(
-            "its tag {DIM_NAMES} has {} names, and it has {rank} axes; set it anew with `slabfs tag`",
+            "its tag {DIM_NAMES} has {} names, and it has {rank} axes; set it with `slabfs tag`",
             names.len()
         );
     }

@@ -64,12 +64,12 @@ impl Open {
         Ok(open)
     }
 
-    /// Creates a NetCDF-4 file; replaces an existing one.
-    pub(super) fn create(path: &Path) -> Result<Open> {
+    /// Creates a NetCDF-4 file at `place`, where there is none; errors name `path`.
+    pub(super) fn create(place: &Path, path: &Path) -> Result<Open> {
         be_quiet();
-        let text = c_path(path)?;
+        let text = c_path(place)?;
         let mut id = 0;
-        let mode = nc::NC_NETCDF4 | nc::NC_CLOBBER;
+        let mode = nc::NC_NETCDF4 | nc::NC_NOCLOBBER;
         // SAFETY: as for `read`.
         let code = with_lock(|| unsafe { nc::nc_create(text.as_ptr(), mode, &mut id) });
         let open = Open {
@@ -329,6 +329,46 @@ impl Open {
         Ok(TypeInfo {
             size,
             user: Some((name, class)),
+        })
+    }
+
+    /// How many types the group defines.
+    pub(super) fn type_count(&self) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: a null pointer is not written; `count` outlives the call.
+        let code =
+            with_lock(|| unsafe { nc::nc_inq_typeids(self.id, &mut count, std::ptr::null_mut()) });
+        self.check(code, "its types")?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// How many links each of these groups has in the HDF5 file, by their paths; `None` if it is no such file.
+    pub(super) fn links(&self, paths: &[String]) -> Option<Vec<u64>> {
+        use hdf5_metno_sys::{h5f, h5g, h5p};
+        let text = c_path(&self.path).ok()?;
+        with_lock(|| {
+            // SAFETY: the path is a C string.
+            let file =
+                unsafe { h5f::H5Fopen(text.as_ptr(), h5f::H5F_ACC_RDONLY, h5p::H5P_DEFAULT) };
+            if file < 0 {
+                return None;
+            }
+            let links = paths.iter().map(|path| {
+                let path = CString::new(format!("/{path}")).ok()?;
+                // SAFETY: the file is open, and the path is a C string.
+                let group = unsafe { h5g::H5Gopen2(file, path.as_ptr(), h5p::H5P_DEFAULT) };
+                let mut info = h5g::H5G_info_t::default();
+                // SAFETY: the group is open, `info` outlives the call, and the group is not used after it is closed.
+                let read = group >= 0
+                    && unsafe {
+                        h5g::H5Gget_info(group, &mut info) >= 0 && h5g::H5Gclose(group) >= 0
+                    };
+                read.then_some(info.nlinks)
+            });
+            let links = links.collect();
+            // SAFETY: the file is open, and is not used any more.
+            unsafe { h5f::H5Fclose(file) };
+            links
         })
     }
 

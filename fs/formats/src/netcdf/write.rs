@@ -1,7 +1,7 @@
 //! Writes the model and the data of its variables as a NetCDF-4 file.
 //!
-//! The file is written under another name in the same directory, synced, and renamed when it is complete: a failure
-//! leaves the old file, or none.
+//! The file is written in a hidden directory next to its place, synced, and renamed when it is complete: a failure leaves
+//! the old file, or none.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use netcdf_sys as nc;
 use slabfs_model::{DType, DTypeKind};
+use tempfile::TempDir;
 
 use super::raw::{GLOBAL, Open, Type};
 use crate::tree::{Attribute, Group, Value, Variable};
@@ -26,6 +27,8 @@ pub struct Writer {
     places: (PathBuf, PathBuf),
     /// The group and the number of each variable, by its path.
     variables: HashMap<String, (Open, c_int)>,
+    /// Where it is written; removed with everything in it.
+    _dir: TempDir,
 }
 
 impl Writer {
@@ -34,12 +37,26 @@ impl Writer {
     /// # Errors
     /// The directory cannot be written; NetCDF cannot have what the tree has.
     pub fn create(path: &Path, tree: &Group) -> Result<Writer> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let unfinished = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        // A directory of its own, which only its owner can enter: no other user can put a link where the file is written.
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let failed = |error: std::io::Error| FormatError::Library {
+            path: path.to_owned(),
+            what: "creating it".to_owned(),
+            why: error.to_string(),
+        };
+        let dir = tempfile::Builder::new()
+            .prefix(".slabfs-export-")
+            .tempdir_in(parent)
+            .map_err(failed)?;
+        let unfinished = dir.path().join("unfinished.nc");
         let mut writer = Writer {
-            root: Some(Open::create(&unfinished)?),
+            root: Some(Open::create(&unfinished, path)?),
             places: (unfinished, path.to_owned()),
             variables: HashMap::new(),
+            _dir: dir,
         };
         let root = writer.root.as_ref().map(Open::same);
         if let Some(root) = root {
@@ -128,16 +145,8 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        // Before its directory is removed.
         drop(self.root.take());
-        // After `finish` there is none.
-        if let Err(error) = std::fs::remove_file(&self.places.0)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            eprintln!(
-                "slabfs: {} cannot be removed: {error}",
-                self.places.0.display()
-            );
-        }
     }
 }
 
@@ -184,7 +193,16 @@ fn define_variable(
                 "is not one element of the variable's type",
             ));
         }
-        None => {}
+        None => {
+            // The default of the type needs no attribute.
+            let elem = variable.dtype.size() as usize;
+            let given = variable.fill.as_ref().filter(|fill| fill.len() == elem);
+            if let Some(fill) = given
+                && open.fill(id, elem)?.as_ref() != Some(fill)
+            {
+                open.set_fill(id, fill)?;
+            }
+        }
     }
     put_attributes(open, id, &variable.attributes)?;
     Ok(id)

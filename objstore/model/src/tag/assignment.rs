@@ -32,10 +32,12 @@ impl Tag {
     }
 
     /// The text that [`Tag::parse_assignment`] reads as this tag under this key: the shortest of its candidates. An
-    /// untyped tag whose bytes are not text becomes one of bytes.
+    /// untyped tag whose bytes are not text becomes one of bytes, and so does every tag with a zero byte.
     pub fn show_assignment(&self, key: &str) -> String {
         let (kind, value) = match (self.kind, std::str::from_utf8(&self.bytes)) {
             (TagKind::Bytes, _) | (_, Err(_)) => (TagKind::Bytes, hex(&self.bytes)),
+            // No argument of a command can have a zero byte.
+            (_, Ok(text)) if text.contains('\0') => (TagKind::Bytes, hex(&self.bytes)),
             (kind, Ok(text)) => (kind, text.to_owned()),
         };
         let user = match key.starts_with(USER) {

@@ -22,6 +22,9 @@ const CHECK: &str = "check ";
 /// The id of a store.
 type Id = [u8; 16];
 
+/// Part of the text about another format.
+const NEWER: &str = "and this slabfs reads format";
+
 /// What to do about damage of both.
 const RESTORE: &str = "put one of them back from a backup: the chunks are not read without it";
 
@@ -86,6 +89,15 @@ pub(super) fn find(dir: &Path) -> Result<Option<[u8; 16]>> {
 fn read(dir: &Path) -> Result<Option<(Id, [Copied<Id>; 2])>> {
     let [main, copy] = FILES.map(|name| Copied::read(&dir.join(name), decode));
     let (main, copy) = (main?, copy?);
+    // A newer program may have begun to convert the store: its file is not damage to be repaired.
+    if let Some(why) = [&main, &copy]
+        .iter()
+        .filter_map(|file| file.fault())
+        .find(|why| why.contains(NEWER))
+    {
+        let path = dir.join("FORMAT");
+        return Err(StoreError::Invalid(format!("{}: {why}", path.display())));
+    }
     if main == Copied::Missing && copy == Copied::Missing {
         return strangers(dir).map(|()| None);
     }
@@ -226,7 +238,7 @@ fn parse(text: &str) -> std::result::Result<[u8; 16], String> {
         Some(FORMAT) => {}
         Some(other) => {
             return Err(format!(
-                "the store has format {other} and this slabfs reads format {FORMAT}: use the slabfs that wrote it, or choose another directory"
+                "the store has format {other} {NEWER} {FORMAT}: use the slabfs that wrote it, or choose another directory"
             ));
         }
         None => return Err("the line `format N` is missing".to_owned()),

@@ -37,8 +37,15 @@ impl Directory {
         }
         // Otherwise a crash could leave changes that a trusted catalogue does not list.
         let must_last = durable || end == CLEAN;
-        self.write_opened(last + 1, RUNNING, must_last)?;
-        Ok((last + 1, end == CLEAN))
+        let next = last.checked_add(1).ok_or_else(|| {
+            let path = self.path.join(FILES[0]);
+            StoreError::Invalid(format!(
+                "{}: no number follows {last}; write a smaller one",
+                path.display()
+            ))
+        })?;
+        self.write_opened(next, RUNNING, must_last)?;
+        Ok((next, end == CLEAN))
     }
 
     /// Marks the store as closed cleanly; everything is on disk.
@@ -63,7 +70,7 @@ impl Directory {
             // A store of an earlier version has no copy.
             (Some(one), None) => one.clone(),
             // The first copy is written first, so it may have been one opening ahead.
-            (None, Some(other)) => (other.0 + 1, RUNNING.to_owned()),
+            (None, Some(other)) => (other.0.saturating_add(1), RUNNING.to_owned()),
             (None, None) if main == Copied::Missing && copy == Copied::Missing => {
                 // A new store; or one that lost these files, which is then treated as not cleanly closed.
                 let is_new = entries(&self.segments())?.is_empty();
