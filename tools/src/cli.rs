@@ -31,7 +31,6 @@ use crate::{
   slabfs create mnt/temp --dims 16,16 --dtype f4   # an array of 16 x 16 floats
   head -c 360 /dev/urandom > block.bin             # 10 x 9 floats
   cp block.bin 'mnt/temp@[0:10,0:9]'               # write one box of it
-  cat 'mnt/temp@[3,:]' > row.bin                   # read one row
   slabfs umount mnt                                # data keeps everything
 
 `slabfs help COMMAND` explains one, with examples; `slabfs help view` explains selections."

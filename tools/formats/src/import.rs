@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use slabfs_formats::netcdf::Reader;
 
 use crate::args::Import;
-use crate::mapping::{Plan, plan};
+use crate::mapping::{Plan, Planned, plan};
 use crate::mount::Mount;
 use crate::plain;
 
@@ -79,7 +79,13 @@ fn show(plan: &Plan<'_>, dest: &Path) {
             tags.len()
         );
     }
-    for (path, (variable, _), object) in &plan.arrays {
+    for Planned {
+        group: path,
+        variable,
+        object,
+        ..
+    } in &plan.arrays
+    {
         println!(
             "{} {} {} codec {}",
             plain(&dest.join(path).join(&variable.name).to_string_lossy()),
@@ -122,13 +128,14 @@ fn fill(mount: &Mount, file: &Path, dest: &Path, verify: bool) -> anyhow::Result
         std::fs::create_dir(&place).with_context(|| format!("creating {}", place.display()))?;
     }
     let inside = mount.inside(dest)?;
-    for objects in in_requests(plan.arrays.iter().map(|(_, _, object)| object.clone())) {
+    for objects in in_requests(plan.arrays.iter().map(|array| array.object.clone())) {
         mount.call(&json!({ "op": "create", "in": inside, "objects": objects }))?;
     }
     for changes in in_requests(plan.tags(&inside).into_iter()) {
         mount.call(&json!({ "op": "tag", "changes": changes }))?;
     }
-    for (path, (variable, _), _) in &plan.arrays {
+    for array in &plan.arrays {
+        let (path, variable) = (&array.group, array.variable);
         let place = dest.join(path).join(&variable.name);
         let with = || format!("writing {}", place.display());
         let array = OpenOptions::new()
@@ -186,7 +193,8 @@ fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Compares what can be read from the mount with the file.
 fn compare(reader: &Reader, plan: &Plan<'_>, dest: &Path) -> anyhow::Result<()> {
-    for (path, (variable, _), _) in &plan.arrays {
+    for array in &plan.arrays {
+        let (path, variable) = (&array.group, array.variable);
         let place: PathBuf = dest.join(path).join(&variable.name);
         let with = || format!("reading {}", place.display());
         let array = File::open(&place).with_context(with)?;

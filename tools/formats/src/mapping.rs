@@ -36,8 +36,19 @@ const MAX_NAME: usize = 255;
 pub(crate) struct Plan<'a> {
     /// The containers, parents first; the first is the top one, with an empty path.
     pub(crate) containers: Vec<(String, Map<String, Json>)>,
-    /// The arrays: the path of the group, the variable with its tags, and the object as `create` takes it.
-    pub(crate) arrays: Vec<(String, (&'a Variable, Map<String, Json>), Json)>,
+    /// The arrays.
+    pub(crate) arrays: Vec<Planned<'a>>,
+}
+
+/// A variable that becomes an array.
+#[derive(Debug)]
+pub(crate) struct Planned<'a> {
+    /// The path of its group.
+    pub(crate) group: String,
+    pub(crate) variable: &'a Variable,
+    /// The object as `create` takes it, without tags.
+    pub(crate) object: Json,
+    pub(crate) tags: Map<String, Json>,
 }
 
 /// Most tags that are set with one change.
@@ -53,9 +64,9 @@ impl Plan<'_> {
                 true => (inside.to_owned(), tags),
                 false => (joined(inside, path), tags),
             });
-        let arrays = self.arrays.iter().map(|(path, variable, _)| {
-            let path = joined(path, &variable.0.name);
-            (joined(inside, &path), &variable.1)
+        let arrays = self.arrays.iter().map(|array| {
+            let path = joined(&array.group, &array.variable.name);
+            (joined(inside, &path), &array.tags)
         });
         let mut changes = Vec::new();
         for (path, tags) in containers.chain(arrays) {
@@ -103,8 +114,12 @@ fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::
     for variable in &group.variables {
         let what = || format!("variable {path}/{}", variable.name);
         let (object, tags) = object(path, variable).with_context(what)?;
-        plan.arrays
-            .push((path.to_owned(), (variable, tags), object));
+        plan.arrays.push(Planned {
+            group: path.to_owned(),
+            variable,
+            object,
+            tags,
+        });
     }
     Ok(())
 }
