@@ -22,7 +22,7 @@ use crate::{output, rules};
 mod many;
 mod tags;
 
-pub(crate) use tags::assigned;
+pub(crate) use tags::{DIM_NAMES, assigned};
 
 /// Create an array, or many.
 ///
@@ -35,6 +35,8 @@ pub(crate) use tags::assigned;
       16 x 16 floats
   slabfs create mnt/log --dims 0,1000 --max-dims unlimited,1000 --dtype f8
       grows by entire rows of 1000 as it is written
+  slabfs create mnt/sst --dims 0,90,180 --max-dims unlimited,90,180 \\
+      --dtype f4 --dim-names time,lat,lon
   slabfs create mnt/big --dims 4096,4096 --dtype u2 --codec shuffle+zstd:3
       chunks are compressed
   slabfs create mnt/db --dims 1024,1024 --dtype i4 --layout grid:64,64
@@ -73,6 +75,9 @@ pub(crate) struct Args {
     /// With --like: copy its tags, too
     #[arg(long, requires = "like")]
     tags: bool,
+    /// Names of the axes, slowest first: time,lat,lon. They become the tag dim_names
+    #[arg(long, value_name = "NAMES", conflicts_with = "from_json")]
+    dim_names: Option<String>,
     /// A tag of the new array; may be repeated
     #[arg(long = "tag", value_name = "KEY=VALUE", conflicts_with = "from_json")]
     tag: Vec<String>,
@@ -163,6 +168,15 @@ pub(crate) fn run(args: &Args, quiet: bool) -> anyhow::Result<()> {
         return Err(usage(why));
     }
     let mut tags = assigned(&args.tag)?;
+    if let Some(names) = &args.dim_names {
+        let rank = spec.dims.as_ref().map(|dims| dims.len());
+        let value = tags::dim_names(names, rank)?;
+        if tags.insert(tags::DIM_NAMES.to_owned(), value).is_some() {
+            return Err(usage(
+                "--dim-names sets the tag dim_names; do not give --tag dim_names too".to_owned(),
+            ));
+        }
+    }
     if let (true, Some(other)) = (args.tags, &args.like) {
         tags = tags::with(tags, other)?;
     }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use slabfs_model::Tag;
 
 use crate::args::show_size;
+use crate::create::DIM_NAMES;
 use crate::tags::{self, one_line};
 use crate::{onmount, output, table};
 
@@ -31,12 +32,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.path.is_dir() {
         return container(args);
     }
-    let info = onmount::info(&args.path)?;
+    let mut info = onmount::info(&args.path)?;
+    if info.get("kind").and_then(Value::as_str) == Some("array")
+        && let Some(names) = dim_names(&args.path)?
+    {
+        info[DIM_NAMES] = names;
+    }
     if args.json {
         return output::json(&info);
     }
     let advice = advice(&args.path, &info).unwrap_or_default();
     output::print(&(table::lines(&readable(info)) + &advice))
+}
+
+/// The names of an array's dimensions, if it has the tag.
+fn dim_names(path: &Path) -> anyhow::Result<Option<Value>> {
+    let tags = tags::of(path, &[DIM_NAMES])?;
+    let tag = tags.get(DIM_NAMES).map(Tag::from_json).transpose()?;
+    Ok(tag.and_then(|tag| serde_json::from_slice(&tag.bytes).ok()))
 }
 
 /// Chunks from which on an array is said to have many.

@@ -351,3 +351,37 @@ fn fill_values_of_arrays_are_exported() {
     import(&file, &up.at("again")).ok();
     assert_eq!(info(&up.at("again/seven"))["fill"], "-7");
 }
+
+#[test]
+fn arrays_have_names_of_dimensions() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("sst");
+    let line = [
+        "create",
+        text(&path),
+        "--dims",
+        "2,3",
+        "--dtype",
+        "f4",
+        "--dim-names",
+    ];
+    let create = |names| slabfs(line.into_iter().chain([names]));
+    create("lat").fails(2, &["1 names", "2 axes"]);
+    create("lat,").fails(2, &["axis 1"]);
+    create("lat,lon").ok();
+    let shown = slabfs(["info", text(&path)]).ok();
+    assert!(shown.text().contains("lat,lon"), "{}", shown.text());
+    let json = slabfs(["info", "--json", text(&path)]).ok().json();
+    assert_eq!(json["dim_names"], serde_json::json!(["lat", "lon"]));
+    let found = slabfs(["find", "--in", text(up.mnt()), "dim_names = lon"]).ok();
+    assert!(found.text().contains("sst"), "{}", found.text());
+    let file = up.area().path().join("sst.nc");
+    export(&path, &file).ok();
+    let header = shell(up.area().path(), "ncdump -h sst.nc").ok();
+    assert!(
+        header.text().contains("float sst(lat, lon)"),
+        "{}",
+        header.text()
+    );
+}

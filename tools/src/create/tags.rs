@@ -22,6 +22,27 @@ pub(crate) fn assigned(texts: &[String]) -> anyhow::Result<Map<String, Value>> {
     Ok(tags)
 }
 
+/// The tag with the names of an array's dimensions.
+pub(crate) const DIM_NAMES: &str = "dim_names";
+
+/// The value of that tag for `time,lat,lon`, of an array with `rank` axes.
+pub(super) fn dim_names(text: &str, rank: Option<usize>) -> anyhow::Result<Value> {
+    let names: Vec<&str> = text.split(',').map(str::trim).collect();
+    if let Some(at) = names.iter().position(|name| name.is_empty()) {
+        return Err(usage(format!(
+            "--dim-names: the name of axis {at} is empty"
+        )));
+    }
+    if rank.is_some_and(|rank| rank != names.len()) {
+        return Err(usage(format!(
+            "--dim-names gives {} names, and the array has {} axes",
+            names.len(),
+            rank.unwrap_or(0)
+        )));
+    }
+    Ok(json!({ "string[]": json!(names).to_string() }))
+}
+
 /// The given tags, and those of `other` with other keys.
 pub(super) fn with(
     mut tags: Map<String, Value>,
