@@ -2,9 +2,10 @@
 //! dims and the reason, where [`super::errno`] alone has an inode number.
 //!
 //! These lines have the level `debug`, since any user can cause them. Finding the path asks the metadata service, so it
-//! is done on the pool, for a few at a time; the others are logged with the inode number.
+//! is done on the pool unless the service is in this process, for a few at a time; the others are logged with the inode
+//! number.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use fuser::Errno;
 use slabfs_mdserver::api::{Ino, op};
@@ -17,10 +18,6 @@ use crate::view::nodes::Node;
 
 /// The most lines whose paths are being looked up.
 const MOST: usize = 4;
-
-/// Number of lines whose paths are being looked up.
-#[derive(Debug, Default)]
-pub(super) struct Refusals(AtomicUsize);
 
 impl Shared {
     /// Logs a failure of `operation` on `inode`, or on `name` in the directory `inode`; returns the errno for the
@@ -46,22 +43,27 @@ impl Shared {
             Some(Node::Selection(node)) => (node.object, format!("@{}", node.selection)),
             _ => return plain(),
         };
-        let running = self.refusals.clone();
-        if running.0.fetch_add(1, Ordering::Relaxed) >= MOST {
-            running.0.fetch_sub(1, Ordering::Relaxed);
+        let running = self.refused.clone();
+        if running.fetch_add(1, Ordering::Relaxed) >= MOST {
+            running.fetch_sub(1, Ordering::Relaxed);
             return plain();
         }
         let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
         let (client, why) = (self.client.clone(), failure.to_string());
-        self.pool.submit(Box::new(move || {
+        let say = move || {
             let mut path = path(&client, ino);
             if let Some(name) = name {
                 path = format!("{}/{name}", path.trim_end_matches('/'));
             }
             let form = form(&client, ino);
             tracing::debug!(operation, "{path}{selection}{form}: {why}");
-            running.0.fetch_sub(1, Ordering::Relaxed);
-        }));
+            running.fetch_sub(1, Ordering::Relaxed);
+        };
+        // A service in this process is asked at once, and the line is there before the reply.
+        match self.client.local() {
+            true => say(),
+            false => self.pool.submit(Box::new(say)),
+        }
         errno
     }
 }

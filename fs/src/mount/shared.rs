@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, ReplyAttr, Request};
@@ -26,7 +26,6 @@ use super::inval::{Forget, Inval};
 use super::open_file::{Closes, Ending, Open};
 use super::page_writes::PageWrites;
 use super::pool::Pool;
-use super::refusals::Refusals;
 use super::root::{Asked, Root};
 use super::searches::Searches;
 use super::setid::{SetIds, may_set_ids, without};
@@ -66,7 +65,8 @@ pub(super) struct Shared {
     pub(super) root: Arc<Root>,
     /// Listings of searches in progress.
     pub(super) searches: Searches,
-    pub(super) refusals: Arc<Refusals>,
+    /// Number of refused requests whose log lines are being made (`refusals.rs`).
+    pub(super) refused: Arc<AtomicUsize>,
 }
 
 /// The sender of a request.
@@ -147,7 +147,7 @@ impl Shared {
             mounted: Time::now(),
             root: Arc::default(),
             searches: Searches::default(),
-            refusals: Arc::default(),
+            refused: Arc::default(),
         }
     }
 
