@@ -410,8 +410,15 @@ impl ChunkStore for LocalStore {
         if gone {
             return self.sync_all();
         }
-        if !files.is_empty() {
-            self.files.sync(Some(&files))?;
+        if !files.is_empty()
+            && let Err(error) = self.files.sync(Some(&files))
+        {
+            // One may have been removed since it was found.
+            let is_file = |name: &&ChunkName| matches!(self.entry(name), Some(Entry::File));
+            return match files.iter().all(is_file) {
+                true => Err(error),
+                false => self.sync(names),
+            };
         }
         if !segments.is_empty() {
             self.segments.sync(Some(&segments))?;
