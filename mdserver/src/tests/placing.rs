@@ -16,6 +16,10 @@ fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
         used: 6400 - free,
         disk: None,
     };
+    report_space(service, uuid, host, stored, space);
+}
+
+fn report_space(service: &Service, uuid: u8, host: &str, stored: u64, space: Space) {
     let report = ServerReport {
         uuid: [uuid; 16],
         id: None,
@@ -309,18 +313,7 @@ fn a_disk_of_several_servers_counts_once() {
             used: 40,
             disk,
         };
-        let report = ServerReport {
-            uuid: [uuid; 16],
-            id: None,
-            addr: None,
-            host: host.to_owned(),
-            space,
-            chunks: 0,
-            stored: 0,
-            deleted: vec![],
-            obeys: 0,
-        };
-        service.register(report).unwrap();
+        report_space(&service, uuid, host, 0, space);
     }
     let totals = attach(&service).call(op::StatFs {}).unwrap();
     assert_eq!((totals.total, totals.free, totals.used), (400, 240, 160));

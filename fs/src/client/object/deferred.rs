@@ -29,7 +29,7 @@ use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
 
 /// The value of [`Object::emptied_by`] where no truncate is deferred; no handle has this number.
-pub(in crate::client) const NOBODY: u64 = 0;
+pub(in crate::client) const NO_HANDLE: u64 = 0;
 
 impl Client {
     /// Whether a truncate of this object to size 0 by an `open` may be deferred.
@@ -49,7 +49,7 @@ impl Client {
         // Another thread may have executed it meanwhile.
         if object.is_to_be_emptied() {
             self.set_size(object, &mut geometry, 0)?;
-            object.emptied_by.store(NOBODY, Ordering::SeqCst);
+            object.emptied_by.store(NO_HANDLE, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Object {
 
     /// Whether a truncate is deferred.
     pub(in crate::client) fn is_to_be_emptied(&self) -> bool {
-        self.emptied_by.load(Ordering::SeqCst) != NOBODY
+        self.emptied_by.load(Ordering::SeqCst) != NO_HANDLE
     }
 }
 
@@ -106,7 +106,8 @@ impl Handle {
         // Shared: a truncate that is being executed has the form's lock exclusively.
         let _geometry = self.object.geometry.read();
         let by = &self.object.emptied_by;
-        let withdrawn = by.compare_exchange(self.id.0, NOBODY, Ordering::SeqCst, Ordering::SeqCst);
+        let withdrawn =
+            by.compare_exchange(self.id.0, NO_HANDLE, Ordering::SeqCst, Ordering::SeqCst);
         if withdrawn.is_ok() {
             tracing::info!(
                 object = %self.object.ino,

@@ -70,7 +70,7 @@ pub(in crate::client) struct Object {
     pub(in crate::client) placed: Mutex<Coords>,
     /// The end of what failed writes in place may have stored beyond the size; 0 for none.
     pub(in crate::client) spilled: AtomicU64,
-    /// The handle whose truncate is deferred, or [`deferred::NOBODY`]. Set and executed under `geometry`, exclusively.
+    /// The handle whose truncate is deferred, or [`deferred::NO_HANDLE`]. Set and executed under `geometry`, exclusively.
     pub(in crate::client) emptied_by: AtomicU64,
     /// The last flush failed. Changed under the lock of `state`.
     pub(in crate::client) stuck: AtomicBool,
@@ -137,7 +137,7 @@ impl Object {
             touched: AtomicBool::new(false),
             placed: Mutex::new(Coords::new()),
             spilled: AtomicU64::new(0),
-            emptied_by: AtomicU64::new(deferred::NOBODY),
+            emptied_by: AtomicU64::new(deferred::NO_HANDLE),
             stuck: AtomicBool::new(false),
             written: Mutex::new(None),
             stored: AtomicU64::new(0),
@@ -204,7 +204,7 @@ impl Object {
     pub(in crate::client) fn give_up(&self) {
         tracing::error!(object = %self.ino, "closed with data that could not be flushed; that data is lost");
         self.grown.store(0, Ordering::Release);
-        self.emptied_by.store(deferred::NOBODY, Ordering::SeqCst);
+        self.emptied_by.store(deferred::NO_HANDLE, Ordering::SeqCst);
         self.touched.store(false, Ordering::Release);
         self.stored.store(0, Ordering::Release);
         *self.placed.lock() = Coords::new();

@@ -22,7 +22,7 @@ use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::error::FsError;
 use crate::client::handle::Handle;
 use crate::client::object::Object;
-use crate::client::object::deferred::NOBODY;
+use crate::client::object::deferred::NO_HANDLE;
 use crate::client::object::geometry::Geometry;
 use crate::client::{Client, FORM_TRIES};
 
@@ -179,7 +179,7 @@ impl Client {
         self.account(&mut state);
         drop(state);
         object.grown.store(0, Ordering::Release);
-        object.emptied_by.store(NOBODY, Ordering::SeqCst);
+        object.emptied_by.store(NO_HANDLE, Ordering::SeqCst);
         object.touched.store(false, Ordering::Release);
         object.placed.lock().clear();
         self.drop_streams(&streams);

@@ -33,7 +33,7 @@ use slabfs_objstore::{Moment, StoreError};
 use crate::client::Client;
 use crate::client::error::FsError;
 use crate::client::object::Object;
-use crate::client::object::deferred::NOBODY;
+use crate::client::object::deferred::NO_HANDLE;
 use crate::client::object::geometry::Geometry;
 
 /// An object that was opened again, with its current entry.
@@ -332,7 +332,7 @@ impl Client {
         }
         object.grown.store(0, Ordering::Release);
         object.reserved.store(0, Ordering::Release);
-        object.emptied_by.store(NOBODY, Ordering::SeqCst);
+        object.emptied_by.store(NO_HANDLE, Ordering::SeqCst);
         object.touched.store(false, Ordering::Release);
         object.stored.store(0, Ordering::Release);
         *object.written.lock() = None;
