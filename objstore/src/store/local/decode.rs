@@ -6,7 +6,7 @@ use std::ops::Range;
 use slabfs_model::Codec;
 
 use super::extent::Extent;
-use crate::codec::coded::{TAIL_LEN, Table};
+use crate::codec::coded::{BLOCK_MAX, TAIL_LEN, Table};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -89,6 +89,9 @@ impl<'a> Packed<'a> {
     ) -> Result<()> {
         let mut raw = BLOCK.take();
         let outcome = self.read_with(&mut raw, extent, out, fetch);
+        if raw.capacity() as u64 > 2 * BLOCK_MAX {
+            raw = Vec::new();
+        }
         BLOCK.set(raw);
         outcome
     }
@@ -113,8 +116,9 @@ impl<'a> Packed<'a> {
                 packed += part.len();
                 if held != Some(block) && at == range.start && upto == range.end {
                     fetch(self.table.stored_range(block), &mut |bytes| {
-                        crate::codec::unpack(self.codec, self.elem, bytes, part)
-                            .map_err(|e| self.damaged(block, &e))
+                        let (codec, elem) = (self.codec, self.elem);
+                        let unpacked = self.table.unpack_into(block, codec, elem, bytes, part);
+                        unpacked.map_err(|e| self.damaged(block, &e))
                     })?;
                 } else {
                     if held != Some(block) {

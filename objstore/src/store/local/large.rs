@@ -187,6 +187,21 @@ impl FileChunk {
         Packed::new(&self.name, &head.form, table).read(extent, out, &mut fetch)
     }
 
+    /// The stored bytes, if they are encoded.
+    pub(super) fn encoded(&self) -> Result<Option<Vec<u8>>> {
+        let (encoding, stored) = {
+            let state = self.read_lock(0, 0);
+            (state.head.encoding, state.head.content)
+        };
+        if encoding != Encoding::Coded {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; stored as usize];
+        let state = self.read_lock(0, stored);
+        self.read(&state, 0, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
     /// Calls `f` with stored bytes, mapped if they are contiguous, otherwise copied.
     pub(super) fn fetch(&self, state: &State, range: Range<u64>, f: &mut Take<'_>) -> Result<()> {
         let mut outcome = Ok(());

@@ -256,6 +256,14 @@ impl ChunkStore for LocalStore {
         self.put_free(name, form, data)
     }
 
+    fn put_encoded(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.put_free_encoded(name, form, data)
+    }
+
+    fn read_encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>> {
+        self.encoded(name)
+    }
+
     fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
         self.blank_free(name, form)
     }
