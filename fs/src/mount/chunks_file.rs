@@ -4,7 +4,8 @@
 //! A program makes an open file one by `ioctl` (`ops/ioctl.rs`); duplicates of the descriptor share that, and other opens
 //! of the file are not affected. What it writes then, from offset 0 on and without gaps, is a stream of chunks
 //! (`slabfs_model::chunk_stream`, docs/formats/chunk-stream.md). The chunks that a write completes are part of the object
-//! when it returns. The memory of a chunk of which bytes are missing counts as that of views does ([`Room`]).
+//! when it returns. A read at the offset `n << 32` returns head and bytes of chunk `n` of the object's layout
+//! (`.slabfs/layout`), or nothing if that chunk is gone or is not stored as one encoded block. The memory of a chunk of which bytes are missing counts as that of views does ([`Room`]).
 
 use std::sync::Arc;
 
@@ -16,9 +17,16 @@ use super::errno::{Outcome, refused};
 use super::viewed::{Counted, Room};
 use crate::client::{EncodedChunk, FsError, Handle};
 
+/// Bits of the offset of a read that count bytes; those above are the number of the chunk.
+const OFFSET_BITS: u32 = 32;
+
 /// What a file of encoded chunks has in addition to an open file.
 #[derive(Debug)]
-pub(super) struct ChunksFile(Mutex<Writing>);
+pub(super) struct ChunksFile {
+    writing: Mutex<Writing>,
+    /// The chunk that was read last: its number, and head and bytes. Empty if it cannot be read as it is stored.
+    last: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
 
 #[derive(Debug)]
 struct Writing {
@@ -32,17 +40,37 @@ struct Writing {
 
 impl ChunksFile {
     pub(super) fn new(room: &Room, user: u32) -> ChunksFile {
-        ChunksFile(Mutex::new(Writing {
-            stream: ChunkStream::default(),
-            next: 0,
-            is_broken: false,
-            counted: room.begin(user),
-        }))
+        ChunksFile {
+            writing: Mutex::new(Writing {
+                stream: ChunkStream::default(),
+                next: 0,
+                is_broken: false,
+                counted: room.begin(user),
+            }),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Bytes of a chunk, with its head, for a read: from the offset of the read on.
+    pub(super) fn read(&self, handle: &Handle, offset: u64) -> Outcome<(Arc<Vec<u8>>, u64)> {
+        let (order, at) = (offset >> OFFSET_BITS, offset & ((1 << OFFSET_BITS) - 1));
+        let mut last = self.last.lock();
+        if let Some((_, bytes)) = last.as_ref().filter(|(known, _)| *known == order) {
+            return Ok((bytes.clone(), at));
+        }
+        let mut bytes = Vec::new();
+        if let Some((head, encoded)) = handle.read_chunk(order)? {
+            head.put(&mut bytes);
+            bytes.extend_from_slice(&encoded);
+        }
+        let bytes = Arc::new(bytes);
+        *last = Some((order, bytes.clone()));
+        Ok((bytes, at))
     }
 
     /// Takes the next bytes of the stream, and stores the chunks that they complete.
     pub(super) fn write(&self, handle: &Arc<Handle>, offset: u64, data: &[u8]) -> Outcome<()> {
-        let mut writing = self.0.lock();
+        let mut writing = self.writing.lock();
         if writing.is_broken {
             return refused(Errno::EIO, "an earlier write of encoded chunks failed");
         }
@@ -74,7 +102,7 @@ impl ChunksFile {
 
     /// Fails if bytes of the last chunk are missing, or if a write failed.
     pub(super) fn check(&self) -> Result<(), FsError> {
-        let writing = self.0.lock();
+        let writing = self.writing.lock();
         match writing.stream.is_within_chunk() && !writing.is_broken {
             true => Err(FsError::Invalid(
                 "the last encoded chunk is incomplete, and not stored".into(),

@@ -147,6 +147,15 @@ impl Table {
         Ok(TAIL_LEN + u64::from(blocks) * 4)
     }
 
+    /// Parses table and tail of a complete chunk.
+    pub fn of(stored: &[u8]) -> Result<Self, String> {
+        let last = |len: u64| {
+            let at = (stored.len() as u64).checked_sub(len);
+            at.map_or(stored, |at| &stored[at as usize..])
+        };
+        Self::parse(last(Self::needs(last(TAIL_LEN))?), stored.len() as u64)
+    }
+
     /// Parses table and tail, the last bytes of a chunk that has `stored` bytes in all.
     pub fn parse(bytes: &[u8], stored: u64) -> Result<Self, String> {
         let bad = |why: &str| Err(format!("the table of packed blocks is wrong: {why}"));
@@ -201,6 +210,14 @@ impl Table {
     #[must_use]
     pub fn raw_len(&self) -> u64 {
         self.raw
+    }
+
+    /// The stored bytes of the only block, if there is one block and it is packed.
+    #[must_use]
+    pub fn only_packed(&self) -> Option<std::ops::Range<u64>> {
+        let stored = (self.blocks() == 1).then(|| self.stored_range(0))?;
+        let is_packed = stored.end - stored.start != self.raw || !self.always.is_empty();
+        is_packed.then_some(stored)
     }
 
     /// The block that holds the raw byte `at`.

@@ -1,4 +1,5 @@
-//! Writes of chunks that are encoded already, as files of other formats have them: they are stored as they are.
+//! Writes of chunks that are encoded already, as files of other formats have them: they are stored as they are. And reads
+//! of chunks as they are stored, for such files.
 //!
 //! Each chunk is a request of its own (`write`), and all of one call are sent together, one message a server, and
 //! committed together. A chunk may reach beyond the part of the object that it is for, as the chunks at the edges of an
@@ -8,8 +9,11 @@
 
 use std::sync::Arc;
 
+use slabfs_mdserver::api::Stored;
+use slabfs_model::chunk_stream::ChunkHead;
 use slabfs_model::{Codec, Coords, Hyperslab, MAX_BYTES, Region};
-use slabfs_objstore::codec::coded::{ONE_BLOCK_MAX, end_of_one_block};
+use slabfs_objstore::StoreError;
+use slabfs_objstore::codec::coded::{ONE_BLOCK_MAX, Table, end_of_one_block};
 
 use super::batch::OnThisThread;
 use super::core;
@@ -19,6 +23,7 @@ use super::run::run;
 use crate::client::error::FsError;
 use crate::client::handle::{Handle, Written};
 use crate::client::object::geometry::Geometry;
+use crate::client::stored::tilings;
 
 /// A chunk in its encoded form.
 #[derive(Debug, Clone)]
@@ -63,6 +68,60 @@ impl Handle {
         })
     }
 
+    /// A chunk of the object as it is stored, by its number in the object's layout. `None` if there is no such chunk any
+    /// more, or if it is not a box of complete elements that is encoded as one block.
+    ///
+    /// # Errors
+    /// Those of the servers.
+    pub fn read_chunk(&self, order: u64) -> Result<Option<(ChunkHead, Vec<u8>)>, FsError> {
+        self.client.admit(&self.object)?;
+        let (record, elem, cells) = {
+            let geometry = self.object.geometry.read();
+            let record =
+                self.client
+                    .with_tiling(&self.object, &geometry, tilings::Need::All, |tiling| {
+                        tiling.get(order).cloned()
+                    })?;
+            let elem = geometry.info.dtype.size();
+            (record, elem, geometry.cells.clone())
+        };
+        let Some(record) = record.filter(|record| record.slab.is_box()) else {
+            return Ok(None);
+        };
+        let (Stored::Chunk(stored), Some(bounds)) = (&record.value, record.slab.bounds()) else {
+            return Ok(None);
+        };
+        let clip = record.clip.unwrap_or_else(|| bounds.clone());
+        let shown = clip.intersect(&Region::all(&cells));
+        let elements = |cells: &Region| in_elements(cells, elem);
+        let boxes = elements(&bounds).zip(shown.as_ref().and_then(elements));
+        let Some((chunk, shown)) = boxes else {
+            return Ok(None);
+        };
+        self.client.ensure_known(stored.server)?;
+        let read = self.client.servers();
+        let mut bytes = match read.read_encoded(stored.server, &stored.name()) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) | Err(StoreError::Missing(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let table = Table::of(&bytes).map_err(|detail| StoreError::Damaged {
+            name: stored.name(),
+            detail,
+        })?;
+        let Some(block) = table.only_packed() else {
+            return Ok(None);
+        };
+        bytes.truncate(block.end as usize);
+        let head = ChunkHead {
+            chunk,
+            shown,
+            codec: stored.codec,
+            bytes: bytes.len() as u32,
+        };
+        Ok(Some((head, bytes)))
+    }
+
     fn plan_encoded(self: &Arc<Self>, chunk: &EncodedChunk<'_>) -> Result<Plan, FsError> {
         let (plan, raw) = {
             let geometry = self.object.geometry.read();
@@ -103,6 +162,18 @@ impl Handle {
         self.check_plan(&plan)?;
         Ok(plan)
     }
+}
+
+/// A box of cells in elements; `None` if it has parts of elements.
+fn in_elements(cells: &Region, elem: u64) -> Option<Region> {
+    let mut region = cells.clone();
+    let (Some(offset), Some(shape)) = (region.offset.last_mut(), region.shape.last_mut()) else {
+        return Some(region);
+    };
+    let is_complete = *offset % elem == 0 && *shape % elem == 0;
+    *offset /= elem;
+    *shape /= elem;
+    is_complete.then_some(region)
 }
 
 /// The boxes of a chunk and of what is shown of it, in cells of the object.
