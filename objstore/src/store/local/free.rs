@@ -87,6 +87,7 @@ impl LocalStore {
                 tracing::warn!("{name} is put again, as the stored one is damaged: {detail}");
                 if entry == Entry::File {
                     self.index.write().remove(name);
+                    self.shared.decoded.forget(name);
                     self.files.remove(name)?;
                 }
                 Ok(false)

@@ -184,7 +184,12 @@ impl FileChunk {
         let Some(table) = self.table.get() else {
             return Ok(());
         };
-        Packed::new(&self.name, &head.form, table).read(extent, out, &mut fetch)
+        Packed::new(&self.name, &head.form, table).read(
+            &self.shared.decoded,
+            extent,
+            out,
+            &mut fetch,
+        )
     }
 
     /// The stored bytes, if they are encoded.

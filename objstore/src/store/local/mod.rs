@@ -15,6 +15,7 @@
 mod blank;
 mod catalogue;
 mod decode;
+mod decoded;
 mod directory;
 mod extent;
 mod file;
@@ -185,6 +186,7 @@ impl LocalStore {
     fn remove(&self, name: &ChunkName) -> Result<()> {
         let _lock = self.lock(name);
         let entry = self.index.write().remove(name);
+        self.shared.decoded.forget(name);
         let waiting = self.waiting.lock().remove(name).unwrap_or_default();
         let mut outcome = waiting
             .iter()
