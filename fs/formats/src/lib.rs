@@ -11,6 +11,7 @@
 //! Nothing here knows slabfs objects, mounts or services.
 
 pub mod cdl;
+pub mod collate;
 pub mod hdf5;
 pub mod netcdf;
 pub mod tree;

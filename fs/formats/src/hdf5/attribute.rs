@@ -140,7 +140,7 @@ pub trait Attributed {
 }
 
 /// `data` points to the elements of `space`, as `datatype` has them in memory.
-fn put(
+pub(super) fn put(
     (id, file): (hid_t, &Arc<Path>),
     name: &str,
     datatype: &Datatype,
@@ -282,7 +282,7 @@ impl Attribute {
     }
 
     /// The elements as the library puts them into memory; what pointers in them point to is freed by `reclaim`.
-    fn read_raw(&self, datatype: &Datatype) -> Result<Vec<u8>> {
+    pub(super) fn read_raw(&self, datatype: &Datatype) -> Result<Vec<u8>> {
         let size = datatype.size()? as u64;
         let bytes = self
             .space()?
@@ -308,7 +308,7 @@ impl Attribute {
         Ok(buffer)
     }
 
-    fn reclaim(&self, datatype: &Datatype, buffer: &mut [u8]) -> Result<()> {
+    pub(super) fn reclaim(&self, datatype: &Datatype, buffer: &mut [u8]) -> Result<()> {
         if buffer.is_empty() {
             return Ok(());
         }

@@ -6,6 +6,7 @@
 //! | `file`, `group`, `attribute` | the tree of objects, and what stands in it |
 //! | `space`, `datatype` | shapes and types |
 //! | `creation`, `dataset` | how a dataset is stored, its elements, and chunks as they are stored |
+//! | `scale` | the dimensions of datasets |
 //! | `index` | the places of all stored chunks of a dataset, read without the library |
 //!
 //! `unsafe` is in these files only. Every call holds the process-wide lock that the NetCDF library uses too, since the
@@ -23,6 +24,7 @@ mod file;
 mod group;
 mod handle;
 mod index;
+mod scale;
 mod space;
 
 pub use attribute::{Attribute, Attributed};
@@ -31,5 +33,6 @@ pub use dataset::Dataset;
 pub use datatype::{Class, Datatype};
 pub use file::{Create, File};
 pub use group::{Group, Link, Target};
-pub use index::Chunk;
+pub use index::{Chunk, stored_chunks};
+pub use scale::{DIMENSION_LIST, REFERENCE_LIST};
 pub use space::Space;
