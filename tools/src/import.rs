@@ -1,4 +1,4 @@
-//! `slabfs import` and `slabfs export`: run `slabfs-formats`, which needs the libraries of the formats.
+//! `slabfs import`, `slabfs export` and `slabfs collate`: run `slabfs-formats`, which needs the libraries of the formats.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 #[path = "../formats/src/args.rs"]
 mod args;
 
-pub(crate) use args::{Export, Import};
+pub(crate) use args::{Collate, Export, Import};
 
 /// The program, in the directory of this one.
 const PROGRAM: &str = "slabfs-formats";

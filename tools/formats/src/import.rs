@@ -172,7 +172,7 @@ fn in_requests(members: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
 }
 
 /// `rename(2)`, unless `to` exists.
-fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+pub(crate) fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
     let [from, to] = [from, to].map(|path| CString::new(path.as_os_str().as_bytes()));
     let (from, to) = (from?, to?);
     // SAFETY: two C strings that outlive the call.

@@ -1,10 +1,11 @@
-//! `slabfs-formats`: what `slabfs import` and `slabfs export` run.
+//! `slabfs-formats`: what `slabfs import`, `slabfs export` and `slabfs collate` run.
 //!
 //! `args` are the command lines, which `slabfs` shares for its help; `mapping` the rules between a file's tree and
-//! containers (docs/data-model.md); `mount` requests to the mount; `import` and `export` the commands. Everything goes
+//! containers (docs/data-model.md); `mount` requests to the mount; `import`, `export` and `collate` the commands. Everything goes
 //! through the mount with the caller's own rights.
 
 mod args;
+mod collate;
 mod export;
 mod import;
 mod mapping;
@@ -18,10 +19,10 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "slabfs", version, args_override_self = true)]
 struct Cli {
-    /// Accepted because `slabfs` has it; there is no log here.
+    /// Accepted because `slabfs` has it; there is no log here. `collate` says more with it.
     #[arg(short, long, global = true, hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// The same.
+    /// The same; `collate` says less with it.
     #[arg(short, long, global = true, hide = true)]
     quiet: bool,
     #[command(subcommand)]
@@ -32,15 +33,18 @@ struct Cli {
 enum Command {
     Import(args::Import),
     Export(args::Export),
+    Collate(args::Collate),
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Import(args) => import::run(&args),
-        Command::Export(args) => export::run(&args),
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Import(args) => import::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Collate(args) => collate::run(&args, cli.verbose > 0, cli.quiet),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("slabfs: {}", plain(&format!("{error:#}")));
             ExitCode::FAILURE
