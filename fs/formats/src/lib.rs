@@ -14,6 +14,7 @@
 
 pub mod boxes;
 pub mod cdl;
+pub mod hdf5;
 pub mod netcdf;
 pub mod npy;
 pub mod npz;
