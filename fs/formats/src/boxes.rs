@@ -100,9 +100,66 @@ impl Boxes {
         }
     }
 
+    /// The parts of a block whose elements follow each other in an array of this shape, all of one length, in the order of
+    /// the block's own elements.
+    pub fn within(block: &Block, shape: &[u64]) -> Runs {
+        let mut full = block.count.len();
+        while full > 0 && block.count[full - 1] == shape[full - 1] {
+            full -= 1;
+        }
+        // The first axis that is not complete is still in one run.
+        let cut = full.saturating_sub(1);
+        let mut each = vec![1; block.count.len()];
+        each[cut..].copy_from_slice(&block.count[cut..]);
+        Runs {
+            outer: Boxes::chunks(&block.count[..cut], &vec![1; cut], 1, 1),
+            start: block.start.clone(),
+            each,
+            first: cut == 0,
+        }
+    }
+
     /// No boxes.
     pub fn none() -> Boxes {
         Boxes::rows(&[0], 1, 1)
+    }
+}
+
+/// The parts of a block: [`Boxes::within`].
+#[derive(Debug, Clone)]
+pub struct Runs {
+    outer: Boxes,
+    start: Vec<u64>,
+    each: Vec<u64>,
+    /// There is one part only.
+    first: bool,
+}
+
+impl Runs {
+    /// The elements of each part.
+    pub fn elements_each(&self) -> u64 {
+        self.each.iter().product()
+    }
+}
+
+impl Iterator for Runs {
+    type Item = Block;
+
+    fn next(&mut self) -> Option<Block> {
+        let mut start = self.start.clone();
+        if self.first {
+            self.first = false;
+            self.outer = Boxes::none();
+        } else {
+            let outer = self.outer.next()?;
+            for (at, more) in start.iter_mut().zip(outer.start) {
+                *at += more;
+            }
+        }
+        Some(Block {
+            start,
+            count: self.each.clone(),
+        })
     }
 }
 
@@ -251,6 +308,28 @@ mod tests {
                 .next()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn blocks_are_divided_into_runs() {
+        for (start, count) in [
+            (vec![1, 0, 0], vec![2, 3, 4]),
+            (vec![1, 1, 0], vec![2, 2, 4]),
+            (vec![1, 1, 2], vec![2, 2, 1]),
+            (vec![0, 0, 0], vec![4, 3, 4]),
+        ] {
+            let shape = [4, 3, 4];
+            let block = Block { start, count };
+            let mut seen = Vec::new();
+            let runs = Boxes::within(&block, &shape);
+            let each = runs.elements_each();
+            for run in runs {
+                assert_eq!(run.elements(), each);
+                let index = run.offset_in(&shape).expect("one run");
+                seen.extend(index..index + each);
+            }
+            assert_eq!(seen, positions(&block, &shape), "{block:?}");
+        }
     }
 
     #[test]

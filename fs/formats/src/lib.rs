@@ -2,9 +2,10 @@
 //!
 //! [`tree`] is the data model that the formats share: groups with attributes, dimensions and variables
 //! (docs/data-model.md has its mapping to slabfs and to each format). [`source`] has the interface of readers and finds
-//! the one for a file, [`sink`] that of writers. [`netcdf`] reads classic NetCDF files with the NetCDF library; [`hdf5`]
-//! reads and writes HDF5 and NetCDF-4 files with the HDF5 library; [`npy`], [`npz`] and [`zarr`] are the formats of these
-//! names. [`boxes`] divides data, [`output`] gives a file its name when it is complete, and [`cdl`] prints a tree as
+//! the one for a file, [`sink`] that of writers. [`netcdf`] reads classic NetCDF files with the NetCDF library; [`h5`]
+//! reads and writes HDF5 and NetCDF-4 files with the HDF5 library, which [`hdf5`] wraps; [`npy`], [`npz`] and [`zarr`] are the formats of these
+//! names. [`types`] are types of HDF5 in words, [`boxes`] divides
+//! data, [`output`] gives a file its name when it is complete, and [`cdl`] prints a tree as
 //! `ncdump -h` does.
 //!
 //! Values are never changed on the way: a variable's bytes are its elements in row-major order, in the byte order that
@@ -14,6 +15,7 @@
 
 pub mod boxes;
 pub mod cdl;
+pub mod h5;
 pub mod hdf5;
 pub mod netcdf;
 pub mod npy;
@@ -22,6 +24,7 @@ pub mod output;
 pub mod sink;
 pub mod source;
 pub mod tree;
+pub mod types;
 pub mod zarr;
 
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::boxes::{Block, Boxes};
 use crate::tree::{Group, Variable};
-use crate::{FormatError, Result, netcdf, npy, npz, zarr};
+use crate::h5::{self, Dialect};
+use crate::{FormatError, Result, npy, npz, zarr};
 
 /// A file that is being written; it has its name when [`Sink::finish`] returns, and is removed if it is dropped before.
 pub trait Sink: Send {
@@ -64,7 +65,8 @@ impl Format {
 /// The directory cannot be written; the format cannot have what the tree has.
 pub fn create(path: &Path, format: Format, tree: &Group, array: bool) -> Result<Box<dyn Sink>> {
     Ok(match format {
-        Format::NetCdf | Format::Hdf5 => Box::new(netcdf::Writer::create(path, tree)?),
+        Format::NetCdf => Box::new(h5::Writer::create(path, Dialect::NetCdf, tree)?),
+        Format::Hdf5 => Box::new(h5::Writer::create(path, Dialect::Plain, tree)?),
         Format::Npy if array => Box::new(npy::Writer::create(path, tree)?),
         Format::Npy => {
             return Err(FormatError::unsupported(

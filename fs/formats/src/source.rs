@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::boxes::{Block, Boxes};
 use crate::tree::{Group, Variable};
-use crate::{FormatError, Result, netcdf, npy, npz, zarr};
+use crate::{FormatError, Result, h5, netcdf, npy, npz, zarr};
 
 /// An open file.
 pub trait Source: Send + Sync {
@@ -59,6 +59,9 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>> {
     }
     let mut head = Vec::new();
     let file = File::open(path).map_err(failed)?;
+    if h5::is_hdf5(&file) {
+        return Ok(Box::new(h5::Reader::open(path)?));
+    }
     file.take(HEAD as u64)
         .read_to_end(&mut head)
         .map_err(failed)?;

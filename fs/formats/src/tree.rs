@@ -9,6 +9,8 @@
 
 use slabfs_model::DType;
 
+use crate::types::Hdf5Type;
+
 /// A group, with everything below it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Group {
@@ -44,15 +46,6 @@ pub struct NamedType {
     pub name: String,
     /// The type.
     pub typ: Hdf5Type,
-}
-
-/// A type of HDF5.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hdf5Type {
-    /// As `H5Tencode` writes it.
-    pub encoded: Vec<u8>,
-    /// The same for readers: `enum u2 {Clear = 0}`.
-    pub text: String,
 }
 
 /// A dimension.
@@ -191,6 +184,16 @@ impl Variable {
             deflate: None,
             attributes: Vec::new(),
         }
+    }
+
+    /// The longest length of each axis; `None` for unlimited.
+    pub fn max_shape(&self) -> Vec<Option<u64>> {
+        if self.max.len() == self.dims.len() {
+            return self.max.clone();
+        }
+        let dims = self.dims.iter().map(|dim| &dim.dim);
+        dims.map(|dim| (!dim.unlimited).then_some(dim.len))
+            .collect()
     }
 
     /// Gives it axes of these lengths, which have no names.

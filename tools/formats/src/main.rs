@@ -1,14 +1,19 @@
 //! `slabfs-formats`: what `slabfs import` and `slabfs export` run.
 //!
 //! `args` are the command lines, which `slabfs` shares for its help; `mapping` the rules between a file's tree and
-//! containers (docs/data-model.md); `mount` requests to the mount; `import` and `export` the commands. Everything goes
-//! through the mount with the caller's own rights.
+//! containers (docs/data-model.md); `mount` requests to the mount, `blocks` boxes of arrays on it; `import`, `export` and
+//! `cdl` the commands; `progress` and `signals` what they share. Everything goes through the mount with the caller's own
+//! rights.
 
 mod args;
+mod blocks;
+mod cdl;
 mod export;
 mod import;
 mod mapping;
 mod mount;
+mod progress;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -32,18 +37,24 @@ struct Cli {
 enum Command {
     Import(args::Import),
     Export(args::Export),
+    #[command(hide = true)]
+    Cdl(args::Cdl),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Cdl(args) => cdl::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("slabfs: {}", plain(&format!("{error:#}")));
-            ExitCode::FAILURE
+            match error.downcast_ref::<signals::Interrupted>() {
+                Some(interrupted) => ExitCode::from(interrupted.status()),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -140,7 +140,7 @@ pub trait Attributed {
 }
 
 /// `data` points to the elements of `space`, as `datatype` has them in memory.
-fn put(
+pub(super) fn put(
     (id, file): (hid_t, &Arc<Path>),
     name: &str,
     datatype: &Datatype,
@@ -183,6 +183,10 @@ fn put(
 }
 
 impl Attribute {
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -323,7 +327,7 @@ impl Attribute {
         Ok(())
     }
 
-    fn space_handle(&self) -> Result<Handle> {
+    pub(super) fn space_handle(&self) -> Result<Handle> {
         Handle::new(&self.handle.file, self.what(), || {
             // SAFETY: the attribute is open.
             unsafe { h5a::H5Aget_space(self.handle.id) }

@@ -173,9 +173,7 @@ pub(crate) fn write(variable: &Variable) -> Result<Vec<u8>, String> {
         Some(Exact::Hdf5(_)) if variable.dtype.kind() == DTypeKind::Bytes => {
             format!("'{}'", variable.dtype.numpy_name())
         }
-        Some(Exact::Hdf5(typ)) => {
-            return Err(format!("has the type {}, which NumPy has not", typ.text));
-        }
+        Some(Exact::Hdf5(typ)) => return Err(format!("has the type {typ}, which NumPy has not")),
         Some(Exact::Null(_)) => return Err("has no elements and no shape (H5S_NULL)".to_owned()),
         None => format!("'{}'", variable.dtype.numpy_name()),
     };

@@ -5,6 +5,7 @@ use slabfs_model::{DType, DTypeKind};
 
 use super::metadata::{plain_words, word};
 use crate::tree::{Attribute, Value};
+use crate::types::Hdf5Type;
 
 /// The attributes of a node.
 pub(super) fn read(attributes: &Map<String, Json>) -> Vec<Attribute> {
@@ -96,11 +97,8 @@ fn json(value: &Value) -> Result<Json, String> {
         }
         Value::Hdf5(value) => match &value.elements {
             Value::Hdf5(_) => return Err("has an impossible value".to_owned()),
-            Value::Chars(_) if !value.typ.text.starts_with("string") => {
-                return Err(format!(
-                    "has the type {}, which Zarr has not",
-                    value.typ.text
-                ));
+            Value::Chars(_) if !matches!(value.typ, Hdf5Type::String { .. }) => {
+                return Err(format!("has the type {}, which Zarr has not", value.typ));
             }
             elements => json(elements)?,
         },

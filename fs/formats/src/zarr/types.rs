@@ -139,7 +139,7 @@ pub(super) fn written(variable: &Variable) -> Result<(Json, Json), String> {
         }
         Some(Exact::Numpy(descr)) => return date(descr, fill),
         Some(Exact::Hdf5(typ)) if dtype.kind() != DTypeKind::Bytes => {
-            return Err(format!("has the type {}, which Zarr has not", typ.text));
+            return Err(format!("has the type {typ}, which Zarr has not"));
         }
         Some(Exact::Null(_)) => return Err("has no elements and no shape (H5S_NULL)".to_owned()),
         Some(Exact::Hdf5(_)) | None => {}
