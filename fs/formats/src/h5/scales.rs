@@ -2,7 +2,7 @@
 //!
 //! A dimension is stored as its coordinate variable, if its group has one, or as a dataset without data.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::put::Putter;
@@ -19,6 +19,8 @@ use crate::Result;
 pub(super) struct Scales {
     /// By the path of the defining group and the name.
     scales: HashMap<(String, String), Scale>,
+    /// Unlimited dimensions that a variable is as long as.
+    reached: HashSet<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -46,6 +48,14 @@ impl Scales {
                     .scales
                     .insert((path.to_owned(), dim.name.clone()), scale);
             }
+            for variable in &group.variables {
+                let unlimited = variable.dims.iter().filter(|dim| dim.dim.unlimited);
+                let reached = unlimited.filter_map(|dim| {
+                    let group = above(path, dim.up)?;
+                    Some((group.to_owned(), dim.dim.name.clone()))
+                });
+                scales.reached.extend(reached);
+            }
         });
         scales
     }
@@ -56,8 +66,10 @@ impl Scales {
         if dim.unlimited {
             creation.set_chunk(&[1024])?;
         }
+        // The data along an unlimited dimension says how long it is, and the NetCDF library leaves it at 0 here.
+        let reached = self.reached.contains(&(path.to_owned(), dim.name.clone()));
         let space = Space::Simple {
-            dims: vec![dim.len],
+            dims: vec![if reached { 0 } else { dim.len }],
             max_dims: vec![(!dim.unlimited).then_some(dim.len)],
         };
         // As the NetCDF library has it.
@@ -162,6 +174,18 @@ impl Scales {
 
 fn defining(groups: &[String], up: usize) -> Option<&String> {
     groups.get(groups.len().checked_sub(1 + up)?)
+}
+
+/// The path of the group that is so many levels above.
+fn above(path: &str, up: usize) -> Option<&str> {
+    let mut path = path;
+    for _ in 0..up {
+        if path.is_empty() {
+            return None;
+        }
+        path = path.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    Some(path)
 }
 
 fn put_text(file: &Path, dataset: &Dataset, name: &str, text: &[u8]) -> Result<()> {
