@@ -70,7 +70,7 @@ fn show_variable(variable: &Variable, indent: &str, out: &mut String) {
 fn show_attribute(of: &str, attribute: &Attribute, indent: &str, out: &mut String) {
     let kind = match &attribute.value {
         Value::Strings(_) => "string ",
-        Value::Numbers { .. } | Value::Chars(_) => "",
+        _ => "",
     };
     let _ = writeln!(
         out,
@@ -82,6 +82,9 @@ fn show_attribute(of: &str, attribute: &Attribute, indent: &str, out: &mut Strin
 
 fn show_value(value: &Value) -> String {
     match value {
+        Value::Text(text) => quoted(text),
+        Value::Json(json) => quoted(&json.to_string()),
+        Value::Hdf5(value) => show_value(&value.elements),
         Value::Chars(bytes) => quoted(&String::from_utf8_lossy(bytes)),
         Value::Strings(strings) => {
             let strings: Vec<String> = strings.iter().map(|string| quoted(string)).collect();

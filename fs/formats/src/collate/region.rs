@@ -1,5 +1,7 @@
 //! Boxes of elements, and copying between buffers that hold boxes.
 
+use crate::boxes::Boxes;
+
 /// A box of an array: the first element and the number of elements along each axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Region {
@@ -52,11 +54,12 @@ impl Region {
 
     /// Cuts it into boxes in row-major order with at most `most` elements each, or one row.
     pub fn parts(&self, most: u64) -> Vec<Region> {
-        let boxes = crate::netcdf::parts(&self.count, 1, most.max(1)).into_iter();
+        let boxes = Boxes::rows(&self.count, 1, most.max(1));
         boxes
-            .map(|(start, count)| {
-                let start = start.iter().zip(&self.start).map(|(at, from)| at + from);
-                Region::new(start.collect(), count)
+            .map(|block| {
+                let start = block.start.iter().zip(&self.start);
+                let start = start.map(|(at, from)| at + from);
+                Region::new(start.collect(), block.count)
             })
             .collect()
     }

@@ -16,6 +16,8 @@ use crate::hdf5::{
     Filter, Group, REFERENCE_LIST, Space, Target, Time,
 };
 use crate::netcdf::{Reader, Writer};
+use crate::sink::Sink as _;
+use crate::source::Source as _;
 use crate::tree;
 use crate::{FormatError, Result};
 
@@ -333,7 +335,7 @@ fn of_classic(plan: &Plan, place: &Path, named: &Path) -> Result<File> {
             variable.deflate = deflate(&joined.filters);
         }
     }
-    Writer::create(place, &tree)?.finish()?;
+    Box::new(Writer::create(place, &tree)?).finish()?;
     let out = File::open_writable(place)?;
     let root = out.root()?;
     // Along unlimited dimensions there is nothing yet.

@@ -3,9 +3,10 @@
 //! `raw` has the calls of the library and all `unsafe`; `read` and `write` are in terms of it. The library is not safe
 //! for threads: `raw` serialises all calls of the process.
 
+mod classic;
 mod raw;
 mod read;
 mod write;
 
-pub use read::{Reader, Taker, parts};
+pub use read::Reader;
 pub use write::Writer;

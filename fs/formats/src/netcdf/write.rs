@@ -13,6 +13,8 @@ use slabfs_model::{DType, DTypeKind};
 use tempfile::TempDir;
 
 use super::raw::{GLOBAL, Open, Type};
+use crate::boxes::Block;
+use crate::sink::Sink;
 use crate::tree::{Attribute, Group, Value, Variable};
 use crate::{FormatError, Result};
 
@@ -92,42 +94,33 @@ impl Writer {
         scopes.pop();
         Ok(())
     }
+}
 
-    /// Writes a box of a variable; `data` has exactly its elements, in row-major order. `group` is the path of its group.
-    ///
-    /// # Errors
-    /// Of the library.
-    pub fn write(
+impl Sink for Writer {
+    fn write(
         &mut self,
         group: &str,
         variable: &Variable,
-        start: &[u64],
-        count: &[u64],
+        block: &Block,
         data: &[u8],
     ) -> Result<()> {
         let path = match group.is_empty() {
             true => format!("/{}", variable.name),
             false => format!("/{group}/{}", variable.name),
         };
-        let elements: u64 = count.iter().product();
-        let fits = elements.checked_mul(variable.dtype.size()) == Some(data.len() as u64)
-            && start.len() == variable.dims.len()
-            && count.len() == variable.dims.len();
-        match self.variables.get(&path).filter(|_| fits) {
-            Some((open, id)) => open.write_box((*id, &variable.name), start, count, data),
-            None => Err(FormatError::Unsupported {
-                path: self.places.1.clone(),
-                what: path,
-                why: "does not have this box".to_owned(),
-            }),
+        match self.variables.get(&path) {
+            Some((open, id)) => {
+                open.write_box((*id, &variable.name), &block.start, &block.count, data)
+            }
+            None => Err(FormatError::unsupported(
+                &self.places.1,
+                path,
+                "is no variable",
+            )),
         }
     }
 
-    /// Completes the file: it is on disk, and has its name.
-    ///
-    /// # Errors
-    /// Of the library and the filesystem; the file is then removed.
-    pub fn finish(mut self) -> Result<()> {
+    fn finish(mut self: Box<Self>) -> Result<()> {
         if let Some(root) = self.root.take() {
             root.close()?;
         }
@@ -220,6 +213,15 @@ fn put_attributes(open: &Open, var: c_int, attributes: &[Attribute]) -> Result<(
             }
             Value::Chars(bytes) => open.put_attribute(var, name, (nc::NC_CHAR, 1), bytes)?,
             Value::Strings(strings) => open.put_strings(var, name, strings)?,
+            Value::Text(text) => {
+                open.put_attribute(var, name, (nc::NC_CHAR, 1), text.as_bytes())?
+            }
+            Value::Json(_) | Value::Hdf5(_) => {
+                return Err(open.unsupported(
+                    format!("attribute {name}"),
+                    "has a type that NetCDF has not",
+                ));
+            }
         }
     }
     Ok(())

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::args::Collate;
-use crate::import::rename_new;
 use crate::mount::Mount;
 
 /// The name of the output in the directory where it is written.
@@ -102,13 +103,13 @@ fn is_same(input: &Path, out: &Path) -> bool {
 
 /// Gives the complete file its name, unless there is a file of that name.
 fn place_new(from: &Path, to: &Path) -> std::io::Result<()> {
-    match rename_new(from, to) {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some filesystems cannot do this in one step.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        Err(Errno::INVAL) => {
             std::fs::hard_link(from, to)?;
             std::fs::remove_file(from)
         }
-        renamed => renamed,
+        renamed => Ok(renamed?),
     }
 }
 

@@ -1,0 +1,400 @@
+//! Writes the model and the data of its variables as an HDF5 or NetCDF-4 file.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use slabfs_model::DTypeKind;
+
+use super::put::Putter;
+use super::scales::{Role, Scales, role, stored_name};
+use super::{Dialect, FILL, NAME, PROPERTIES, bad, joined};
+use crate::boxes::{Block, Boxes, chunk_shape};
+use crate::hdf5::{Create, Creation, Dataset, Datatype, File, Filter, Group, Space};
+use crate::output::Output;
+use crate::sink::Sink;
+use crate::tree::{self, Attribute, Exact, Value, Variable};
+use crate::types::{Hdf5Type, Pad};
+use crate::{FormatError, Result};
+
+/// Bytes of a chunk, where the variable has no chunk shape of its own.
+const CHUNK: u64 = 1 << 20;
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    /// Before `file`: the library closes a file with everything in it.
+    sets: HashMap<String, Stored>,
+    root: Option<Group>,
+    file: Option<File>,
+    output: Output,
+    dialect: Dialect,
+    scales: Scales,
+}
+
+/// A dataset that is being written.
+#[derive(Debug)]
+struct Stored {
+    dataset: Dataset,
+    datatype: Datatype,
+    chunk: Option<Vec<u64>>,
+}
+
+impl Writer {
+    /// Creates a file with everything but the data.
+    ///
+    /// # Errors
+    /// The directory cannot be written; the dialect cannot have what the tree has.
+    pub fn create(path: &Path, dialect: Dialect, tree: &tree::Group) -> Result<Writer> {
+        let output = Output::at(path)?;
+        let file = File::create(output.unfinished(), path, Create::default())?;
+        let root = file.root()?;
+        let mut writer = Writer {
+            sets: HashMap::new(),
+            root: None,
+            file: Some(file),
+            output,
+            dialect,
+            scales: Scales::of(tree),
+        };
+        if dialect == Dialect::NetCdf {
+            let text = format!("version=2,slabfs={}", env!("CARGO_PKG_VERSION"));
+            let value = Value::Chars(text.into_bytes());
+            let name = PROPERTIES.to_owned();
+            writer
+                .putter(&[])
+                .one(&root, "", &Attribute { name, value })?;
+        }
+        let mut named = Vec::new();
+        writer.group(&root, tree, &mut Vec::new(), "", &mut named)?;
+        drop(named);
+        writer.scales.finish()?;
+        writer.root = Some(root);
+        Ok(writer)
+    }
+
+    fn path(&self) -> &Path {
+        self.output.path()
+    }
+
+    fn putter<'a>(&'a self, named: &'a [(Hdf5Type, Datatype)]) -> Putter<'a> {
+        Putter {
+            file: self.output.path(),
+            dialect: self.dialect,
+            named,
+        }
+    }
+
+    /// Creates what a group has; `groups` are the paths of the groups above, `named` the types that they define.
+    fn group(
+        &mut self,
+        to: &Group,
+        group: &tree::Group,
+        groups: &mut Vec<String>,
+        path: &str,
+        named: &mut Vec<(Hdf5Type, Datatype)>,
+    ) -> Result<()> {
+        groups.push(path.to_owned());
+        let known = named.len();
+        for typ in &group.types {
+            let datatype = Datatype::build(self.path(), &typ.typ)?;
+            to.commit(&typ.name, &datatype)?;
+            named.push((typ.typ.clone(), to.datatype(&typ.name)?));
+        }
+        self.putter(named).all(to, path, &group.attributes)?;
+        let of_dim = |name: &str| group.variables.iter().find(|one| one.name == name);
+        for dim in &group.dims {
+            let variable = of_dim(&dim.name).filter(|one| role(group, one) == Role::Coordinate);
+            match variable {
+                Some(variable) => {
+                    let dataset = self.define(to, &dim.name, path, variable, named)?;
+                    if variable.dims.len() > 1 {
+                        self.scales
+                            .coordinates(self.output.path(), &dataset, variable, groups)?;
+                    }
+                    let own = variable.attributes.iter().any(|one| one.name == NAME);
+                    let name = (!own).then_some(dim.name.as_str());
+                    self.scales
+                        .made(self.output.path(), path, &dim.name, dataset, name)?;
+                }
+                None => self.scales.create(self.output.path(), to, path, dim)?,
+            }
+        }
+        for variable in &group.variables {
+            if role(group, variable) == Role::Coordinate {
+                continue;
+            }
+            let name = stored_name(group, variable);
+            let dataset = self.define(to, &name, path, variable, named)?;
+            self.scales
+                .connect(self.output.path(), &dataset, variable, groups)?;
+        }
+        for link in &group.links {
+            match self.dialect {
+                Dialect::Plain => to.link_soft(&link.name, &link.target)?,
+                Dialect::NetCdf => {
+                    let why = "is a symbolic link, which NetCDF has not";
+                    return Err(bad(self.path(), &joined(path, &link.name), why));
+                }
+            }
+        }
+        for below in &group.groups {
+            let made = to.create_group(&below.name)?;
+            self.group(&made, below, groups, &joined(path, &below.name), named)?;
+        }
+        named.truncate(known);
+        groups.pop();
+        Ok(())
+    }
+
+    /// Creates the dataset of a variable, with its attributes.
+    fn define(
+        &mut self,
+        to: &Group,
+        name: &str,
+        path: &str,
+        variable: &Variable,
+        named: &[(Hdf5Type, Datatype)],
+    ) -> Result<Dataset> {
+        let what = joined(path, &variable.name);
+        let typ = self
+            .typ(variable)
+            .map_err(|why| bad(self.path(), &what, why))?;
+        let putter = self.putter(named);
+        let datatype = putter.datatype(&typ)?;
+        let creation = Creation::new(self.path())?;
+        let given = variable.attributes.iter().find(|one| one.name == FILL);
+        let given = given.and_then(|one| bytes_of(&one.value));
+        let elem = variable.dtype.size();
+        let own = variable
+            .fill
+            .as_ref()
+            .filter(|fill| fill.len() as u64 == elem);
+        let fill = match self.dialect {
+            Dialect::NetCdf => given.filter(|fill| fill.len() as u64 == elem).or(own),
+            Dialect::Plain => own,
+        };
+        if typ.size().is_some() {
+            let zero = vec![0; elem as usize];
+            creation.set_fill(&datatype, fill.unwrap_or(&zero))?;
+        }
+        let chunk = chunk_of(variable);
+        if let Some(chunk) = &chunk {
+            creation.set_chunk(chunk)?;
+            creation.set_filters(&filters(variable))?;
+        }
+        let dataset = to.create_dataset(name, &datatype, &space(variable), &creation)?;
+        let putter = self.putter(named);
+        putter.all(&dataset, &what, &variable.attributes)?;
+        if self.dialect == Dialect::NetCdf
+            && given.is_none()
+            && let Some(fill) = own.filter(|fill| !is_usual_fill(variable, fill))
+        {
+            let value = Value::Hdf5(Box::new(tree::Hdf5Value {
+                typ,
+                space: tree::Space::Simple(vec![1]),
+                elements: Value::Chars(fill.clone()),
+            }));
+            let name = FILL.to_owned();
+            putter.one(&dataset, &what, &Attribute { name, value })?;
+        }
+        let stored = Stored {
+            dataset: to.dataset(name)?,
+            datatype,
+            chunk,
+        };
+        self.sets.insert(what, stored);
+        Ok(dataset)
+    }
+
+    /// The type of a variable; an error says why it has none.
+    fn typ(&self, variable: &Variable) -> std::result::Result<Hdf5Type, String> {
+        let dtype = &variable.dtype;
+        let typ = match &variable.exact {
+            Some(Exact::Hdf5(typ) | Exact::Null(Some(typ))) => typ.clone(),
+            Some(Exact::Strings { utf8 }) => Hdf5Type::String {
+                len: None,
+                pad: Pad::NullTerm,
+                utf8: *utf8,
+            },
+            Some(Exact::Numpy(descr)) => {
+                return Err(format!(
+                    "has the type {descr} of NumPy; export it to .npy or .npz"
+                ));
+            }
+            Some(Exact::Null(None)) | None => Hdf5Type::of(dtype)
+                .ok_or_else(|| format!("has the type {dtype}, which HDF5 has not"))?,
+        };
+        if self.dialect == Dialect::Plain {
+            return Ok(typ);
+        }
+        let sizes: &[u64] = match dtype.kind() {
+            DTypeKind::Float => &[4, 8],
+            _ => &[1, 2, 4, 8],
+        };
+        match typ {
+            // NetCDF has no truth values.
+            typ if Some(&typ) == Hdf5Type::boolean().as_ref() => Ok(Hdf5Type::Number(
+                "u1".parse().map_err(|_| "has no type".to_owned())?,
+            )),
+            Hdf5Type::Number(dtype) if sizes.contains(&dtype.size()) => Ok(typ),
+            Hdf5Type::String {
+                len: None | Some(1),
+                ..
+            } => Ok(typ),
+            Hdf5Type::Enum { .. } | Hdf5Type::Opaque { .. } | Hdf5Type::Compound { .. }
+                if variable.exact.is_some() =>
+            {
+                Ok(typ)
+            }
+            typ => Err(format!(
+                "has the type {typ}, which NetCDF has not; export it to .h5"
+            )),
+        }
+    }
+}
+
+/// The bytes of a fill value.
+fn bytes_of(value: &Value) -> Option<&Vec<u8>> {
+    match value {
+        Value::Numbers { bytes, .. } | Value::Chars(bytes) => Some(bytes),
+        Value::Hdf5(value) => bytes_of(&value.elements),
+        _ => None,
+    }
+}
+
+fn space(variable: &Variable) -> Space {
+    if matches!(variable.exact, Some(Exact::Null(_))) {
+        return Space::Null;
+    }
+    let dims: Vec<u64> = variable.shape();
+    if dims.is_empty() {
+        return Space::Scalar;
+    }
+    let max_dims = variable.max_shape();
+    Space::Simple { dims, max_dims }
+}
+
+/// The shape of a variable's chunks; `None` if it is stored in one piece.
+fn chunk_of(variable: &Variable) -> Option<Vec<u64>> {
+    if matches!(variable.exact, Some(Exact::Null(_))) {
+        return None;
+    }
+    let shape = variable.shape();
+    let max = variable.max_shape();
+    let grows = shape.iter().zip(&max).any(|(len, max)| Some(*len) != *max);
+    let empty = shape.iter().zip(&max).any(|(_, max)| *max == Some(0));
+    if shape.is_empty() || empty || !(grows || variable.deflate.is_some()) {
+        return None;
+    }
+    let given = variable
+        .chunk
+        .as_ref()
+        .filter(|chunk| chunk.len() == shape.len());
+    let mut chunk = match given {
+        Some(chunk) => chunk.clone(),
+        None => chunk_shape(&shape, variable.dtype.size(), CHUNK),
+    };
+    for (len, max) in chunk.iter_mut().zip(&max) {
+        *len = (*len).clamp(1, max.unwrap_or(u64::MAX));
+    }
+    Some(chunk)
+}
+
+fn filters(variable: &Variable) -> Vec<Filter> {
+    let Some(deflate) = variable.deflate.filter(|deflate| deflate.level > 0) else {
+        return Vec::new();
+    };
+    let shuffle = Filter {
+        id: Filter::SHUFFLE,
+        flags: 1,
+        values: Vec::new(),
+    };
+    let compress = Filter {
+        id: Filter::DEFLATE,
+        flags: 1,
+        values: vec![deflate.level],
+    };
+    match deflate.shuffle {
+        true => vec![shuffle, compress],
+        false => vec![compress],
+    }
+}
+
+/// Whether a fill value is zero, or the default of NetCDF: neither needs an attribute. As `_FillValue`, zero would make
+/// programs mask zeros.
+fn is_usual_fill(variable: &Variable, fill: &[u8]) -> bool {
+    let mut little = fill.to_vec();
+    if variable.dtype.order() == slabfs_model::ByteOrder::Big {
+        little.reverse();
+    }
+    let default: &[u8] = match (variable.dtype.kind(), variable.dtype.size()) {
+        (DTypeKind::Int, 1) => &(-127_i8).to_le_bytes(),
+        (DTypeKind::UInt, 1) => &[255],
+        (DTypeKind::Int, 2) => &(-32767_i16).to_le_bytes(),
+        (DTypeKind::UInt, 2) => &[255; 2],
+        (DTypeKind::Int, 4) => &(-2_147_483_647_i32).to_le_bytes(),
+        (DTypeKind::UInt, 4) => &[255; 4],
+        (DTypeKind::Int, 8) => &(-9_223_372_036_854_775_806_i64).to_le_bytes(),
+        (DTypeKind::UInt, 8) => &18_446_744_073_709_551_614_u64.to_le_bytes(),
+        (DTypeKind::Float, 4) => &9.969_21e36_f32.to_le_bytes(),
+        (DTypeKind::Float, 8) => &9.969_209_968_386_869e36_f64.to_le_bytes(),
+        _ => &[],
+    };
+    fill.iter().all(|&byte| byte == 0) || little == default
+}
+
+impl Sink for Writer {
+    fn boxes(&self, group: &str, variable: &Variable, part: u64) -> Boxes {
+        let shape = variable.shape();
+        let elem = variable.dtype.size();
+        let stored = self.sets.get(&joined(group, &variable.name));
+        match stored.and_then(|stored| stored.chunk.as_ref()) {
+            Some(chunk) => Boxes::chunks(&shape, chunk, elem, part),
+            None => Boxes::rows(&shape, elem, part),
+        }
+    }
+
+    fn write(
+        &mut self,
+        group: &str,
+        variable: &Variable,
+        block: &Block,
+        data: &[u8],
+    ) -> Result<()> {
+        let path = joined(group, &variable.name);
+        let Some(stored) = self.sets.get(&path) else {
+            return Err(bad(self.path(), &path, "is no variable"));
+        };
+        if let Some(Exact::Strings { .. }) = variable.exact {
+            let texts: Vec<&[u8]> = data
+                .chunks_exact(variable.dtype.size() as usize)
+                .map(|text| {
+                    let end = text.iter().rposition(|&byte| byte != 0);
+                    &text[..end.map_or(0, |end| end + 1)]
+                })
+                .collect();
+            return stored
+                .dataset
+                .write_texts(&block.start, &block.count, &texts);
+        }
+        stored
+            .dataset
+            .write(&stored.datatype, &block.start, &block.count, data)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.sets.clear();
+        self.root = None;
+        match self.file.take() {
+            Some(file) => file.close()?,
+            None => {
+                return Err(FormatError::unsupported(
+                    self.path(),
+                    "it",
+                    "is closed already",
+                ));
+            }
+        }
+        self.output.finish()
+    }
+}

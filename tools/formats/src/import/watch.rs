@@ -1,0 +1,108 @@
+//! Imports in a process of its own: libraries can crash on files that were damaged on purpose.
+//!
+//! The process that reads says on a pipe, which is its standard input, which file it is at. If it crashes, this one names
+//! that file and removes what is incomplete.
+
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{jobs, place};
+use crate::args::Import;
+use crate::signals;
+
+/// The pipe to the process that watches, if there is one.
+static WATCHER: Mutex<Option<std::fs::File>> = Mutex::new(None);
+
+/// Says which file is read from now on.
+pub(super) fn say(file: &Path) {
+    let Ok(mut watcher) = WATCHER.lock() else {
+        return;
+    };
+    if watcher.is_none() {
+        use std::os::fd::AsFd;
+        let input = std::io::stdin();
+        let pipe = input.as_fd().try_clone_to_owned();
+        *watcher = pipe.ok().map(std::fs::File::from);
+    }
+    if let Some(pipe) = watcher.as_mut() {
+        let mut line = file.as_os_str().as_bytes().to_vec();
+        line.push(0);
+        // Nobody may listen: the message of a crash then has no name.
+        let _ = pipe.write_all(&line);
+    }
+}
+
+/// Starts the process that imports, and waits for its end.
+pub(super) fn run(args: &Import) -> anyhow::Result<()> {
+    signals::catch()?;
+    let (mut from, to) = std::io::pipe().context("cannot make a pipe")?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut child = Command::new(&program)
+        .args(std::env::args_os().skip(1))
+        .arg("--in-process")
+        .stdin(Stdio::from(to))
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    // The end of the process closes the pipe.
+    let said = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let done = from.read_to_end(&mut said);
+        done.map(|_| said)
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        // A terminal sends signals to both; others send them to this one.
+        if signals::check().is_err()
+            && let Some(id) = id
+        {
+            let _ = kill_process(id, Signal::TERM);
+            break child.wait()?;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+    };
+    let said = said.join().ok().and_then(Result::ok).unwrap_or_default();
+    let last = said.split(|&byte| byte == 0).rfind(|name| !name.is_empty());
+    signals::check()?;
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        // It has said why.
+        (Some(code), _) => std::process::exit(code),
+        (None, signal) => {
+            clean(args);
+            let file = last.map_or_else(String::new, |name| {
+                PathBuf::from(std::ffi::OsStr::from_bytes(name))
+                    .display()
+                    .to_string()
+            });
+            bail!(
+                "{file}: reading it ended by signal {}: the file is damaged; nothing incomplete is left",
+                signal.unwrap_or(0)
+            )
+        }
+    }
+}
+
+/// Removes the directories of an import that crashed.
+fn clean(args: &Import) {
+    if args.append {
+        return;
+    }
+    for job in jobs::of(args).unwrap_or_default() {
+        let hidden = place::hidden(&job.dest);
+        if hidden.symlink_metadata().is_ok()
+            && let Err(error) = std::fs::remove_dir_all(&hidden)
+        {
+            eprintln!("slabfs: cannot remove {}: {error}", hidden.display());
+        }
+    }
+}
