@@ -9,6 +9,7 @@ mod args;
 mod blocks;
 mod cdl;
 mod collate;
+mod encoded;
 mod export;
 mod import;
 mod mapping;

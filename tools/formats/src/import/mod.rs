@@ -26,6 +26,9 @@ use crate::{plain, signals};
 use jobs::Job;
 use place::Place;
 
+pub(crate) use place::make;
+pub(crate) use transfer::copy;
+
 pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     if !args.in_process {
         return watch::run(args);

@@ -174,6 +174,20 @@ fn work<'a>(
     Ok(())
 }
 
+/// Copies the data of one array to the container at `place`.
+pub(crate) fn copy(source: &dyn Source, planned: &Planned<'_>, place: &Path) -> anyhow::Result<()> {
+    let variable = of_source(source, planned)?;
+    let path = place.join(&planned.group).join(&planned.variable.name);
+    let array = Array::open(&path, true, variable.shape(), variable.dtype.size())?;
+    let mut bytes = Vec::new();
+    for block in source.boxes(&planned.group, variable, PART)? {
+        signals::check()?;
+        source.read(&planned.group, variable, &block, &mut bytes)?;
+        array.write(&block, &bytes)?;
+    }
+    Ok(())
+}
+
 /// Compares what can be read from the mount with the file.
 pub(super) fn compare(source: &dyn Source, plan: &Plan<'_>, place: &Place) -> anyhow::Result<()> {
     let (mut wanted, mut found) = (Vec::new(), Vec::new());
