@@ -157,14 +157,12 @@ impl Reader {
     }
 
     fn add(&mut self, name: &str, place: Place) -> Result<()> {
-        let bad = |why: String| {
-            FormatError::unsupported(&self.path, format!("member {name:?}"), why)
-        };
+        let bad =
+            |why: String| FormatError::unsupported(&self.path, format!("member {name:?}"), why);
         let Some(path) = name.strip_suffix(".npy") else {
             return Err(bad("is no .npy file".to_owned()));
         };
-        let mut stream =
-            Stream::open(&self.path, place).map_err(|error| bad(error.to_string()))?;
+        let mut stream = Stream::open(&self.path, place).map_err(|error| bad(error.to_string()))?;
         let header = Header::read(&mut stream.from).map_err(&bad)?;
         let begin = header.len;
         let (groups, last) = path.rsplit_once('/').unwrap_or(("", path));

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::boxes::{Block, Boxes};
-use crate::tree::{Group, Variable};
 use crate::h5::{self, Dialect};
+use crate::tree::{Group, Variable};
 use crate::{FormatError, Result, npy, npz, zarr};
 
 /// A file that is being written; it has its name when [`Sink::finish`] returns, and is removed if it is dropped before.

@@ -20,19 +20,20 @@ pub trait Source: Send + Sync {
     /// The file is damaged.
     fn boxes(&self, group: &str, variable: &Variable, part: u64) -> Result<Boxes> {
         let _ = group;
-        Ok(Boxes::rows(
-            &variable.shape(),
-            variable.dtype.size(),
-            part,
-        ))
+        Ok(Boxes::rows(&variable.shape(), variable.dtype.size(), part))
     }
 
     /// Reads a box of a variable: `out` gets exactly its elements, in row-major order.
     ///
     /// # Errors
     /// The file is damaged, or was changed.
-    fn read(&self, group: &str, variable: &Variable, block: &Block, out: &mut Vec<u8>)
-    -> Result<()>;
+    fn read(
+        &self,
+        group: &str,
+        variable: &Variable,
+        block: &Block,
+        out: &mut Vec<u8>,
+    ) -> Result<()>;
 
     /// The boxes of a variable are read fastest in order, one after the other.
     fn in_order(&self) -> bool {

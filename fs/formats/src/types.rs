@@ -125,8 +125,7 @@ impl Hdf5Type {
             ByteOrder::Big => ">",
         };
         let part = format!("{order}f{half}").parse().ok()?;
-        let member =
-            |name: &str, at: u32| (name.to_owned(), at * half, Hdf5Type::Number(part));
+        let member = |name: &str, at: u32| (name.to_owned(), at * half, Hdf5Type::Number(part));
         Some(Hdf5Type::Compound {
             len: 2 * half,
             members: vec![member("r", 0), member("i", 1)],
@@ -185,7 +184,11 @@ impl Hdf5Type {
             DTypeKind::Bytes => Hdf5Type::String {
                 len: Some(len),
                 // One byte is a character of NetCDF.
-                pad: if len == 1 { Pad::NullTerm } else { Pad::NullPad },
+                pad: if len == 1 {
+                    Pad::NullTerm
+                } else {
+                    Pad::NullPad
+                },
                 utf8: false,
             },
             DTypeKind::Void => Hdf5Type::Opaque {
@@ -207,7 +210,9 @@ impl Hdf5Type {
             }
             Hdf5Type::Enum { base, members } => {
                 // A list: objects of JSON have no order.
-                let members = members.iter().map(|(name, value)| json!([name, value.to_string()]));
+                let members = members
+                    .iter()
+                    .map(|(name, value)| json!([name, value.to_string()]));
                 json!({ "enum": base.to_string(), "members": members.collect::<Vec<Json>>() })
             }
             Hdf5Type::Compound { len, members } => {
@@ -315,7 +320,10 @@ fn compound(len: u32, object: &Map<String, Json>, depth: usize) -> Option<Hdf5Ty
         let [name, at, typ] = member.as_array()?.as_slice() else {
             return None;
         };
-        let (at, typ) = (u32::try_from(at.as_u64()?).ok()?, from_json(typ, depth + 1)?);
+        let (at, typ) = (
+            u32::try_from(at.as_u64()?).ok()?,
+            from_json(typ, depth + 1)?,
+        );
         let fits = u64::from(at) + typ.size()? <= u64::from(len);
         fits.then_some((name.as_str()?.to_owned(), at, typ))
     });
@@ -334,19 +342,31 @@ mod tests {
         for (text, dtype) in [
             (r#"">f8""#, ">f8"),
             (r#"{"string":11,"pad":"nullpad","set":"utf-8"}"#, "S11"),
-            (r#"{"enum":"u2","members":[["Clear","0"],["Ünknown","65535"]]}"#, "u2"),
-            (r#"{"compound":12,"members":[["a",0,"i4"],["b",4,{"array":"f4","dims":[2]}]]}"#, "V12"),
+            (
+                r#"{"enum":"u2","members":[["Clear","0"],["Ünknown","65535"]]}"#,
+                "u2",
+            ),
+            (
+                r#"{"compound":12,"members":[["a",0,"i4"],["b",4,{"array":"f4","dims":[2]}]]}"#,
+                "V12",
+            ),
             (r#"{"opaque":3,"tag":"jpeg"}"#, "V3"),
             (r#"{"bitfield":">u2"}"#, ">u2"),
         ] {
             let json = serde_json::from_str(text).expect(text);
             let typ = Hdf5Type::from_json(&json).expect(text);
             assert_eq!(typ.to_json(), json);
-            assert_eq!(typ.dtype().map(|dtype| dtype.to_string()).as_deref(), Some(dtype));
+            assert_eq!(
+                typ.dtype().map(|dtype| dtype.to_string()).as_deref(),
+                Some(dtype)
+            );
         }
         for text in ["b1", "c8", ">c16", "S1", "S9", "V4", "f2", ">u8"] {
             let dtype = text.parse().expect("a dtype");
-            assert_eq!(Hdf5Type::of(&dtype).and_then(|typ| typ.dtype()), Some(dtype));
+            assert_eq!(
+                Hdf5Type::of(&dtype).and_then(|typ| typ.dtype()),
+                Some(dtype)
+            );
         }
     }
 

@@ -1,8 +1,8 @@
 //! SIGINT and SIGTERM: they end a command at the next part of its data, so that nothing incomplete is left.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thiserror::Error;

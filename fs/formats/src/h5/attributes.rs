@@ -8,9 +8,7 @@ use std::path::Path;
 use slabfs_model::{ByteOrder, DType, DTypeKind};
 
 use super::scan::refused;
-use super::{
-    CLASS, COORDINATES, DIM_ID, Dialect, NAME, NO_VARIABLE, PROPERTIES, STRICT,
-};
+use super::{CLASS, COORDINATES, DIM_ID, Dialect, NAME, NO_VARIABLE, PROPERTIES, STRICT};
 use crate::hdf5::{self, Attributed, DIMENSION_LIST, REFERENCE_LIST};
 use crate::tree::{Attribute, Hdf5Value, Space, Value};
 use crate::types::{Hdf5Type, Pad};
@@ -67,12 +65,7 @@ fn characters(value: &Value) -> Option<&[u8]> {
     Some(&bytes[..end.map_or(0, |end| end + 1)])
 }
 
-fn value(
-    file: &Path,
-    attribute: &hdf5::Attribute,
-    of: &str,
-    dialect: Dialect,
-) -> Result<Value> {
+fn value(file: &Path, attribute: &hdf5::Attribute, of: &str, dialect: Dialect) -> Result<Value> {
     let what = format!("attribute {of}:{}", attribute.name());
     let datatype = attribute.datatype()?;
     let Some(typ) = datatype.describe()? else {
@@ -89,7 +82,9 @@ fn value(
             let texts = attribute.read_texts()?.into_iter();
             let texts = texts.map(|text| String::from_utf8(text.unwrap_or_default()));
             let texts = texts.collect::<std::result::Result<Vec<String>, _>>();
-            Value::Strings(texts.map_err(|_| FormatError::unsupported(file, &what, "is not UTF-8"))?)
+            Value::Strings(
+                texts.map_err(|_| FormatError::unsupported(file, &what, "is not UTF-8"))?,
+            )
         }
         (Hdf5Type::Number(dtype) | Hdf5Type::Enum { base: dtype, .. }, _) => {
             numbers(dtype, attribute.read()?)
@@ -145,14 +140,26 @@ fn plain(typ: &Hdf5Type, space: &Space, elements: &Value, dialect: Dialect) -> O
         (Hdf5Type::Number(_), space, Value::Numbers { dtype, bytes }) => {
             usual_space(bytes.len() as u64 / dtype.size(), dialect) == *space
         }
-        (Hdf5Type::String { len: None, utf8, pad: Pad::NullTerm }, space, Value::Strings(texts)) => {
+        (
+            Hdf5Type::String {
+                len: None,
+                utf8,
+                pad: Pad::NullTerm,
+            },
+            space,
+            Value::Strings(texts),
+        ) => {
             if dialect == Dialect::Plain && *utf8 && *space == Space::Scalar {
                 return texts.first().cloned().map(Value::Text);
             }
             *utf8 && *space == Space::Simple(vec![texts.len() as u64])
         }
         (typ, space, Value::Chars(bytes)) => {
-            (typ, space) == (&usual_text(bytes.len(), dialect).0, &usual_text(bytes.len(), dialect).1)
+            (typ, space)
+                == (
+                    &usual_text(bytes.len(), dialect).0,
+                    &usual_text(bytes.len(), dialect).1,
+                )
         }
         _ => false,
     };

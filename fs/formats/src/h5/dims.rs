@@ -43,7 +43,9 @@ impl Dims {
                 continue;
             };
             // Those without a number follow the others.
-            let order = scale.id.unwrap_or(i64::MAX / 2 + self.by_address.len() as i64);
+            let order = scale
+                .id
+                .unwrap_or(i64::MAX / 2 + self.by_address.len() as i64);
             if let Some(id) = scale.id {
                 self.by_id.insert(id, set.address);
             }
@@ -53,7 +55,8 @@ impl Dims {
                 unlimited: max_dims[0].is_none(),
             };
             let group = found.path.clone();
-            self.by_address.insert(set.address, Defined { dim, group, order });
+            self.by_address
+                .insert(set.address, Defined { dim, group, order });
         }
         found.groups.iter().for_each(|group| self.define(group));
     }
@@ -141,7 +144,11 @@ impl Dims {
             ));
         }
         let Some(defined) = self.by_address.get(scale) else {
-            return Err(bad(file, &set.path, "has a dimension scale that is not in the file"));
+            return Err(bad(
+                file,
+                &set.path,
+                "has a dimension scale that is not in the file",
+            ));
         };
         let name = &defined.dim.name;
         let Some(up) = levels(&defined.group, group) else {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use slabfs_model::{ByteOrder, DTypeKind};
 
-use super::attributes::{usual_space, usual_text};
 use super::Dialect;
+use super::attributes::{usual_space, usual_text};
 use crate::hdf5::{self, Attributed, Datatype, put_texts_of};
 use crate::tree::{Attribute, Hdf5Value, Space, Value};
 use crate::types::{Hdf5Type, Pad};
@@ -37,9 +37,7 @@ impl Putter<'_> {
         of: &str,
         attributes: &[Attribute],
     ) -> Result<()> {
-        attributes
-            .iter()
-            .try_for_each(|one| self.one(to, of, one))
+        attributes.iter().try_for_each(|one| self.one(to, of, one))
     }
 
     pub(super) fn one(&self, to: &impl Attributed, of: &str, attribute: &Attribute) -> Result<()> {
@@ -66,7 +64,9 @@ impl Putter<'_> {
                 let name = name.clone();
                 self.one(to, of, &Attribute { name, value: chars })
             }
-            Value::Text(text) => self.texts(to, name, &Space::Scalar, &any_text(), &[text.as_bytes()]),
+            Value::Text(text) => {
+                self.texts(to, name, &Space::Scalar, &any_text(), &[text.as_bytes()])
+            }
             Value::Strings(texts) => {
                 let space = Space::Simple(vec![texts.len() as u64]);
                 let texts: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
@@ -89,13 +89,7 @@ impl Putter<'_> {
     }
 
     /// An attribute with its own type and dataspace.
-    fn typed(
-        &self,
-        to: &impl Attributed,
-        of: &str,
-        name: &str,
-        value: &Hdf5Value,
-    ) -> Result<()> {
+    fn typed(&self, to: &impl Attributed, of: &str, name: &str, value: &Hdf5Value) -> Result<()> {
         let refused = || {
             let what = format!("attribute {of}:{name}");
             let why = format!("has a value that is not of its type, {}", value.typ);

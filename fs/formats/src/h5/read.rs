@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use super::dims::Dims;
 use super::scan::{Found, Scanner, Set, integers};
 use super::{COORDINATES, Dialect, PROPERTIES, attributes, bad, joined};
+use crate::Result;
 use crate::boxes::{Block, Boxes};
 use crate::hdf5::{self, Attributed, Dataset, File, Filter, Layout, Space};
 use crate::source::Source;
 use crate::tree::{Deflate, Exact, Group, Variable};
 use crate::types::Hdf5Type;
-use crate::Result;
 
 /// Longest text of a dataset of texts of any length.
 const LONGEST_TEXT: usize = 1 << 16;
@@ -91,20 +91,18 @@ impl Reader {
         Ok(group)
     }
 
-    fn variable(
-        &self,
-        group: &str,
-        set: &Set,
-        dataset: &Dataset,
-        dims: &Dims,
-    ) -> Result<Variable> {
+    fn variable(&self, group: &str, set: &Set, dataset: &Dataset, dims: &Dims) -> Result<Variable> {
         let creation = dataset.creation()?;
         if creation.layout()? == Layout::Virtual || creation.external_files()? > 0 {
             let why = "has its data in other files or datasets, which is not supported";
             return Err(bad(&self.path, &set.path, why));
         }
         let chunked = creation.layout()? == Layout::Chunked;
-        let filters = if chunked { creation.filters()? } else { Vec::new() };
+        let filters = if chunked {
+            creation.filters()?
+        } else {
+            Vec::new()
+        };
         if let Some(filter) = filters.iter().find(|filter| !filter.is_available()) {
             return Err(bad(
                 &self.path,
@@ -138,7 +136,10 @@ impl Reader {
         }
         variable.exact = exact(&set.typ, &set.space);
         if let Space::Simple { dims, max_dims } = &set.space
-            && dims.iter().zip(max_dims).any(|(len, max)| Some(*len) != *max)
+            && dims
+                .iter()
+                .zip(max_dims)
+                .any(|(len, max)| Some(*len) != *max)
         {
             variable.max.clone_from(max_dims);
         }
@@ -199,7 +200,12 @@ fn exact(typ: &Hdf5Type, space: &Space) -> Option<Exact> {
     let typ = (own.as_ref() != Some(typ)).then(|| typ.clone());
     match (space, &typ) {
         (Space::Null, _) => Some(Exact::Null(typ)),
-        (_, Some(Hdf5Type::String { len: None, utf8, .. })) => Some(Exact::Strings { utf8: *utf8 }),
+        (
+            _,
+            Some(Hdf5Type::String {
+                len: None, utf8, ..
+            }),
+        ) => Some(Exact::Strings { utf8: *utf8 }),
         _ => typ.map(Exact::Hdf5),
     }
 }

@@ -9,10 +9,10 @@ use super::put::Putter;
 use super::{
     CLASS, COORDINATES, DIM_ID, Dialect, NAME, NO_COORDINATE, NO_VARIABLE, SCALE, bad, joined,
 };
+use crate::Result;
 use crate::hdf5::{Attributed, Creation, Dataset, Datatype, Group, Space};
 use crate::tree::{self, Attribute, Dim, Value, Variable};
 use crate::types::{Hdf5Type, Pad};
-use crate::Result;
 
 /// The scales of a file that is being written.
 #[derive(Debug, Default)]
@@ -126,7 +126,11 @@ impl Scales {
                 Some((scale, of))
             }) else {
                 let what = dataset.name().to_owned();
-                return Err(bad(file, &what, format!("has no dimension {}", dim.dim.name)));
+                return Err(bad(
+                    file,
+                    &what,
+                    format!("has no dimension {}", dim.dim.name),
+                ));
             };
             scale.users.push((address, axis as u32));
             found.push(Some(of));

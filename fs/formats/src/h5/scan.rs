@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{CLASS, DIM_ID, NAME, NO_COORDINATE, NO_VARIABLE, SCALE, bad, joined};
 use crate::Result;
-use crate::hdf5::{Attributed, Class, Datatype, Dataset, Group, Space, Target};
+use crate::hdf5::{Attributed, Class, Dataset, Datatype, Group, Space, Target};
 use crate::tree::{Link, NamedType};
 use crate::types::Hdf5Type;
 
@@ -109,7 +109,9 @@ impl<'a> Scanner<'a> {
                 Target::Dataset(address) => {
                     self.first(address, &below)?;
                     let dataset = found.group.dataset(&link.name)?;
-                    found.sets.push(self.set(&dataset, &link.name, below, address)?);
+                    found
+                        .sets
+                        .push(self.set(&dataset, &link.name, below, address)?);
                 }
                 Target::Datatype(_) => {
                     let datatype = found.group.datatype(&link.name)?;

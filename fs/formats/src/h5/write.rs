@@ -9,9 +9,7 @@ use super::put::Putter;
 use super::scales::{Role, Scales, role, stored_name};
 use super::{Dialect, FILL, NAME, PROPERTIES, bad, joined};
 use crate::boxes::{Block, Boxes, chunk_shape};
-use crate::hdf5::{
-    Create, Creation, Dataset, Datatype, File, Filter, Group, Space,
-};
+use crate::hdf5::{Create, Creation, Dataset, Datatype, File, Filter, Group, Space};
 use crate::output::Output;
 use crate::sink::Sink;
 use crate::tree::{self, Attribute, Exact, Value, Variable};
@@ -62,7 +60,9 @@ impl Writer {
             let text = format!("version=2,slabfs={}", env!("CARGO_PKG_VERSION"));
             let value = Value::Chars(text.into_bytes());
             let name = PROPERTIES.to_owned();
-            writer.putter(&[]).one(&root, "", &Attribute { name, value })?;
+            writer
+                .putter(&[])
+                .one(&root, "", &Attribute { name, value })?;
         }
         let mut named = Vec::new();
         writer.group(&root, tree, &mut Vec::new(), "", &mut named)?;
@@ -165,7 +165,10 @@ impl Writer {
         let given = variable.attributes.iter().find(|one| one.name == FILL);
         let given = given.and_then(|one| bytes_of(&one.value));
         let elem = variable.dtype.size();
-        let own = variable.fill.as_ref().filter(|fill| fill.len() as u64 == elem);
+        let own = variable
+            .fill
+            .as_ref()
+            .filter(|fill| fill.len() as u64 == elem);
         let fill = match self.dialect {
             Dialect::NetCdf => given.filter(|fill| fill.len() as u64 == elem).or(own),
             Dialect::Plain => own,
@@ -214,7 +217,9 @@ impl Writer {
                 utf8: *utf8,
             },
             Some(Exact::Numpy(descr)) => {
-                return Err(format!("has the type {descr} of NumPy; export it to .npy or .npz"));
+                return Err(format!(
+                    "has the type {descr} of NumPy; export it to .npy or .npz"
+                ));
             }
             Some(Exact::Null(None)) | None => Hdf5Type::of(dtype)
                 .ok_or_else(|| format!("has the type {dtype}, which HDF5 has not"))?,
@@ -228,11 +233,14 @@ impl Writer {
         };
         match typ {
             // NetCDF has no truth values.
-            typ if Some(&typ) == Hdf5Type::boolean().as_ref() => {
-                Ok(Hdf5Type::Number("u1".parse().map_err(|_| "has no type".to_owned())?))
-            }
+            typ if Some(&typ) == Hdf5Type::boolean().as_ref() => Ok(Hdf5Type::Number(
+                "u1".parse().map_err(|_| "has no type".to_owned())?,
+            )),
             Hdf5Type::Number(dtype) if sizes.contains(&dtype.size()) => Ok(typ),
-            Hdf5Type::String { len: None | Some(1), .. } => Ok(typ),
+            Hdf5Type::String {
+                len: None | Some(1),
+                ..
+            } => Ok(typ),
             Hdf5Type::Enum { .. } | Hdf5Type::Opaque { .. } | Hdf5Type::Compound { .. }
                 if variable.exact.is_some() =>
             {
@@ -278,7 +286,10 @@ fn chunk_of(variable: &Variable) -> Option<Vec<u64>> {
     if shape.is_empty() || empty || !(grows || variable.deflate.is_some()) {
         return None;
     }
-    let given = variable.chunk.as_ref().filter(|chunk| chunk.len() == shape.len());
+    let given = variable
+        .chunk
+        .as_ref()
+        .filter(|chunk| chunk.len() == shape.len());
     let mut chunk = match given {
         Some(chunk) => chunk.clone(),
         None => chunk_shape(&shape, variable.dtype.size(), CHUNK),
@@ -377,7 +388,11 @@ impl Sink for Writer {
         match self.file.take() {
             Some(file) => file.close()?,
             None => {
-                return Err(FormatError::unsupported(self.path(), "it", "is closed already"));
+                return Err(FormatError::unsupported(
+                    self.path(),
+                    "it",
+                    "is closed already",
+                ));
             }
         }
         self.output.finish()

@@ -140,9 +140,7 @@ impl Datatype {
             let mut value = [0_u8; 8];
             checked(&self.handle().file, "a type", || {
                 // SAFETY: a value has at most 8 bytes, as the base is a number of a dtype.
-                unsafe {
-                    h5t::H5Tget_member_value(self.handle().id, at, value.as_mut_ptr().cast())
-                }
+                unsafe { h5t::H5Tget_member_value(self.handle().id, at, value.as_mut_ptr().cast()) }
             })?;
             members.push((name, integer(&base, &value)));
         }
@@ -183,10 +181,12 @@ impl Datatype {
             unsafe { h5t::H5Tget_array_dims2(self.handle().id, dims.as_mut_ptr()) }
         })?;
         let of = self.base()?.described(depth + 1)?;
-        Ok(of.filter(|of| of.size().is_some()).map(|of| Hdf5Type::Array {
-            of: Box::new(of),
-            dims,
-        }))
+        Ok(of
+            .filter(|of| of.size().is_some())
+            .map(|of| Hdf5Type::Array {
+                of: Box::new(of),
+                dims,
+            }))
     }
 
     /// The type that words describe; errors name `file`.
@@ -268,7 +268,9 @@ impl Datatype {
     }
 
     fn change(&self, call: impl FnOnce(i64) -> i32) -> Result<()> {
-        checked(&self.handle().file, "making a type", || call(self.handle().id))?;
+        checked(&self.handle().file, "making a type", || {
+            call(self.handle().id)
+        })?;
         Ok(())
     }
 }

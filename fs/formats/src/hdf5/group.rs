@@ -181,22 +181,28 @@ impl Group {
     pub fn soft_path(&self, name: &str) -> Result<String> {
         let text = self.handle.c_name(name)?;
         let mut path = vec![0_u8; 4097];
-        checked(&self.handle.file, format_args!("reading link {name}"), || {
-            // SAFETY: the group is open, the name is a C string, and `path` has the given length.
-            unsafe {
-                h5l::H5Lget_val(
-                    self.handle.id,
-                    text.as_ptr(),
-                    path.as_mut_ptr().cast(),
-                    path.len(),
-                    h5p::H5P_DEFAULT,
-                )
-            }
-        })?;
+        checked(
+            &self.handle.file,
+            format_args!("reading link {name}"),
+            || {
+                // SAFETY: the group is open, the name is a C string, and `path` has the given length.
+                unsafe {
+                    h5l::H5Lget_val(
+                        self.handle.id,
+                        text.as_ptr(),
+                        path.as_mut_ptr().cast(),
+                        path.len(),
+                        h5p::H5P_DEFAULT,
+                    )
+                }
+            },
+        )?;
         let end = path.iter().position(|&byte| byte == 0);
         let path = end.and_then(|end| std::str::from_utf8(&path[..end]).ok());
-        path.map(str::to_owned)
-            .ok_or_else(|| self.handle.unsupported(name, "is a link to a path that is too long or not UTF-8"))
+        path.map(str::to_owned).ok_or_else(|| {
+            self.handle
+                .unsupported(name, "is a link to a path that is too long or not UTF-8")
+        })
     }
 
     /// Creates a soft link in it.
@@ -206,18 +212,22 @@ impl Group {
     pub fn link_soft(&self, name: &str, path: &str) -> Result<()> {
         let (text, path) = (self.handle.c_name(name)?, self.handle.c_name(path)?);
         let links = self.utf8_names()?;
-        checked(&self.handle.file, format_args!("creating link {name}"), || {
-            // SAFETY: the group and the list are open, and both texts are C strings.
-            unsafe {
-                h5l::H5Lcreate_soft(
-                    path.as_ptr(),
-                    self.handle.id,
-                    text.as_ptr(),
-                    links.id,
-                    h5p::H5P_DEFAULT,
-                )
-            }
-        })?;
+        checked(
+            &self.handle.file,
+            format_args!("creating link {name}"),
+            || {
+                // SAFETY: the group and the list are open, and both texts are C strings.
+                unsafe {
+                    h5l::H5Lcreate_soft(
+                        path.as_ptr(),
+                        self.handle.id,
+                        text.as_ptr(),
+                        links.id,
+                        h5p::H5P_DEFAULT,
+                    )
+                }
+            },
+        )?;
         Ok(())
     }
 

@@ -45,7 +45,9 @@ impl Dataset {
         let file = &self.handle().file;
         let what = format!("{DIMENSION_LIST} of {}", self.name());
         if !right {
-            return Err(self.handle().unsupported(what, "is not a list of references for each axis"));
+            return Err(self
+                .handle()
+                .unsupported(what, "is not a list of references for each axis"));
         }
         let space = attribute.space_handle()?;
         let mut lists: Vec<hvl_t> = (0..axes).map(|_| hvl_t::default()).collect();
@@ -61,7 +63,9 @@ impl Dataset {
                 // SAFETY: the library wrote that many references of 8 bytes.
                 false => unsafe {
                     let references = list.p.cast::<u64>();
-                    (0..list.len).map(|at| references.add(at).read_unaligned()).collect()
+                    (0..list.len)
+                        .map(|at| references.add(at).read_unaligned())
+                        .collect()
                 },
             })
             .collect();
@@ -99,7 +103,13 @@ impl Dataset {
         })?;
         let space = Space::fixed(&[scales.len() as u64]);
         let data = lists.as_ptr().cast();
-        put(self.id(), DIMENSION_LIST, &Datatype::new(list), &space, data)
+        put(
+            self.id(),
+            DIMENSION_LIST,
+            &Datatype::new(list),
+            &space,
+            data,
+        )
     }
 
     /// Sets the datasets that use this scale: their addresses, and the axis of each.
@@ -127,7 +137,13 @@ impl Dataset {
         })?;
         let space = Space::fixed(&[list.len() as u64]);
         let data = list.as_ptr().cast();
-        put(self.id(), REFERENCE_LIST, &Datatype::new(record), &space, data)
+        put(
+            self.id(),
+            REFERENCE_LIST,
+            &Datatype::new(record),
+            &space,
+            data,
+        )
     }
 
     /// The type of references to objects.

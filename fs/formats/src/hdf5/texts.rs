@@ -62,7 +62,9 @@ impl Dataset {
         let datatype = self.texts_only()?;
         let (file, memory, elements) = self.text_boxes(start, count)?;
         if elements != texts.len() as u64 {
-            return Err(self.handle().unsupported(self.name(), "has a box of other elements"));
+            return Err(self
+                .handle()
+                .unsupported(self.name(), "has a box of other elements"));
         }
         if elements == 0 {
             return Ok(());
@@ -94,7 +96,9 @@ impl Dataset {
         let datatype = self.datatype()?;
         match datatype.class()? {
             Class::VariableString => Ok(datatype),
-            _ => Err(self.handle().unsupported(self.name(), "has no texts of any length")),
+            _ => Err(self
+                .handle()
+                .unsupported(self.name(), "has no texts of any length")),
         }
     }
 
@@ -103,7 +107,9 @@ impl Dataset {
         let memory = Space::fixed(count);
         let elements = memory.elements().filter(|&elements| elements <= MOST);
         let Some(elements) = elements else {
-            return Err(self.handle().unsupported(self.name(), "has too many elements in a box"));
+            return Err(self
+                .handle()
+                .unsupported(self.name(), "has too many elements in a box"));
         };
         let file = self.space_handle()?;
         if elements > 0 {
@@ -124,11 +130,15 @@ pub fn put_texts_of(
     space: &Space,
     texts: &[&[u8]],
 ) -> Result<()> {
-    let right = datatype.class()? == Class::VariableString
-        && space.elements() == Some(texts.len() as u64);
+    let right =
+        datatype.class()? == Class::VariableString && space.elements() == Some(texts.len() as u64);
     if !right {
         let file = to.id().1;
-        return Err(FormatError::unsupported(file, format!("attribute {name}"), "has another shape"));
+        return Err(FormatError::unsupported(
+            file,
+            format!("attribute {name}"),
+            "has another shape",
+        ));
     }
     let texts = c_texts(to, name, texts)?;
     let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();

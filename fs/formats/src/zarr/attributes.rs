@@ -145,7 +145,9 @@ mod tests {
         let all = all.as_object().expect("an object");
         let read = read(all);
         assert_eq!(write(&read).as_ref(), Ok(all));
-        let kinds = read.iter().filter(|one| matches!(one.value, Value::Json(_)));
+        let kinds = read
+            .iter()
+            .filter(|one| matches!(one.value, Value::Json(_)));
         let kinds: Vec<&str> = kinds.map(|one| one.name.as_str()).collect();
         let mut expected = ["null", "no", "one", "none", "mixed", "nested", "alone"];
         expected.sort_unstable();

@@ -81,13 +81,19 @@ fn names(dims: Option<&Json>) -> Result<Option<Vec<String>>, String> {
 
 /// An object in a file, if there is one.
 fn json(store: &Store, name: &str) -> Result<Option<Map<String, Json>>, String> {
-    let bytes = store.text(name, LONGEST).map_err(|error| error.to_string())?;
+    let bytes = store
+        .text(name, LONGEST)
+        .map_err(|error| error.to_string())?;
     let Some(bytes) = bytes else {
         return Ok(None);
     };
     let text = String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8"))?;
     let json = serde_json::from_str(&text).or_else(|_| serde_json::from_str(&with_words(&text)));
-    object_of(json.map_err(|error| format!("{name} is no JSON: {error}"))?, name).map(Some)
+    object_of(
+        json.map_err(|error| format!("{name} is no JSON: {error}"))?,
+        name,
+    )
+    .map(Some)
 }
 
 fn object_of(json: Json, name: &str) -> Result<Map<String, Json>, String> {

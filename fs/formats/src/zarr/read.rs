@@ -49,7 +49,8 @@ impl Reader {
     /// # Errors
     /// It is no Zarr directory, or an array has a type or codec that is not supported.
     pub fn open(path: &Path) -> Result<Reader> {
-        let store = Store::open(path).map_err(|error| FormatError::file(path, "opening it", &error))?;
+        let store =
+            Store::open(path).map_err(|error| FormatError::file(path, "opening it", &error))?;
         let mut reader = Reader {
             path: path.to_owned(),
             store: Arc::new(store),
@@ -170,9 +171,15 @@ impl Reader {
                     .map_err(|error| self.bad(what, format!("{error}")))?
             }
         };
-        let largest = open.chunk.iter().fold(dtype.size(), |all, &len| all.saturating_mul(len));
+        let largest = open
+            .chunk
+            .iter()
+            .fold(dtype.size(), |all, &len| all.saturating_mul(len));
         if largest > LARGEST_CHUNK {
-            return Err(self.bad(what, format!("has chunks of {largest} bytes; at most 2 GiB are read")));
+            return Err(self.bad(
+                what,
+                format!("has chunks of {largest} bytes; at most 2 GiB are read"),
+            ));
         }
         let fill = match (fill, element.dtype) {
             (Some(fill), _) => Some(fill),
@@ -270,7 +277,10 @@ fn prepare(metadata: &mut Json, element: &Element) -> std::result::Result<Option
     let version2 = metadata["zarr_format"] == 2;
     if version2 && let Some(chunks) = metadata["chunks"].as_array_mut() {
         // Of an axis of no elements.
-        chunks.iter_mut().filter(|len| **len == 0).for_each(|len| *len = json!(1));
+        chunks
+            .iter_mut()
+            .filter(|len| **len == 0)
+            .for_each(|len| *len = json!(1));
     }
     let Some(dtype) = element.dtype.filter(|_| element.opaque) else {
         return Ok(None);
@@ -284,7 +294,10 @@ fn prepare(metadata: &mut Json, element: &Element) -> std::result::Result<Option
         (_, json) => types::opaque_fill(&dtype, json),
     };
     let fill = fill.ok_or_else(|| {
-        format!("has the fill value {}, which is not of its type", metadata["fill_value"])
+        format!(
+            "has the fill value {}, which is not of its type",
+            metadata["fill_value"]
+        )
     })?;
     let bytes = dtype.size();
     match version2 {

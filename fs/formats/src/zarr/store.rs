@@ -94,7 +94,9 @@ impl ReadableStorageTraits for Store {
                 ByteRange::Suffix(len) => (size.saturating_sub(len), size),
             };
             if start > end || end > size || end - start > LARGEST {
-                return Err(failed(io::Error::other("a part is beyond the end of a file")));
+                return Err(failed(io::Error::other(
+                    "a part is beyond the end of a file",
+                )));
             }
             let mut bytes = vec![0; (end - start) as usize];
             file.read_exact_at(&mut bytes, start).map_err(failed)?;

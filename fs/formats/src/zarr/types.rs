@@ -63,7 +63,11 @@ fn python(json: &Json, outer: bool) -> Result<String, String> {
             let members: Result<Vec<String>, String> =
                 members.iter().enumerate().map(inner).collect();
             let members = members?;
-            let comma = if members.len() == 1 && !outer { "," } else { "" };
+            let comma = if members.len() == 1 && !outer {
+                ","
+            } else {
+                ""
+            };
             let joined = members.join(", ");
             Ok(match outer {
                 true => format!("[{joined}]"),
@@ -103,7 +107,11 @@ pub(super) fn version3(data_type: &Json, big: bool) -> Result<Element, String> {
                 None | Some(1) => String::new(),
                 Some(scale) => scale.to_string(),
             };
-            let letter = if name == "numpy.datetime64" { "M8" } else { "m8" };
+            let letter = if name == "numpy.datetime64" {
+                "M8"
+            } else {
+                "m8"
+            };
             let (dtype, exact) = dtype_of_text(&format!("'{order}{letter}[{scale}{unit}]'"))?;
             return Ok(Element {
                 dtype: Some(dtype),
@@ -131,7 +139,9 @@ pub(super) fn written(variable: &Variable) -> Result<(Json, Json), String> {
     let dtype = &variable.dtype;
     let zero = vec![0; dtype.size() as usize];
     let fill = variable.fill.as_deref();
-    let fill = fill.filter(|fill| fill.len() == zero.len()).unwrap_or(&zero);
+    let fill = fill
+        .filter(|fill| fill.len() == zero.len())
+        .unwrap_or(&zero);
     match &variable.exact {
         Some(Exact::Strings { .. }) => {
             let text = String::from_utf8_lossy(fill);
@@ -145,7 +155,8 @@ pub(super) fn written(variable: &Variable) -> Result<(Json, Json), String> {
         Some(Exact::Hdf5(_)) | None => {}
     }
     let bits = 8 * dtype.size();
-    let named = |name: &str| json!({ "name": name, "configuration": { "length_bytes": dtype.size() } });
+    let named =
+        |name: &str| json!({ "name": name, "configuration": { "length_bytes": dtype.size() } });
     let name = match dtype.kind() {
         DTypeKind::Bool => return Ok((json!("bool"), json!(fill[0] != 0))),
         DTypeKind::Bytes => return Ok((named("null_terminated_bytes"), json!(base64(fill)))),
@@ -155,7 +166,10 @@ pub(super) fn written(variable: &Variable) -> Result<(Json, Json), String> {
                 let four = little(four, dtype.order());
                 char::from_u32(u32::try_from(four).ok()?).filter(|char| *char != '\0')
             });
-            return Ok((named("fixed_length_utf32"), json!(chars.collect::<String>())));
+            return Ok((
+                named("fixed_length_utf32"),
+                json!(chars.collect::<String>()),
+            ));
         }
         DTypeKind::Int => format!("int{bits}"),
         DTypeKind::UInt => format!("uint{bits}"),
@@ -210,10 +224,7 @@ fn little(bytes: &[u8], order: ByteOrder) -> u64 {
 fn number(dtype: &DType, bytes: &[u8]) -> Json {
     if dtype.kind() == DTypeKind::Complex {
         let (real, imaginary) = bytes.split_at(bytes.len() / 2);
-        return json!([
-            float(real, dtype.order()),
-            float(imaginary, dtype.order())
-        ]);
+        return json!([float(real, dtype.order()), float(imaginary, dtype.order())]);
     }
     let bits = little(bytes, dtype.order());
     let unused = 64 - 8 * bytes.len().min(8);
@@ -261,9 +272,13 @@ pub(super) fn opaque_fill(dtype: &DType, json: &Json) -> Option<Vec<u8>> {
             bytes.collect::<Option<Vec<u8>>>()?
         }
         (DTypeKind::Complex, Json::Array(parts)) => {
-            let parts = parts.iter().map(|part| bits(DTypeKind::Float, len / 2, part));
+            let parts = parts
+                .iter()
+                .map(|part| bits(DTypeKind::Float, len / 2, part));
             let parts: Option<Vec<u64>> = parts.collect();
-            let bytes = parts?.into_iter().flat_map(|bits| order(bits, len / 2, dtype.order()));
+            let bytes = parts?
+                .into_iter()
+                .flat_map(|bits| order(bits, len / 2, dtype.order()));
             bytes.collect()
         }
         (kind, json) => order(bits(kind, len, json)?, len, dtype.order()),
@@ -289,7 +304,9 @@ fn bits(kind: DTypeKind, len: usize, json: &Json) -> Option<u64> {
         return u64::from_str_radix(hex, 16).ok();
     }
     if kind != DTypeKind::Float {
-        return json.as_u64().or_else(|| json.as_i64().map(|value| value as u64));
+        return json
+            .as_u64()
+            .or_else(|| json.as_i64().map(|value| value as u64));
     }
     let value = match json {
         Json::Number(number) => number.as_f64()?,
@@ -355,7 +372,11 @@ mod tests {
             (json!("|S5"), "S5", true),
             (json!("<U3"), "U3", true),
             (json!("<M8[ns]"), "i8", true),
-            (json!([["a", "<i4"], ["b", "<f8", [2]], ["c", [["d", "|u1"]]]]), "V21", true),
+            (
+                json!([["a", "<i4"], ["b", "<f8", [2]], ["c", [["d", "|u1"]]]]),
+                "V21",
+                true,
+            ),
         ] {
             let element = version2(&json, &Json::Null).expect("a type");
             let found = element.dtype.map(|dtype| dtype.to_string());
@@ -366,8 +387,14 @@ mod tests {
             ("f2", json!("float16")),
             ("c16", json!("complex128")),
             ("b1", json!("bool")),
-            ("S7", json!({"name": "null_terminated_bytes", "configuration": {"length_bytes": 7}})),
-            (">U2", json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}})),
+            (
+                "S7",
+                json!({"name": "null_terminated_bytes", "configuration": {"length_bytes": 7}}),
+            ),
+            (
+                ">U2",
+                json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}),
+            ),
             (">u8", json!("uint64")),
         ] {
             let dtype: DType = text.parse().expect("a dtype");
@@ -390,7 +417,10 @@ mod tests {
             ("S3", b"ab\0".to_vec()),
             ("V2", vec![255, 1]),
             (">U1", vec![0, 0, 0, 0xe9]),
-            ("c8", [1.5_f32.to_le_bytes(), f32::INFINITY.to_le_bytes()].concat()),
+            (
+                "c8",
+                [1.5_f32.to_le_bytes(), f32::INFINITY.to_le_bytes()].concat(),
+            ),
         ] {
             let dtype: DType = text.parse().expect("a dtype");
             let variable = Variable {

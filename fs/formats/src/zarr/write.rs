@@ -133,15 +133,21 @@ impl Writer {
             "attributes": self.attributes(path, &variable.attributes)?,
         });
         if variable.dims.iter().any(|dim| !dim.dim.name.is_empty()) {
-            let names = variable.dims.iter().map(|dim| match dim.dim.name.is_empty() {
-                true => Json::Null,
-                false => json!(dim.dim.name),
-            });
+            let names = variable
+                .dims
+                .iter()
+                .map(|dim| match dim.dim.name.is_empty() {
+                    true => Json::Null,
+                    false => json!(dim.dim.name),
+                });
             json["dimension_names"] = names.collect();
         }
         self.put(path, &json)?;
         let zero = vec![0; elem as usize];
-        let fill = variable.fill.clone().filter(|fill| fill.len() == zero.len());
+        let fill = variable
+            .fill
+            .clone()
+            .filter(|fill| fill.len() == zero.len());
         let fill = fill.unwrap_or(zero);
         if !strings {
             // The bytes of elements are stored as they are.
@@ -245,7 +251,10 @@ fn pad(block: &Block, chunk: &[u64], fill: &[u8], data: &[u8]) -> Vec<u8> {
     let rank = chunk.len();
     let mut at = vec![0_u64; rank];
     for bytes in data.chunks_exact(row.max(1)) {
-        let index = at.iter().zip(chunk).fold(0, |all, (&at, &len)| all * len + at);
+        let index = at
+            .iter()
+            .zip(chunk)
+            .fold(0, |all, (&at, &len)| all * len + at);
         let begin = index as usize * fill.len();
         padded[begin..begin + row].copy_from_slice(bytes);
         for axis in (0..rank.saturating_sub(1)).rev() {
@@ -264,11 +273,15 @@ fn strings(padded: &[u8], elem: usize) -> std::result::Result<ArrayBytes<'static
     let mut bytes = Vec::new();
     let mut offsets = vec![0];
     for text in padded.chunks_exact(elem) {
-        let len = text.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+        let len = text
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |at| at + 1);
         std::str::from_utf8(&text[..len]).map_err(|_| "has a string that is not UTF-8")?;
         bytes.extend(&text[..len]);
         offsets.push(bytes.len());
     }
-    let offsets = zarrs::array::ArrayBytesOffsets::new(offsets).map_err(|error| error.to_string())?;
+    let offsets =
+        zarrs::array::ArrayBytesOffsets::new(offsets).map_err(|error| error.to_string())?;
     ArrayBytes::new_vlen(bytes, offsets).map_err(|error| error.to_string())
 }

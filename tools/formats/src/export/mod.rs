@@ -62,7 +62,9 @@ fn say_lost(tree: &Group, format: Format) {
             Format::Npy => ".npy",
             _ => ".npz",
         };
-        eprintln!("slabfs: note: {ending} files have no attributes or names of dimensions; {lost} are left out");
+        eprintln!(
+            "slabfs: note: {ending} files have no attributes or names of dimensions; {lost} are left out"
+        );
     }
 }
 

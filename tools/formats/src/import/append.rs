@@ -98,7 +98,10 @@ fn pairs(
         }
     }
     if !pairs.iter().any(|pair| pair.grows) {
-        bail!("no array in {} has an unlimited first axis", args.dest.display());
+        bail!(
+            "no array in {} has an unlimited first axis",
+            args.dest.display()
+        );
     }
     Ok(pairs)
 }
@@ -120,7 +123,13 @@ fn fits(variable: &Variable, array: &Variable) -> anyhow::Result<bool> {
             array.dtype
         );
     }
-    for name in ["scale_factor", "add_offset", "units", "calendar", "_FillValue"] {
+    for name in [
+        "scale_factor",
+        "add_offset",
+        "units",
+        "calendar",
+        "_FillValue",
+    ] {
         let of = |variable: &Variable| {
             let found = variable.attributes.iter().find(|one| one.name == name);
             found.map(|one| one.value.clone())
@@ -157,12 +166,7 @@ fn equal(source: &dyn Source, pair: &Pair) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn append(
-    args: &Import,
-    file: &Path,
-    source: &dyn Source,
-    pairs: Vec<Pair>,
-) -> anyhow::Result<()> {
+fn append(args: &Import, file: &Path, source: &dyn Source, pairs: Vec<Pair>) -> anyhow::Result<()> {
     let growing: Vec<Pair> = pairs.into_iter().filter(|pair| pair.grows).collect();
     let mut before = Vec::new();
     for pair in &growing {
@@ -208,7 +212,9 @@ fn records(source: &dyn Source, pair: &Pair, len: u64) -> anyhow::Result<u64> {
     use std::os::unix::fs::FileExt;
     let shape = pair.variable.shape();
     let elem = pair.variable.dtype.size();
-    let row = shape[1..].iter().fold(elem, |all, &len| all.saturating_mul(len));
+    let row = shape[1..]
+        .iter()
+        .fold(elem, |all, &len| all.saturating_mul(len));
     let bytes = row.saturating_mul(shape[0]);
     if bytes == 0 {
         return Ok(0);

@@ -128,7 +128,10 @@ fn one(args: &Import, job: &Job) -> anyhow::Result<()> {
 }
 
 /// The variable of the source for a planned one, which may have another name.
-fn of_source<'a>(source: &'a dyn Source, array: &Planned<'a>) -> anyhow::Result<&'a slabfs_formats::tree::Variable> {
+fn of_source<'a>(
+    source: &'a dyn Source,
+    array: &Planned<'a>,
+) -> anyhow::Result<&'a slabfs_formats::tree::Variable> {
     if !source.is_array() {
         return Ok(array.variable);
     }

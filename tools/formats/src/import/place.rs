@@ -83,7 +83,10 @@ impl Place {
         let lock = File::open(&path).with_context(with)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => {
-                bail!("another import makes {} now; wait for its end", path.display())
+                bail!(
+                    "another import makes {} now; wait for its end",
+                    path.display()
+                )
             }
             // A mount without locks.
             Err(Errno::NOSYS | Errno::OPNOTSUPP) | Ok(()) => {}
@@ -189,7 +192,12 @@ impl Place {
     }
 
     /// Gives it its name.
-    pub(super) fn finish(mut self, dest: &Path, array: bool, plan: &Plan<'_>) -> anyhow::Result<()> {
+    pub(super) fn finish(
+        mut self,
+        dest: &Path,
+        array: bool,
+        plan: &Plan<'_>,
+    ) -> anyhow::Result<()> {
         let arrays = plan.arrays.iter().map(|array| {
             let path = joined(&self.inside, &path_of(array));
             json!({ "path": path, "remove": [DONE] })

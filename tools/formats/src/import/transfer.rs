@@ -78,7 +78,10 @@ pub(super) fn run(
         .filter(|array| !place.is_done(array))
         .cloned()
         .collect();
-    let total = left.iter().map(|array| bytes_of(array)).fold(0, u64::saturating_add);
+    let total = left
+        .iter()
+        .map(|array| bytes_of(array))
+        .fold(0, u64::saturating_add);
     let name = job.file.file_name().map(Path::new).unwrap_or(&job.file);
     let bar = progress::bar(&name.to_string_lossy(), total);
     let queue = Mutex::new(Queue {
@@ -114,9 +117,9 @@ pub(super) fn run(
 
 fn bytes_of(array: &Planned<'_>) -> u64 {
     let shape = array.variable.shape();
-    shape
-        .iter()
-        .fold(array.variable.dtype.size(), |all, &len| all.saturating_mul(len))
+    shape.iter().fold(array.variable.dtype.size(), |all, &len| {
+        all.saturating_mul(len)
+    })
 }
 
 fn lock<'a, 'q>(queue: &'a Mutex<Queue<'q>>) -> MutexGuard<'a, Queue<'q>> {
@@ -172,11 +175,7 @@ fn work<'a>(
 }
 
 /// Compares what can be read from the mount with the file.
-pub(super) fn compare(
-    source: &dyn Source,
-    plan: &Plan<'_>,
-    place: &Place,
-) -> anyhow::Result<()> {
+pub(super) fn compare(source: &dyn Source, plan: &Plan<'_>, place: &Place) -> anyhow::Result<()> {
     let (mut wanted, mut found) = (Vec::new(), Vec::new());
     for planned in &plan.arrays {
         let variable = of_source(source, planned)?;

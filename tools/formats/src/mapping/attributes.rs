@@ -29,7 +29,9 @@ pub(super) fn tags_of(attributes: &[Attribute]) -> anyhow::Result<Map<String, Js
     for Attribute { name, value } in attributes {
         let what = || format!("attribute {name}");
         if name == DIM_NAMES || is_reserved(name) {
-            bail!("it has an attribute {name}, a name that slabfs uses itself; rename it with `ncrename`");
+            bail!(
+                "it has an attribute {name}, a name that slabfs uses itself; rename it with `ncrename`"
+            );
         }
         check_tag_key(name).with_context(what)?;
         let json = tag_of(value).with_context(what)?;
@@ -190,13 +192,18 @@ fn formed(tag: &Tag, form: &Json) -> Option<Value> {
     let count = match &space {
         Space::Null => 0,
         Space::Scalar => 1,
-        Space::Simple(dims) => dims.iter().try_fold(1_u64, |all, &len| all.checked_mul(len))?,
+        Space::Simple(dims) => dims
+            .iter()
+            .try_fold(1_u64, |all, &len| all.checked_mul(len))?,
     };
     let elements = match (value_of(tag).ok()?, &typ) {
         (Value::Strings(texts), Hdf5Type::String { len: None, .. }) => {
             (texts.len() as u64 == count).then_some(Value::Strings(texts))?
         }
-        (Value::Numbers { dtype, bytes }, Hdf5Type::Number(of) | Hdf5Type::Enum { base: of, .. }) => {
+        (
+            Value::Numbers { dtype, bytes },
+            Hdf5Type::Number(of) | Hdf5Type::Enum { base: of, .. },
+        ) => {
             let same = dtype.to_string() == of.to_string().trim_start_matches('>');
             let fits = same && count.checked_mul(dtype.size()) == Some(bytes.len() as u64);
             fits.then_some(Value::Numbers { dtype, bytes })?

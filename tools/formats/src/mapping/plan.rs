@@ -107,7 +107,11 @@ fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::
         };
         let outside = target.is_empty() || link.target.split('/').any(|part| part == "..");
         if outside || target.len() > 4095 {
-            bail!("link {path}/{}: its path {:?} is not supported", link.name, link.target);
+            bail!(
+                "link {path}/{}: its path {:?} is not supported",
+                link.name,
+                link.target
+            );
         }
         plan.links.push((joined(path, &link.name), target));
     }
