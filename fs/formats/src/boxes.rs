@@ -23,7 +23,8 @@ impl Block {
 
     /// The position of its first element in an array of this shape, if all its elements follow each other there.
     pub fn offset_in(&self, shape: &[u64]) -> Option<u64> {
-        let first = self.count.iter().position(|&len| len != 1).unwrap_or(0);
+        let first = self.count.iter().position(|&len| len != 1);
+        let first = first.unwrap_or(self.count.len());
         let full = self.count.iter().zip(shape).skip(first + 1);
         if !full.into_iter().all(|(count, len)| count == len) {
             return None;

@@ -12,15 +12,19 @@ const DIMENSION: u64 = 10;
 const VARIABLE: u64 = 11;
 const ATTRIBUTE: u64 = 12;
 
-/// The bytes that the file has at least if all its data is there; `None` if it is no classic file or its header is wrong,
-/// which the library reports better.
+/// The bytes that the file has at least if all its data is there; more than any file has if its header is not complete.
+/// `None` if it is no classic file or its header is wrong, which the library reports better.
 pub(super) fn needed(file: &File) -> Option<u64> {
     let mut head = Header {
         from: BufReader::new(file),
         wide_counts: false,
         wide_offsets: false,
     };
-    head.needed().ok().flatten()
+    match head.needed() {
+        Ok(needed) => needed,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(u64::MAX),
+        Err(_) => None,
+    }
 }
 
 struct Header<'a> {

@@ -60,47 +60,11 @@ impl Reader {
         let root = Open::read(path)?;
         complete(path)?;
         let tree = group(&root, "", None, 0)?;
-        let reader = Reader {
+        Ok(Reader {
             path: path.to_owned(),
             root,
             tree,
-        };
-        reader.see_all()?;
-        Ok(reader)
-    }
-
-    /// Fails if an HDF5 file has objects that the NetCDF library does not show: datasets of other types.
-    fn see_all(&self) -> Result<()> {
-        let mut groups = Vec::new();
-        self.tree
-            .each(&mut |path, group| groups.push((path.to_owned(), group)));
-        let paths: Vec<String> = groups.iter().map(|(path, _)| path.clone()).collect();
-        let Some(links) = self.root.links(&paths) else {
-            // A classic file.
-            return Ok(());
-        };
-        for ((path, group), links) in groups.into_iter().zip(links) {
-            let named = |dim: &&Dim| group.variables.iter().any(|one| one.name == dim.name);
-            // The library makes up dimensions where a file has none.
-            let dims = group
-                .dims
-                .iter()
-                .filter(|dim| !dim.name.starts_with("phony_dim_"));
-            let dims = dims.filter(|dim| !named(dim)).count();
-            let types = self.find(&path)?.type_count()?;
-            let shown = group.variables.len() + group.groups.len() + dims + types;
-            if links > shown as u64 {
-                return Err(self.root.unsupported(
-                    format!("group /{path}"),
-                    format!(
-                        "has {} objects that are no variables of NetCDF (booleans, enumerations, complex numbers, compounds \
-                         or references of HDF5), which are not supported",
-                        links - shown as u64
-                    ),
-                ));
-            }
-        }
-        Ok(())
+        })
     }
 
     fn find(&self, path: &str) -> Result<Open> {
@@ -126,7 +90,14 @@ fn complete(path: &Path) -> Result<()> {
         Some(needed) => Err(FormatError::unsupported(
             path,
             "its data",
-            format!("is incomplete: it has {has} bytes and needs {needed}; it is truncated"),
+            match needed {
+                u64::MAX => format!(
+                    "is incomplete: its header does not end in {has} bytes; it is truncated"
+                ),
+                _ => {
+                    format!("is incomplete: it has {has} bytes and needs {needed}; it is truncated")
+                }
+            },
         )),
         None => Ok(()),
     }

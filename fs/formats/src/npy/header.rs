@@ -106,13 +106,17 @@ fn dtype_of(descr: &Literal) -> Result<(DType, Option<Exact>), String> {
         Literal::Text(text) => match text.parse::<DType>() {
             Ok(dtype) => Ok((dtype, None)),
             // Dates and spans of time are integers; other numbers, opaque bytes.
-            Err(_) if text[1..].starts_with(['M', 'm']) => {
+            Err(_)
+                if text
+                    .get(1..)
+                    .is_some_and(|rest| rest.starts_with(['M', 'm'])) =>
+            {
                 Ok((format!("{}i8", &text[..1]).parse().map_err(bad)?, exact()))
             }
-            Err(error) => match size_of(descr, 0) {
-                Ok(size) => Ok((format!("V{size}").parse().map_err(bad)?, exact())),
-                Err(_) => Err(bad(error)),
-            },
+            Err(_) => {
+                let size = size_of(descr, 0)?;
+                Ok((format!("V{size}").parse().map_err(bad)?, exact()))
+            }
         },
         _ => {
             let size = size_of(descr, 0)?;
@@ -126,11 +130,13 @@ fn size_of(descr: &Literal, depth: usize) -> Result<u64, String> {
     let unknown = || format!("has the type {descr}, which is not supported");
     if let Literal::Text(text) = descr {
         let plain = text.trim_start_matches(['<', '>', '|', '=']);
+        if plain.starts_with('O') {
+            return Err("has pickled objects, which are not read".to_owned());
+        }
         let digits = plain.get(1..).ok_or_else(unknown)?;
         let digits = digits.split('[').next().unwrap_or(digits);
         let number: u64 = digits.parse().map_err(|_| unknown())?;
         return match plain.as_bytes()[0] {
-            b'O' => Err("has pickled objects, which are not read".to_owned()),
             b'U' => Ok(number.saturating_mul(4)),
             b'b' | b'i' | b'u' | b'f' | b'c' | b'S' | b'V' | b'a' | b'M' | b'm' => Ok(number),
             _ => Err(unknown()),
