@@ -200,7 +200,8 @@ impl Tile<'_> {
 
     fn how(&self, entry: &Entry) -> How {
         let own = self.part.own;
-        if own.element.big_endian || entry.size as usize > MAX_ENCODED {
+        let turned = own.element.big_endian != self.variable.element.big_endian;
+        if turned || entry.size as usize > MAX_ENCODED {
             return How::Decode;
         }
         let elem = own.element.size as u32;
@@ -256,10 +257,6 @@ impl Tile<'_> {
             let mut bytes = vec![0; region.elements() as usize * elem];
             self.source
                 .read(self.part, (&mut bytes, &region), self.codec)?;
-            // Elements of arrays are little-endian.
-            if self.variable.element.big_endian {
-                codec::swap(&mut bytes, elem);
-            }
             let head = head(
                 (&region, &region),
                 slabfs_model::Codec::None,
