@@ -6,13 +6,75 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use slabfs_formats::hdf5::Filter;
 use slabfs_model::chunk_stream::ChunkHead;
+use slabfs_model::{Codec, Region};
 
 /// Bytes that are written at a time: those of one request of the kernel.
 const AT_ONCE: usize = 1 << 20;
 
 /// Makes an open file of a mount one of encoded chunks: `_IO('s', 5)`.
 const CHUNKS: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(b's', 5);
+
+/// What has to be done with a stored chunk of HDF5 to make it one of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is stored as it is, with this codec.
+    Copy(Codec),
+    /// The same, when the checksum behind it has been compared and removed.
+    Summed(Codec),
+    /// It is decoded.
+    Decode,
+}
+
+impl How {
+    /// For a chunk that went through `filters` but for those in `mask`; elements have `elem` bytes, and the array has
+    /// `level`.
+    pub(crate) fn of(filters: &[Filter], mask: u32, elem: u64, level: u32) -> How {
+        let applied = filters.iter().enumerate();
+        let applied =
+            applied.filter(|(at, _)| mask & 1_u32.checked_shl(*at as u32).unwrap_or(0) == 0);
+        let mut applied: Vec<&Filter> = applied.map(|(_, filter)| filter).collect();
+        let summed = applied
+            .pop_if(|last| last.id == Filter::FLETCHER32)
+            .is_some();
+        let ids: Vec<u32> = applied.iter().map(|filter| filter.id).collect();
+        let shuffles = |filter: &Filter| {
+            filter
+                .values
+                .first()
+                .is_none_or(|&size| u64::from(size) == elem)
+        };
+        let codec = match ids.as_slice() {
+            [] => Codec::None,
+            [Filter::DEFLATE] => Codec::Deflate(level),
+            [Filter::SHUFFLE, Filter::DEFLATE] if shuffles(applied[0]) => match elem {
+                1 => Codec::Deflate(level),
+                _ => Codec::ShuffleDeflate(level),
+            },
+            _ => return How::Decode,
+        };
+        match summed {
+            true => How::Summed(codec),
+            false => How::Copy(codec),
+        }
+    }
+}
+
+/// The head of a chunk of an array: its first element and shape, and those of what is shown of it.
+pub(crate) fn head(
+    (start, shape): (&[u64], &[u64]),
+    (shown, count): (&[u64], &[u64]),
+    codec: Codec,
+    bytes: u32,
+) -> ChunkHead {
+    ChunkHead {
+        chunk: Region::new(start, shape),
+        shown: Region::new(shown, count),
+        codec,
+        bytes,
+    }
+}
 
 /// An array to which encoded chunks are written.
 #[derive(Debug)]

@@ -16,12 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::anyhow;
 use slabfs_formats::collate::codec::{self, Codec};
 use slabfs_formats::collate::{self, Entry, Joined, Part, Plan, Region, Source, Storage};
-use slabfs_formats::hdf5::Filter;
 use slabfs_formats::source;
 use slabfs_model::chunk_stream::{ChunkHead, MAX_ENCODED};
 
 use super::UNFINISHED;
-use crate::encoded::ChunkWriter;
+use crate::encoded::{self, ChunkWriter, How};
 use crate::import;
 use crate::mapping;
 use crate::mount::Mount;
@@ -140,14 +139,6 @@ struct Tile<'a> {
     writer: &'a mut ChunkWriter,
 }
 
-/// What has to be done with a stored chunk.
-enum How {
-    /// It is copied, with this codec; so many bytes after it are a checksum.
-    Copy(slabfs_model::Codec, usize),
-    /// It is decoded.
-    Decode,
-}
-
 impl Tile<'_> {
     fn write(&mut self) -> anyhow::Result<()> {
         let (own, chunk) = (self.part.own, &self.part.index.chunk);
@@ -179,7 +170,8 @@ impl Tile<'_> {
                 continue;
             };
             match self.how(&entry) {
-                How::Copy(codec, behind) => self.copy(&entry, (&chunk, &shown), codec, behind)?,
+                How::Copy(codec) => self.copy(&entry, (&chunk, &shown), codec, 0)?,
+                How::Summed(codec) => self.copy(&entry, (&chunk, &shown), codec, 4)?,
                 How::Decode => self.elements(&shown)?,
             }
         }
@@ -204,24 +196,12 @@ impl Tile<'_> {
         if turned || entry.size as usize > MAX_ENCODED {
             return How::Decode;
         }
-        let elem = own.element.size as u32;
-        let applied = own.filters.iter().enumerate();
-        let applied = applied.filter(|(at, _)| entry.mask & (1 << (at & 31)) == 0);
-        let mut applied: Vec<&Filter> = applied.map(|(_, filter)| filter).collect();
-        let summed = applied.pop_if(|last| last.id == Filter::FLETCHER32);
-        let behind = if summed.is_some() { 4 } else { 0 };
-        let ids: Vec<u32> = applied.iter().map(|filter| filter.id).collect();
-        let shuffled = |filter: &Filter| filter.values.first().is_none_or(|&size| size == elem);
-        let codec = match ids.as_slice() {
-            [] => slabfs_model::Codec::None,
-            [Filter::DEFLATE] => slabfs_model::Codec::Deflate(self.level),
-            [Filter::SHUFFLE, Filter::DEFLATE] if shuffled(applied[0]) => match elem {
-                1 => slabfs_model::Codec::Deflate(self.level),
-                _ => slabfs_model::Codec::ShuffleDeflate(self.level),
-            },
-            _ => return How::Decode,
-        };
-        How::Copy(codec, behind)
+        How::of(
+            &own.filters,
+            entry.mask,
+            own.element.size as u64,
+            self.level,
+        )
     }
 
     fn copy(
@@ -277,11 +257,6 @@ impl Tile<'_> {
 }
 
 fn head((chunk, shown): (&Region, &Region), codec: slabfs_model::Codec, bytes: u32) -> ChunkHead {
-    let region = |region: &Region| slabfs_model::Region::new(&region.start, &region.count);
-    ChunkHead {
-        chunk: region(chunk),
-        shown: region(shown),
-        codec,
-        bytes,
-    }
+    let [chunk, shown] = [chunk, shown].map(|region| (&region.start[..], &region.count[..]));
+    encoded::head(chunk, shown, codec, bytes)
 }
