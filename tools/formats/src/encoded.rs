@@ -1,4 +1,4 @@
-//! Arrays that are written chunk by chunk, as the chunks are encoded: a stream of chunks to the mount
+//! Arrays that are written and read chunk by chunk, as the chunks are encoded: a stream of chunks to the mount
 //! (docs/formats/chunk-stream.md).
 
 use std::fs::{File, OpenOptions};
@@ -86,19 +86,22 @@ pub(crate) struct ChunkWriter {
     buffer: Vec<u8>,
 }
 
+/// Opens an array for reading or writing encoded chunks.
+pub(crate) fn open_chunks(path: &Path, write: bool) -> anyhow::Result<File> {
+    let with = || format!("opening {}", path.display());
+    let file = OpenOptions::new().read(!write).write(write).open(path);
+    let file = file.with_context(with)?;
+    // SAFETY: the command has no argument, and changes nothing of this process.
+    let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<CHUNKS>::new()) };
+    done.with_context(with)?;
+    Ok(file)
+}
+
 impl ChunkWriter {
     pub(crate) fn open(path: &Path) -> anyhow::Result<ChunkWriter> {
-        let with = || format!("opening {}", path.display());
-        let file = OpenOptions::new()
-            .write(true)
-            .open(path)
-            .with_context(with)?;
-        // SAFETY: the command has no argument, and changes nothing of this process.
-        let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<CHUNKS>::new()) };
-        done.with_context(with)?;
         Ok(ChunkWriter {
             path: path.to_owned(),
-            file,
+            file: open_chunks(path, true)?,
             at: 0,
             buffer: Vec::with_capacity(AT_ONCE),
         })
