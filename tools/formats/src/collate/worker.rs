@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Wish, shown};
 
 use super::UNFINISHED;
@@ -36,8 +37,10 @@ pub(super) fn run(args: &Collate, dir: &Path, verbose: bool) -> anyhow::Result<E
 
 /// Sets the limits of this process.
 fn limit(threads: usize) -> anyhow::Result<()> {
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    // A write beyond the largest size of a file is then an error of the write.
+    SigSet::from_iter([Signal::SIGXFSZ]).thread_block()?;
     let memory = MEMORY + THREAD * threads as u64;
     let (now, most) = getrlimit(Resource::RLIMIT_DATA)?;
     setrlimit(Resource::RLIMIT_DATA, memory.min(now), memory.min(most))?;
