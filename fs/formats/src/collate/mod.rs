@@ -84,7 +84,8 @@ pub fn count(plan: &Plan) -> Result<Vec<(&Joined, Done)>> {
 }
 
 /// Writes the joined file to `place`, where there is none, with `threads` threads that read and encode. It is to get the name
-/// `named`, which errors name too. `progress` is called with what is done, and can stop it by an error.
+/// `named`, which errors name too. `progress` is called when the library has copied what is to be had from the first tile, and
+/// then with what is done; it can stop it by an error.
 ///
 /// # Errors
 /// A tile is damaged, gone, or was changed; the output cannot be written. What was written is then to be removed.
@@ -97,6 +98,7 @@ pub fn write(
     let source = Source::new(&plan.tiles);
     let classic = plan.tiles[0].format == Format::Classic;
     let out = skeleton::create(plan, place, named)?;
+    progress(Done::default())?;
     let done = write::write(plan, &source, &out, classic, threads, progress)?;
     out.close()?;
     Ok(done)

@@ -51,6 +51,8 @@ pub(super) fn run(
     hand_over(stdin, inputs);
     read(stdout, events);
     let mut reading: Option<PathBuf> = None;
+    // The first tile's data can take any time to copy.
+    let mut copying: Option<PathBuf> = None;
     let mut result: Option<anyhow::Result<()>> = None;
     loop {
         let event = match reading {
@@ -59,7 +61,10 @@ pub(super) fn run(
         };
         match event {
             Ok(Event::Message(Message::Reading(path))) => reading = Some(path),
-            Ok(Event::Message(Message::Comparing | Message::Writing)) => reading = None,
+            Ok(Event::Message(Message::Comparing | Message::Writing)) => {
+                (reading, copying) = (None, None)
+            }
+            Ok(Event::Message(Message::Copying(path))) => copying = Some(path),
             Ok(Event::Message(Message::Note(text))) if !quiet => {
                 eprintln!("slabfs: {}", plain(&text))
             }
@@ -87,7 +92,7 @@ pub(super) fn run(
     let status = child.wait().context("waiting for the worker")?;
     match result {
         Some(result) => result.map(|()| ExitCode::SUCCESS),
-        None => Err(died(status, reading)),
+        None => Err(died(status, reading.or(copying))),
     }
 }
 
@@ -178,7 +183,7 @@ fn died(status: ExitStatus, reading: Option<PathBuf>) -> anyhow::Error {
     };
     match reading {
         Some(path) => anyhow!(
-            "{}: the process that read its description {how}; the file is damaged in a way that the HDF5 library does not survive",
+            "{}: the process that read it {how}; the file is damaged in a way that the HDF5 library does not survive",
             path.display()
         ),
         None => anyhow!(

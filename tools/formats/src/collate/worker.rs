@@ -76,13 +76,23 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
     if verbose {
         show(&plan)?;
     }
-    Message::Writing.send()?;
+    Message::Copying(plan.tiles[0].path.clone()).send()?;
     let place = (dir.join(UNFINISHED), args.output.as_path());
-    let done = collate::write(&plan, (&place.0, place.1), threads, &mut |_| Ok(()))?;
+    let done = collate::write(&plan, (&place.0, place.1), threads, &mut started())?;
     if verbose {
         Message::Said(totals(done)).send()?;
     }
     Ok(())
+}
+
+/// Sends the message that the output is written, when there is progress for the first time.
+fn started() -> impl FnMut(Done) -> slabfs_formats::Result<()> {
+    let mut sent = false;
+    move |_| {
+        // If it fails, the process that waited is gone, and this one ends with it.
+        sent = sent || Message::Writing.send().is_ok();
+        Ok(())
+    }
 }
 
 /// Says what would be done.
