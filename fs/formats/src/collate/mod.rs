@@ -50,7 +50,7 @@ pub use plan::{Chunks, Joined, JoinedDim, Piece, Plan, Wish, plan};
 pub use region::Region;
 pub use source::{Entry, Index, Part, Source};
 pub use tile::{Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown};
-pub use write::Done;
+pub use write::{Done, Progress, Watch};
 
 use crate::Result;
 
@@ -84,8 +84,7 @@ pub fn count(plan: &Plan) -> Result<Vec<(&Joined, Done)>> {
 }
 
 /// Writes the joined file to `place`, where there is none, with `threads` threads that read and encode. It is to get the name
-/// `named`, which errors name too. `progress` is called when the library has copied what is to be had from the first tile, and
-/// then with what is done; it can stop it by an error.
+/// `named`, which errors name too. `progress` can stop it by an error.
 ///
 /// # Errors
 /// A tile is damaged, gone, or was changed; the output cannot be written. What was written is then to be removed.
@@ -93,12 +92,13 @@ pub fn write(
     plan: &Plan,
     (place, named): (&Path, &Path),
     threads: usize,
-    progress: &mut dyn FnMut(Done) -> Result<()>,
+    progress: &mut Watch<'_>,
 ) -> Result<Done> {
     let source = Source::new(&plan.tiles);
     let classic = plan.tiles[0].format == Format::Classic;
+    progress(Progress::Reading(&plan.tiles[0].path))?;
     let out = skeleton::create(plan, place, named)?;
-    progress(Done::default())?;
+    progress(Progress::Done(Done::default()))?;
     let done = write::write(plan, &source, &out, classic, threads, progress)?;
     out.close()?;
     Ok(done)

@@ -4,6 +4,7 @@
 //! library does one thing at a time. Channels are bounded, so that memory does not grow with the data. The first error stops
 //! all of them.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,6 +32,18 @@ pub struct Done {
     pub bytes: u64,
 }
 
+/// What happens while the joined file is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// The HDF5 library reads from this file.
+    Reading(&'a Path),
+    /// This much is done.
+    Done(Done),
+}
+
+/// Takes what happens, and can stop it by an error.
+pub type Watch<'a> = dyn FnMut(Progress<'_>) -> Result<()> + 'a;
+
 /// What a worker has for the writer.
 enum Output {
     /// Stored chunks: where they begin, their masks, and where they are in the buffer.
@@ -42,8 +55,7 @@ enum Output {
 /// A variable and its parts.
 type Prepared<'a> = (usize, &'a Joined, Vec<Part<'a>>);
 
-/// Writes all joined variables to `out`, with `threads` workers; calls `progress` with what is done, which can stop it by an
-/// error.
+/// Writes all joined variables to `out`, with `threads` workers; `progress` can stop it by an error.
 ///
 /// # Errors
 /// A tile is damaged, gone or was changed; the output cannot be written.
@@ -53,7 +65,7 @@ pub(super) fn write(
     out: &hdf5::File,
     classic: bool,
     threads: usize,
-    progress: &mut dyn FnMut(Done) -> Result<()>,
+    progress: &mut Watch<'_>,
 ) -> Result<Done> {
     let mut done = Done::default();
     let root = out.root()?;
@@ -69,10 +81,11 @@ pub(super) fn write(
                 done.copied += more.copied;
                 done.encoded += more.encoded;
                 done.bytes += more.bytes;
-                progress(done)
+                progress(Progress::Done(done))
             })?;
         } else {
-            with_pointers(plan, variable, &dataset)?;
+            with_pointers(plan, variable, &dataset, progress)?;
+            progress(Progress::Done(done))?;
         }
     }
     Ok(done)
@@ -106,9 +119,16 @@ fn parts<'a>(source: &Source<'a>, at: usize, variable: &Joined) -> Result<Vec<Pa
 }
 
 /// Elements with pointers go through the library, box by box.
-fn with_pointers(plan: &Plan, variable: &Joined, dataset: &Dataset) -> Result<()> {
+fn with_pointers(
+    plan: &Plan,
+    variable: &Joined,
+    dataset: &Dataset,
+    progress: &mut Watch<'_>,
+) -> Result<()> {
     for piece in &variable.pieces {
-        let from = hdf5::File::open(&plan.tiles[piece.tile].path)?;
+        let path = &plan.tiles[piece.tile].path;
+        progress(Progress::Reading(path))?;
+        let from = hdf5::File::open(path)?;
         let from = from.root()?.dataset(&variable.path)?;
         for part in piece.region.parts(1 << 14) {
             let own = part.from_origin(&piece.region.start);
