@@ -356,6 +356,29 @@ def missing_tiles(where):
         assert (d["v"][1, 8:] == np.arange(20, 24)).all() and len(d["x"]) == 12
 
 
+def other_programs(where):
+    """`ncdump` prints the same of the joined file, and `cdo diffn` finds no difference."""
+
+    def make(d, x):
+        d.createDimension("time", None)
+        d.createDimension("y", 5)
+        d.createVariable("y", "f8", ("y",))[:] = np.arange(5)
+        d.createVariable("time", "f8", ("time",))[:] = [0, 1]
+        d["time"].units = "days since 2000-01-01"
+        d["x"].units, d["y"].units = "degrees_east", "degrees_north"
+        for name in "a", "b":
+            v = d.createVariable(name, "f4", ("time", "y", "x"), zlib=True, fill_value=-1e20)
+            v[:] = np.random.default_rng(4).normal(size=(2, 5, 12))[:, :, x]
+        d.history = "made"
+
+    out, _ = joins(where, make)
+    want = where + "/want.nc"
+    dumps = [subprocess.run(["ncdump", "-n", "one", path], check=True, stdout=subprocess.PIPE).stdout for path in (want, out)]
+    assert dumps[0] == dumps[1]
+    done = subprocess.run(["cdo", "-s", "diffn", want, out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0 and not done.stdout.strip(), done.stdout
+
+
 # --- what is refused, and what goes wrong
 
 
@@ -502,7 +525,7 @@ def damaged_files(where):
 
 CASES = [
     random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, unknown_filters, filters_of_the_library,
-    options, order_of_bytes, missing_tiles, misfits, full_disk, signals, damaged_files,
+    options, order_of_bytes, missing_tiles, other_programs, misfits, full_disk, signals, damaged_files,
 ]
 
 

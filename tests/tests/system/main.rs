@@ -8,6 +8,7 @@ mod bad_wire;
 mod cases;
 mod cli;
 mod codecs;
+mod collate;
 mod commands;
 mod crash;
 mod crowds;
