@@ -32,12 +32,22 @@ fn random_decompositions_are_joined() {
 
 #[test]
 fn types_attributes_groups_and_dims_are_joined() {
-    cases(&["texts_and_types", "attributes", "groups", "unlimited", "order_of_bytes"]);
+    cases(&[
+        "texts_and_types",
+        "attributes",
+        "groups",
+        "unlimited",
+        "order_of_bytes",
+    ]);
 }
 
 #[test]
 fn chunks_and_filters_are_joined() {
-    cases(&["masks_and_unwritten_chunks", "unknown_filters", "filters_of_the_library"]);
+    cases(&[
+        "masks_and_unwritten_chunks",
+        "unknown_filters",
+        "filters_of_the_library",
+    ]);
 }
 
 #[test]
