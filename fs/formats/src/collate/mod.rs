@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `tile`, `inspect`, `classic` | a tile without its data; reading it from HDF5 and NetCDF-3 |
-//! | `plan`, `gaps`, `grid` | pure: which tiles fit together, what the joined file has, the shape of its chunks |
-//! | `source`, `codec`, `region` | reading stored chunks and boxes of elements, on many threads |
+//! | `plan`, `agree`, `gaps`, `grid` | pure: which tiles fit together, what the joined file has, the shape of its chunks |
+//! | `source`, `cache`, `codec`, `region` | reading stored chunks and boxes of elements, on many threads |
 //! | `compare` | what is in several tiles has to be equal |
 //! | `skeleton` | the joined file without the joined data |
 //! | `jobs`, `write` | which chunks are copied and which are assembled; doing it |
@@ -28,6 +28,8 @@
 //! - Files are described by the HDF5 library, which can crash on damaged files; it is for the caller to do all of this in a
 //!   process of its own. Data is read without it.
 
+mod agree;
+mod cache;
 mod classic;
 pub mod codec;
 mod compare;
