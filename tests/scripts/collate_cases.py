@@ -20,7 +20,7 @@ PROGRAM, DIR = sys.argv[1:3]
 TILES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiles.py")
 
 
-def run(*args, limit=60, **more):
+def run(*args, limit=180, **more):
     done = subprocess.run([PROGRAM, "collate", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=limit, **more)
     assert "panicked" not in done.stderr, done.stderr
     return done

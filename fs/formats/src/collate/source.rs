@@ -80,6 +80,23 @@ impl Index {
         found.ok().map(|found| &self.entries[found])
     }
 
+    /// All stored chunks, in row-major order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The first element of a chunk in the tile.
+    pub fn offset(&self, entry: &Entry) -> Vec<u64> {
+        let mut rest = entry.at;
+        let mut offset = vec![0; self.counts.len()];
+        for axis in (0..offset.len()).rev() {
+            let count = self.counts[axis].max(1);
+            offset[axis] = rest % count * self.chunk[axis];
+            rest /= count;
+        }
+        offset
+    }
+
     /// The number of stored chunks.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -22,7 +22,7 @@ use crate::plain;
 /// How long the description of one file may take: a filesystem that does not answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How much processor time the library may use for a file without a message or a byte of output: a loop.
-const LOOP: Duration = Duration::from_secs(30);
+const LOOP: Duration = Duration::from_secs(15);
 /// How often that is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
