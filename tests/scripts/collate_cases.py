@@ -336,6 +336,33 @@ def order_of_bytes(where):
         assert (d["v"][:] == np.arange(12) * 300).all() and d["v"].endian() == "little"
 
 
+def no_records(where):
+    """An unlimited dimension without records, and a tile that has everything."""
+
+    def make(d, x):
+        d.createDimension("t", None)
+        d.createVariable("t", "f8", ("t",))
+        d.createVariable("v", "f4", ("t", "x"), zlib=True)
+        d.createVariable("w", "f4", ("x",))[:] = np.arange(12)[x]
+
+    for number, cuts in enumerate((((0, 6), (6, 12)), ((0, 12),))):
+        os.mkdir("%s/%d" % (where, number))
+        joins("%s/%d" % (where, number), make, cuts=cuts)
+    for form in "NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA":
+        os.mkdir("%s/%s" % (where, form))
+        paths, _ = halves("%s/%s" % (where, form), make_classic, format=form)
+        ok("-o", where + "/%s.nc" % form, *paths)
+        same(where + "/%s/want.nc" % form, where + "/%s.nc" % form)
+
+
+def make_classic(d, x):
+    d.createDimension("t", None)
+    d.createVariable("v", "f4", ("t", "x"))
+    d.createVariable("b", "i1", ("t",))
+    d.createVariable("w", "i2", ("x",))[:] = np.arange(12)[x]
+    d.createVariable("s", "i2", ())[...] = 3
+
+
 def missing_tiles(where):
     """What is in no tile is filled, also where fill values are switched off, and a line says so."""
 
@@ -457,13 +484,17 @@ def signals(where):
     before = listing(where)
     random.seed(3)
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL:
-        child = subprocess.Popen([PROGRAM, "collate", "--jobs", "1", "-d", "9", "--chunks", "7,50,77", "-o", out, *paths], stderr=subprocess.PIPE, text=True)
+        line = [PROGRAM, "collate", "--jobs", "1", "-d", "9", "--chunks", "7,50,77", "-o", out, *paths]
+        child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
         # When it has begun to write.
         while child.poll() is None and not any(os.path.exists(os.path.join(where, n, "unfinished.nc")) for n in os.listdir(where) if n.startswith(".slabfs-collate")):
             time.sleep(0.001)
         if number == signal.SIGKILL:
             workers = open("/proc/%d/task/%d/children" % (child.pid, child.pid)).read().split()
             os.kill(int(workers[0]), number)
+        elif number == signal.SIGINT:
+            # As from a terminal: both processes get it.
+            os.killpg(child.pid, number)
         else:
             child.send_signal(number)
         said = child.communicate(timeout=20)[1]
@@ -525,7 +556,7 @@ def damaged_files(where):
 
 CASES = [
     random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, unknown_filters, filters_of_the_library,
-    options, order_of_bytes, missing_tiles, other_programs, misfits, full_disk, signals, damaged_files,
+    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, full_disk, signals, damaged_files,
 ]
 
 

@@ -38,6 +38,7 @@ fn types_attributes_groups_and_dims_are_joined() {
         "groups",
         "unlimited",
         "order_of_bytes",
+        "no_records",
     ]);
 }
 

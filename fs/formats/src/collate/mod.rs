@@ -23,7 +23,7 @@
 //!   chunks are assembled from the decoded chunks of tiles, and encoded on all processors.
 //! - The order of the bytes of a number is that of the first tile; bytes are never converted, only reversed where another tile
 //!   has the other order.
-//! - Memory does not grow with the data: per chunk of the variable that is being written a place of 24 bytes, and in addition
+//! - Memory does not grow with the data: per chunk of the variable that is being written about 100 bytes, and in addition
 //!   some buffers and at most 48 MiB of decoded chunks.
 //! - Files are described by the HDF5 library, which can crash on damaged files; it is for the caller to do all of this in a
 //!   process of its own. Data is read without it.

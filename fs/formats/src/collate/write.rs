@@ -21,6 +21,9 @@ const GAP: u64 = 16 << 10;
 /// Bytes that the buffers of all workers may have: fewer workers assemble larger chunks.
 const BUFFERS: u64 = 96 << 20;
 
+/// The most results that wait for the writer.
+const QUEUE: usize = 16;
+
 /// How much was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
@@ -147,15 +150,15 @@ fn one(
 ) -> Result<()> {
     let (_, variable, _) = prepared;
     let size = variable.element.size as u64;
-    let chunk = variable
-        .chunk
-        .iter()
-        .flatten()
-        .fold(size, |all, &len| all.saturating_mul(len));
-    let fit = usize::try_from(BUFFERS / chunk.saturating_mul(4).max(1)).unwrap_or(threads);
+    let step = match &variable.chunk {
+        Some(chunk) => chunk.iter().fold(size, |all, &len| all.saturating_mul(len)),
+        None => jobs::SLAB,
+    };
+    // A worker has a box, its parts, and both forms of what it makes of them.
+    let fit = usize::try_from(BUFFERS / step.saturating_mul(4).max(1)).unwrap_or(threads);
     let threads = threads.min(fit).max(1);
     let (to_workers, jobs) = sync_channel::<Job>(2 * threads);
-    let (to_writer, outputs) = sync_channel::<Result<Output>>(2 * threads);
+    let (to_writer, outputs) = sync_channel::<Result<Output>>(threads.min(QUEUE));
     let jobs = Mutex::new(jobs);
     std::thread::scope(|scope| {
         scope.spawn(move || list(prepared, &to_workers));

@@ -26,6 +26,9 @@ const LOOP: Duration = Duration::from_secs(15);
 /// How often that is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Signals that stop the command.
+const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
 /// What happens while a worker works.
 enum Event {
     Message(Message),
@@ -64,14 +67,18 @@ pub(super) fn run(
                 Message::Comparing | Message::Writing => work.step(None, false),
                 Message::Note(text) if !quiet => eprintln!("slabfs: {}", plain(&text)),
                 Message::Note(_) => {}
-                Message::Said(text) => println!("{}", plain(&text)),
+                Message::Said(text) => {
+                    if let Err(error) = writeln!(std::io::stdout(), "{}", plain(&text)) {
+                        end(&mut child)?;
+                        return Err(error).context("writing to standard output");
+                    }
+                }
                 Message::Failed(text) => result = Some(Err(anyhow!(text))),
                 Message::Complete => result = Some(Ok(())),
             },
             Ok(Event::Signal(signal)) => {
                 end(&mut child)?;
-                eprintln!("slabfs: stopped by {signal}; no output was written");
-                return Ok(ExitCode::from(128 + signal as u8));
+                return Ok(stopped(signal));
             }
             Err(RecvTimeoutError::Timeout) => {
                 if let Err(error) = work.check() {
@@ -83,8 +90,15 @@ pub(super) fn run(
         }
     }
     let status = child.wait().context("waiting for the worker")?;
+    let signal = status
+        .signal()
+        .and_then(|signal| Signal::try_from(signal).ok());
     match result {
         Some(result) => result.map(|()| ExitCode::SUCCESS),
+        // A terminal sends it to both processes, and the worker can be first.
+        None if signal.is_some_and(|signal| STOP.contains(&signal)) => {
+            Ok(stopped(signal.unwrap_or(Signal::SIGINT)))
+        }
         None => Err(died(status, work.file)),
     }
 }
@@ -158,9 +172,15 @@ impl Work {
     }
 }
 
+/// The end after a signal.
+fn stopped(signal: Signal) -> ExitCode {
+    eprintln!("slabfs: stopped by {signal}; no output was written");
+    ExitCode::from(128 + signal as u8)
+}
+
 /// Makes events of the signals that end a command.
 fn watch_signals(events: Sender<Event>) -> anyhow::Result<()> {
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    let signals = SigSet::from_iter(STOP);
     signals.thread_block().context("blocking signals")?;
     std::thread::spawn(move || {
         while let Ok(signal) = signals.wait() {
