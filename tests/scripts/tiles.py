@@ -139,6 +139,7 @@ def make_small(seed, directory):
                     # Tiles of other chunks here and there.
                     wanted += number % 2 if seed % 3 == 0 else 0
                     options["chunksizes"] = [max(1, min(wanted, s)) for s in part.shape]
+                typ = np.dtype(typ).newbyteorder({"little": "<", "big": ">"}.get(options.get("endian"), "="))
                 where = d.createGroup("below") if grouped and name in ("v1", "v2") else d
                 v = where.createVariable(name, typ, dims, **options)
                 v.set_auto_maskandscale(False)

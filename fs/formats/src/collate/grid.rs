@@ -118,7 +118,12 @@ pub(super) fn is_copied(variable: &Joined, piece: &Piece, own: &TileVariable) ->
     let Some(shape) = fits(variable, own) else {
         return false;
     };
-    copied_elements(&variable.shape, shape, &piece.region) == piece.region.elements()
+    is_exact_everywhere(variable, shape, &piece.region)
+}
+
+/// Whether all chunks of a tile at `region` are chunks of the output, if they have the same shape.
+pub(super) fn is_exact_everywhere(variable: &Joined, shape: &[u64], region: &Region) -> bool {
+    copied_elements(&variable.shape, shape, region) == region.elements()
 }
 
 /// The shape of the chunks, if those of this tile have the same shape, filters and byte order.
@@ -143,7 +148,7 @@ pub(super) fn is_exact(variable: &Joined, shape: &[u64], region: &Region, start:
     (0..shape.len()).all(|axis| {
         let end = start[axis] + shape[axis];
         let has_all = region.end(axis).min(end) == variable.shape[axis].min(end);
-        start[axis] % shape[axis] == 0 && has_all
+        start[axis].is_multiple_of(shape[axis]) && has_all
     })
 }
 

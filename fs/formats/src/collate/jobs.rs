@@ -1,7 +1,8 @@
 //! What has to be done for a variable: chunks that are copied, and boxes that are assembled from several.
 //!
-//! The grid of the output is gone through along its first axis, so that what is in memory is for one row of chunks, and
-//! positions that are copied are known before the rest is assembled.
+//! Parts all of whose chunks are copied come first, one after the other, because that is how their files are read best. For
+//! the others the grid of the output is gone through along its first axis, so that what is in memory is for one row of
+//! chunks, and positions that are copied are known before the rest is assembled.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +14,7 @@ use super::source::{Entry, Part};
 /// Bytes that are read or written in one step, if chunks are smaller.
 const STEP: u64 = 1 << 20;
 /// Bytes of a variable without chunks that are assembled at a time.
-const SLAB: u64 = 4 << 20;
+pub(super) const SLAB: u64 = 4 << 20;
 /// The most chunks of one step.
 const MOST: usize = 1 << 10;
 
@@ -66,26 +67,110 @@ fn chunked(variable: &Joined, chunk: &[u64], parts: &[Part<'_>], sink: &mut Sink
         .iter()
         .map(|part| grid::fits(variable, part.own).is_some())
         .collect();
+    // Parts all of whose chunks are copied: one after the other, since their chunks follow each other in the file.
+    let mut complete: Vec<usize> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut rest: Vec<usize> = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        match fits[number] && grid::is_exact_everywhere(variable, chunk, &part.region) {
+            true if seen.insert(&part.region) => complete.push(number),
+            // The same elements again.
+            true => {}
+            false => rest.push(number),
+        }
+    }
+    for &number in &complete {
+        let part = &parts[number];
+        for start in
+            (part.region.start[0]..part.region.end(0)).step_by(rows(chunk, &part.region) as usize)
+        {
+            let mut slab = part.region.clone();
+            slab.start[0] = start;
+            slab.count[0] = rows(chunk, &part.region).min(part.region.end(0) - start);
+            let mut done = HashSet::new();
+            if !copies(variable, chunk, (number, part), &slab, &mut done, sink) {
+                return;
+            }
+        }
+    }
+    mixed(variable, chunk, parts, (&complete, &rest, &fits), sink);
+}
+
+/// How many indices of the first axis of a part make about as many chunks as a step has.
+fn rows(chunk: &[u64], region: &Region) -> u64 {
+    let row: u64 = (1..chunk.len())
+        .map(|axis| region.count[axis].div_ceil(chunk[axis]))
+        .product();
+    let rows = (16 * MOST as u64).div_ceil(row.max(1));
+    rows.saturating_mul(chunk[0])
+}
+
+/// The steps for parts some of whose chunks have to be assembled, a row of the grid after the other.
+fn mixed(
+    variable: &Joined,
+    chunk: &[u64],
+    parts: &[Part<'_>],
+    (complete, rest, fits): (&[usize], &[usize], &[bool]),
+    sink: &mut Sink<'_>,
+) {
+    if rest.is_empty() {
+        return;
+    }
+    // A chunk of the output that a complete part has is done.
+    let others: Vec<Vec<usize>> = rest
+        .iter()
+        .map(|&number| {
+            let reaching =
+                |other: &&usize| touches(chunk, &parts[**other].region, &parts[number].region);
+            complete.iter().filter(reaching).copied().collect()
+        })
+        .collect();
     let row = chunk[0];
     for start in (0..variable.shape[0]).step_by(row as usize) {
         let end = (start + row).min(variable.shape[0]);
         let inside = |part: &Part<'_>| part.region.start[0] < end && part.region.end(0) > start;
         // Copied, or never written where a tile has all of it.
         let mut done: HashSet<Vec<u64>> = HashSet::new();
-        for (number, part) in parts.iter().enumerate().filter(|(_, part)| inside(part)) {
-            if fits[number] && !copies(variable, chunk, (number, part), start, &mut done, sink) {
+        for &number in rest
+            .iter()
+            .filter(|&&number| fits[number] && inside(&parts[number]))
+        {
+            let mut slab = parts[number].region.clone();
+            slab.start[0] = slab.start[0].max(start);
+            slab.count[0] = parts[number].region.end(0).min(end) - slab.start[0];
+            if !copies(
+                variable,
+                chunk,
+                (number, &parts[number]),
+                &slab,
+                &mut done,
+                sink,
+            ) {
                 return;
             }
         }
-        let mut rest: BTreeMap<Vec<u64>, Vec<usize>> = BTreeMap::new();
-        for (number, part) in parts.iter().enumerate().filter(|(_, part)| inside(part)) {
-            positions(chunk, &part.region, start, &mut |at| {
-                if !done.contains(at) {
-                    rest.entry(at.to_vec()).or_default().push(number);
+        let mut assembled: BTreeMap<Vec<u64>, Vec<usize>> = BTreeMap::new();
+        for (at, &number) in rest
+            .iter()
+            .enumerate()
+            .filter(|(_, number)| inside(&parts[**number]))
+        {
+            let mut slab = parts[number].region.clone();
+            slab.start[0] = slab.start[0].max(start);
+            slab.count[0] = parts[number].region.end(0).min(end) - slab.start[0];
+            positions(chunk, &slab, &mut |place| {
+                let has = |&&other: &&usize| {
+                    let region = &parts[other].region;
+                    (0..chunk.len()).all(|axis| {
+                        region.start[axis] <= place[axis] && place[axis] < region.end(axis)
+                    })
+                };
+                if !done.contains(place) && !others[at].iter().any(|other| has(&other)) {
+                    assembled.entry(place.to_vec()).or_default().push(number);
                 }
             });
         }
-        for (at, parts) in rest {
+        for (at, parts) in assembled {
             let region = Region::new(at, chunk.to_vec());
             if !sink(Job::Assemble { region, parts }) {
                 return;
@@ -94,12 +179,21 @@ fn chunked(variable: &Joined, chunk: &[u64], parts: &[Part<'_>], sink: &mut Sink
     }
 }
 
-/// The steps that copy the chunks of a part in the row of the grid that begins at `row`.
+/// Whether a chunk of the grid has elements of both.
+fn touches(chunk: &[u64], one: &Region, other: &Region) -> bool {
+    (0..chunk.len()).all(|axis| {
+        let first = |region: &Region| region.start[axis] / chunk[axis];
+        let end = |region: &Region| region.end(axis).div_ceil(chunk[axis]);
+        first(one) < end(other) && first(other) < end(one)
+    })
+}
+
+/// The steps that copy the chunks of a part in `slab`.
 fn copies(
     variable: &Joined,
     chunk: &[u64],
     (number, part): (usize, &Part<'_>),
-    row: u64,
+    slab: &Region,
     done: &mut HashSet<Vec<u64>>,
     sink: &mut Sink<'_>,
 ) -> bool {
@@ -107,7 +201,7 @@ fn copies(
         return true;
     }
     let mut found: Vec<(Vec<u64>, Entry)> = Vec::new();
-    positions(chunk, &part.region, row, &mut |at| {
+    positions(chunk, slab, &mut |at| {
         if !grid::is_exact(variable, chunk, &part.region, at) || !done.insert(at.to_vec()) {
             return;
         }
@@ -144,26 +238,14 @@ fn copies(
         })
 }
 
-/// Where the chunks begin that share elements with `region`, in the row of the grid that begins at `row`.
-fn positions(chunk: &[u64], region: &Region, row: u64, f: &mut dyn FnMut(&[u64])) {
+/// Where the chunks begin that share elements with `region`.
+fn positions(chunk: &[u64], region: &Region, f: &mut dyn FnMut(&[u64])) {
     let rank = chunk.len();
     let start: Vec<u64> = (0..rank)
-        .map(|axis| {
-            if axis == 0 {
-                row / chunk[0]
-            } else {
-                region.start[axis] / chunk[axis]
-            }
-        })
+        .map(|axis| region.start[axis] / chunk[axis])
         .collect();
     let count = (0..rank)
-        .map(|axis| {
-            if axis == 0 {
-                1
-            } else {
-                region.end(axis).div_ceil(chunk[axis]) - start[axis]
-            }
-        })
+        .map(|axis| region.end(axis).div_ceil(chunk[axis]) - start[axis])
         .collect();
     let places = Region::new(start, count);
     let mut at = places.start.clone();
