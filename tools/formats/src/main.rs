@@ -38,7 +38,7 @@ enum Command {
     Import(args::Import),
     Export(args::Export),
     #[command(hide = true)]
-    Cdl(args::Cdl),
+    Cdl(cdl::Cdl),
 }
 
 fn main() -> ExitCode {

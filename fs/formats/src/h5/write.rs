@@ -157,7 +157,7 @@ impl Writer {
     ) -> Result<Dataset> {
         let what = joined(path, &variable.name);
         let typ = self
-            .typ(variable)
+            .typ(variable, named)
             .map_err(|why| bad(self.path(), &what, why))?;
         let putter = self.putter(named);
         let datatype = putter.datatype(&typ)?;
@@ -206,8 +206,12 @@ impl Writer {
         Ok(dataset)
     }
 
-    /// The type of a variable; an error says why it has none.
-    fn typ(&self, variable: &Variable) -> std::result::Result<Hdf5Type, String> {
+    /// The type of a variable; an error says why it has none. NetCDF has types other than its own only by names.
+    fn typ(
+        &self,
+        variable: &Variable,
+        named: &[(Hdf5Type, Datatype)],
+    ) -> std::result::Result<Hdf5Type, String> {
         let dtype = &variable.dtype;
         let typ = match &variable.exact {
             Some(Exact::Hdf5(typ) | Exact::Null(Some(typ))) => typ.clone(),
@@ -227,29 +231,29 @@ impl Writer {
         if self.dialect == Dialect::Plain {
             return Ok(typ);
         }
-        let sizes: &[u64] = match dtype.kind() {
-            DTypeKind::Float => &[4, 8],
-            _ => &[1, 2, 4, 8],
-        };
+        // It has no truth values.
+        if Some(&typ) == Hdf5Type::boolean().as_ref() && variable.exact.is_none() {
+            let byte = "u1".parse().map_err(|_| "has no type".to_owned())?;
+            return Ok(Hdf5Type::Number(byte));
+        }
         match typ {
-            // NetCDF has no truth values.
-            typ if Some(&typ) == Hdf5Type::boolean().as_ref() => Ok(Hdf5Type::Number(
-                "u1".parse().map_err(|_| "has no type".to_owned())?,
-            )),
-            Hdf5Type::Number(dtype) if sizes.contains(&dtype.size()) => Ok(typ),
             Hdf5Type::String {
                 len: None | Some(1),
                 ..
             } => Ok(typ),
-            Hdf5Type::Enum { .. } | Hdf5Type::Opaque { .. } | Hdf5Type::Compound { .. }
-                if variable.exact.is_some() =>
-            {
-                Ok(typ)
-            }
+            typ if is_atomic(&typ) || named.iter().any(|(known, _)| *known == typ) => Ok(typ),
             typ => Err(format!(
                 "has the type {typ}, which NetCDF has not; export it to .h5"
             )),
         }
+    }
+}
+
+/// Whether it is a number that NetCDF has.
+pub(super) fn is_atomic(typ: &Hdf5Type) -> bool {
+    match typ {
+        Hdf5Type::Number(dtype) => dtype.kind() != DTypeKind::Float || dtype.size() > 2,
+        _ => false,
     }
 }
 

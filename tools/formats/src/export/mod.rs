@@ -38,10 +38,10 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
     let array = !args.source.is_dir();
     let mut origin = Origin::new(&mount);
     let tree = origin.tree(&args.source, format)?;
+    let mut sink = create(&args.file, format, &tree, array)?;
     if matches!(format, Format::Npy | Format::Npz) {
         say_lost(&tree, format);
     }
-    let mut sink = create(&args.file, format, &tree, array)?;
     copy(&origin, &tree, &mut *sink)?;
     signals::check()?;
     Ok(sink.finish()?)
@@ -111,7 +111,7 @@ fn copy(origin: &Origin<'_>, tree: &Group, sink: &mut dyn Sink) -> anyhow::Resul
                         block,
                         bytes,
                     };
-                    // Nobody receives after an error, which is then reported.
+                    // There is no receiver after an error, which is then reported.
                     if send.send(part).is_err() {
                         return Ok(());
                     }

@@ -12,10 +12,11 @@ use std::sync::Mutex;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::{jobs, place};
 use crate::args::Import;
-use crate::signals;
 
 /// The pipe to the process that watches, if there is one.
 static WATCHER: Mutex<Option<std::fs::File>> = Mutex::new(None);
@@ -34,14 +35,15 @@ pub(super) fn say(file: &Path) {
     if let Some(pipe) = watcher.as_mut() {
         let mut line = file.as_os_str().as_bytes().to_vec();
         line.push(0);
-        // Nobody may listen: the message of a crash then has no name.
+        // There may be no reader: the message of a crash then has no name.
         let _ = pipe.write_all(&line);
     }
 }
 
 /// Starts the process that imports, and waits for its end.
 pub(super) fn run(args: &Import) -> anyhow::Result<()> {
-    signals::catch()?;
+    // Before the process is started: none of its signals is missed.
+    let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM]).context("cannot take signals")?;
     let (mut from, to) = std::io::pipe().context("cannot make a pipe")?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut child = Command::new(&program)
@@ -57,22 +59,26 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
         let done = from.read_to_end(&mut said);
         done.map(|_| said)
     });
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        // A terminal sends signals to both; others send them to this one.
-        if signals::check().is_err()
+    let mut status = None;
+    for signal in signals.forever() {
+        // A terminal sends its signals to both; others send theirs to this one.
+        if signal != SIGCHLD
             && let Some(id) = id
         {
+            // It may have ended just now.
             let _ = kill_process(id, Signal::TERM);
-            break child.wait()?;
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(20));
+        status = child.try_wait()?;
+        if status.is_some() {
+            break;
+        }
+    }
+    let status = match status {
+        Some(status) => status,
+        None => child.wait()?,
     };
     let said = said.join().ok().and_then(Result::ok).unwrap_or_default();
     let last = said.split(|&byte| byte == 0).rfind(|name| !name.is_empty());
-    signals::check()?;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         // It has said why.
