@@ -11,7 +11,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Data",
         &[
-            "create", "info", "set", "layout", "view", "import", "export",
+            "create", "info", "set", "layout", "view", "import", "export", "collate",
         ],
     ),
     ("Find it", &["tag", "untag", "tags", "find"]),

@@ -1,5 +1,5 @@
-//! `slabfs import`, `slabfs export` and `slabfs info --cdl`: run `slabfs-formats`, which needs the libraries of the
-//! formats.
+//! `slabfs import`, `slabfs export`, `slabfs collate` and `slabfs info --cdl`: run `slabfs-formats`, which needs the
+//! libraries of the formats.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 #[path = "../formats/src/args.rs"]
 mod args;
 
-pub(crate) use args::{Export, Import};
+pub(crate) use args::{Collate, Export, Import};
 
 /// The program, in the directory of this one.
 const PROGRAM: &str = "slabfs-formats";

@@ -15,6 +15,7 @@
 
 pub mod boxes;
 pub mod cdl;
+pub mod collate;
 pub mod h5;
 pub mod hdf5;
 pub mod netcdf;

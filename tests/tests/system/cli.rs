@@ -21,6 +21,7 @@ const COMMANDS: [&str; 22] = [
     "locks",
     "import",
     "export",
+    "collate",
     "completions",
     "man",
     "call",

@@ -48,6 +48,11 @@ fn before(command: &str) -> String {
             let file = format!("{}/coads_climatology.cdf", inputs::FERRET);
             format!("{MOUNT}\nfor name in sst a b day-1 day-2; do cp {file} $name.nc; done")
         }
+        "collate" => {
+            let (python, tiles) = (inputs::PYTHON, inputs::script("tiles.py"));
+            let tiles = tiles.display();
+            format!("{python} {tiles} make small-1 .\nls ocean.nc.???? > tiles.txt")
+        }
         "fsck" => {
             let mounted =
                 "slabfs mount --md unix:md.sock mnt --daemon; cp row.bin mnt; slabfs umount mnt";

@@ -1,4 +1,4 @@
-//! The command lines of `slabfs import` and `slabfs export`. `slabfs` includes this file for its help, and runs
+//! The command lines of `slabfs import`, `slabfs export` and `slabfs collate`. `slabfs` includes this file for its help, and runs
 //! `slabfs-formats` for the work.
 
 use std::path::PathBuf;
@@ -61,4 +61,58 @@ pub(crate) struct Export {
     pub(crate) source: PathBuf,
     /// The file to write
     pub(crate) file: PathBuf,
+}
+
+/// Join the files that the processes of a parallel model wrote
+///
+/// Each input has a part of the variables, which the attribute `domain_decomposition` of its coordinates says. Compressed chunks
+/// are copied as they are where those of the inputs fit together, and are compressed again on all processors where they do
+/// not. Inputs that do not belong together are refused; parts that are in no input are filled. The output appears when it is
+/// complete.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  slabfs collate -o ocean.nc ocean.nc.????
+  slabfs collate -f -o ocean.nc 'ocean.nc.*'   # the pattern is expanded here
+  slabfs collate -o all.nc @tiles.txt          # one file a line
+  slabfs collate --dry-run -o ocean.nc ocean.nc.????
+  slabfs collate -d 5 --chunks time=1,lat=270,lon=360 -o small.nc ocean.nc.????
+
+Next: `ncdump -h ocean.nc` shows what is in it.")]
+pub(crate) struct Collate {
+    /// The files to join, in any order; also patterns in quotes, and @LIST for the files that are in LIST
+    #[arg(required_unless_present_any = ["files_from", "worker"], value_name = "FILE")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// The file to write
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// Replace OUT if it exists
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Remove the inputs when the output is on disk
+    #[arg(short, long)]
+    pub(crate) remove: bool,
+    /// Compress with this level of deflate, 0 for not at all [default: as the inputs]
+    #[arg(short, long, value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(0..=9))]
+    pub(crate) deflate: Option<u32>,
+    /// Shuffle bytes before they are compressed [default: as the inputs]
+    #[arg(long, overrides_with = "no_shuffle")]
+    pub(crate) shuffle: bool,
+    /// Do not shuffle bytes
+    #[arg(long, overrides_with = "shuffle")]
+    pub(crate) no_shuffle: bool,
+    /// The shape of chunks, as 1,270,360 or lat=270,lon=360 [default: as the inputs]
+    #[arg(long, value_name = "SHAPE")]
+    pub(crate) chunks: Option<String>,
+    /// How many threads read and compress [default: one a processor]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// Read the names of more inputs from this file, one a line; - for standard input
+    #[arg(long, value_name = "LIST")]
+    pub(crate) files_from: Option<PathBuf>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The process that reads and writes: the directory to write in
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) worker: Option<PathBuf>,
 }

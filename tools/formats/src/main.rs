@@ -1,13 +1,14 @@
-//! `slabfs-formats`: what `slabfs import` and `slabfs export` run.
+//! `slabfs-formats`: what `slabfs import`, `slabfs export` and `slabfs collate` run.
 //!
 //! `args` are the command lines, which `slabfs` shares for its help; `mapping` the rules between a file's tree and
-//! containers (docs/data-model.md); `mount` requests to the mount, `blocks` boxes of arrays on it; `import`, `export` and
-//! `cdl` the commands; `progress` and `signals` what they share. Everything goes through the mount with the caller's own
-//! rights.
+//! containers (docs/data-model.md); `mount` requests to the mount, `blocks` boxes of arrays on it; `import`, `export`, `cdl`
+//! and `collate` the commands; `progress` and `signals` what they share. Everything goes through the mount with the caller's
+//! own rights.
 
 mod args;
 mod blocks;
 mod cdl;
+mod collate;
 mod export;
 mod import;
 mod mapping;
@@ -23,10 +24,10 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "slabfs", version, args_override_self = true)]
 struct Cli {
-    /// Accepted because `slabfs` has it; there is no log here.
+    /// Accepted because `slabfs` has it; there is no log here. `collate` says more with it.
     #[arg(short, long, global = true, hide = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// The same.
+    /// The same; `collate` says less with it.
     #[arg(short, long, global = true, hide = true)]
     quiet: bool,
     #[command(subcommand)]
@@ -39,16 +40,19 @@ enum Command {
     Export(args::Export),
     #[command(hide = true)]
     Cdl(cdl::Cdl),
+    Collate(args::Collate),
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Import(args) => import::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Cdl(args) => cdl::run(&args),
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Import(args) => import::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Cdl(args) => cdl::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Collate(args) => collate::run(&args, cli.verbose > 0, cli.quiet),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("slabfs: {}", plain(&format!("{error:#}")));
             match error.downcast_ref::<signals::Interrupted>() {

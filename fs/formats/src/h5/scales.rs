@@ -136,7 +136,10 @@ impl Scales {
             found.push(Some(of));
         }
         match found.iter().any(Option::is_some) {
-            true => dataset.put_scales(&found),
+            true => {
+                let lists = found.into_iter().map(|scale| scale.into_iter().collect());
+                dataset.set_scales(&lists.collect::<Vec<Vec<u64>>>())
+            }
             false => Ok(()),
         }
     }
@@ -169,7 +172,7 @@ impl Scales {
             if let Some((dataset, _)) = scale.dataset.take()
                 && !scale.users.is_empty()
             {
-                dataset.put_users(&scale.users)?;
+                dataset.set_users(&scale.users)?;
             }
         }
         Ok(())

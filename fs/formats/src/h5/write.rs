@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use slabfs_model::DTypeKind;
+use slabfs_model::{ByteOrder, DTypeKind};
 
 use super::put::Putter;
 use super::scales::{Role, Scales, role, stored_name};
@@ -174,8 +174,11 @@ impl Writer {
             Dialect::Plain => own,
         };
         if typ.size().is_some() {
-            let zero = vec![0; elem as usize];
-            creation.set_fill(&datatype, fill.unwrap_or(&zero))?;
+            let unsaid = match (self.dialect, &variable.fill) {
+                (Dialect::NetCdf, None) => default_fill(variable),
+                _ => vec![0; elem as usize],
+            };
+            creation.set_fill(&datatype, fill.unwrap_or(&unsaid))?;
         }
         let chunk = chunk_of(variable);
         if let Some(chunk) = &chunk {
@@ -327,24 +330,29 @@ fn filters(variable: &Variable) -> Vec<Filter> {
 /// Whether a fill value is zero, or the default of NetCDF: neither needs an attribute. As `_FillValue`, zero would make
 /// programs mask zeros.
 fn is_usual_fill(variable: &Variable, fill: &[u8]) -> bool {
-    let mut little = fill.to_vec();
-    if variable.dtype.order() == slabfs_model::ByteOrder::Big {
-        little.reverse();
-    }
-    let default: &[u8] = match (variable.dtype.kind(), variable.dtype.size()) {
-        (DTypeKind::Int, 1) => &(-127_i8).to_le_bytes(),
-        (DTypeKind::UInt, 1) => &[255],
-        (DTypeKind::Int, 2) => &(-32767_i16).to_le_bytes(),
-        (DTypeKind::UInt, 2) => &[255; 2],
-        (DTypeKind::Int, 4) => &(-2_147_483_647_i32).to_le_bytes(),
-        (DTypeKind::UInt, 4) => &[255; 4],
-        (DTypeKind::Int, 8) => &(-9_223_372_036_854_775_806_i64).to_le_bytes(),
-        (DTypeKind::UInt, 8) => &18_446_744_073_709_551_614_u64.to_le_bytes(),
-        (DTypeKind::Float, 4) => &9.969_21e36_f32.to_le_bytes(),
-        (DTypeKind::Float, 8) => &9.969_209_968_386_869e36_f64.to_le_bytes(),
-        _ => &[],
+    fill.iter().all(|&byte| byte == 0) || fill == default_fill(variable)
+}
+
+/// The fill value that NetCDF has for a type, in the byte order of the variable.
+fn default_fill(variable: &Variable) -> Vec<u8> {
+    let mut fill = match (variable.dtype.kind(), variable.dtype.size()) {
+        (DTypeKind::Int, 1) => (-127_i8).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 1) => vec![255],
+        (DTypeKind::Int, 2) => (-32767_i16).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 2) => vec![255; 2],
+        (DTypeKind::Int, 4) => (-2_147_483_647_i32).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 4) => vec![255; 4],
+        (DTypeKind::Int, 8) => (-9_223_372_036_854_775_806_i64).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 8) => (u64::MAX - 1).to_le_bytes().to_vec(),
+        // 15 × 2^119.
+        (DTypeKind::Float, 4) => 0x7cf0_0000_u32.to_le_bytes().to_vec(),
+        (DTypeKind::Float, 8) => 0x479e_0000_0000_0000_u64.to_le_bytes().to_vec(),
+        (_, size) => vec![0; size as usize],
     };
-    fill.iter().all(|&byte| byte == 0) || little == default
+    if variable.dtype.order() == ByteOrder::Big {
+        fill.reverse();
+    }
+    fill
 }
 
 impl Sink for Writer {

@@ -183,10 +183,6 @@ pub(super) fn put(
 }
 
 impl Attribute {
-    pub(super) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -286,7 +282,7 @@ impl Attribute {
     }
 
     /// The elements as the library puts them into memory; what pointers in them point to is freed by `reclaim`.
-    fn read_raw(&self, datatype: &Datatype) -> Result<Vec<u8>> {
+    pub(super) fn read_raw(&self, datatype: &Datatype) -> Result<Vec<u8>> {
         let size = datatype.size()? as u64;
         let bytes = self
             .space()?
@@ -312,7 +308,7 @@ impl Attribute {
         Ok(buffer)
     }
 
-    fn reclaim(&self, datatype: &Datatype, buffer: &mut [u8]) -> Result<()> {
+    pub(super) fn reclaim(&self, datatype: &Datatype, buffer: &mut [u8]) -> Result<()> {
         if buffer.is_empty() {
             return Ok(());
         }
@@ -327,7 +323,7 @@ impl Attribute {
         Ok(())
     }
 
-    pub(super) fn space_handle(&self) -> Result<Handle> {
+    fn space_handle(&self) -> Result<Handle> {
         Handle::new(&self.handle.file, self.what(), || {
             // SAFETY: the attribute is open.
             unsafe { h5a::H5Aget_space(self.handle.id) }

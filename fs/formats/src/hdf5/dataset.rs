@@ -364,7 +364,13 @@ impl Dataset {
     pub fn chunks(&self, base: Option<u64>) -> Result<Vec<Chunk>> {
         let shape = self.creation()?.chunk()?;
         if let Some(base) = base {
-            let read = index::read(&self.handle.file, base, self.address()?, &shape)?;
+            let path = &self.handle.file;
+            let file = std::fs::File::open(path).map_err(|error| FormatError::Library {
+                path: path.to_path_buf(),
+                what: self.what("the chunks of"),
+                why: error.to_string(),
+            })?;
+            let read = index::stored_chunks((&file, path), base, self.address()?, &shape)?;
             if let Some(chunks) = read {
                 return Ok(chunks);
             }

@@ -1,6 +1,7 @@
 //! Datatypes.
 
 use hdf5_metno_sys::h5i;
+use hdf5_metno_sys::h5o;
 use hdf5_metno_sys::h5t::{self, H5T_class_t, H5T_order_t, H5T_sign_t};
 
 use super::handle::{Handle, checked, with_lock};
@@ -241,6 +242,19 @@ impl Datatype {
             unsafe { h5t::H5Tcommitted(self.handle.id) }
         })?;
         Ok(named > 0)
+    }
+
+    /// The address of the header of a type with a name.
+    ///
+    /// # Errors
+    /// It has no name; the file is damaged.
+    pub fn address(&self) -> Result<u64> {
+        let mut info = h5o::H5O_info1_t::default();
+        checked(&self.handle.file, "a type", || {
+            // SAFETY: the type is open, and `info` outlives the call.
+            unsafe { h5o::H5Oget_info2(self.handle.id, &mut info, h5o::H5O_INFO_BASIC) }
+        })?;
+        Ok(info.addr)
     }
 
     /// Whether both describe the same elements.

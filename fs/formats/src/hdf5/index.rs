@@ -34,9 +34,13 @@ const NOWHERE: u64 = u64::MAX;
 const LAYOUT: u16 = 0x08;
 const CONTINUATION: u16 = 0x10;
 
-/// Reads the index of the dataset whose header is at `header`, in chunks of `shape`. `None` if it is not of this kind.
-pub(super) fn read(
-    path: &Path,
+/// Reads the index of the dataset whose header is at `header` in `file`, in chunks of `shape`; `path` is named in errors and
+/// `base` is that of [`super::File::base`]. `None` if the index is not of this kind.
+///
+/// # Errors
+/// The file is damaged.
+pub fn stored_chunks(
+    (file, path): (&File, &Path),
     base: u64,
     header: u64,
     shape: &[u64],
@@ -46,7 +50,6 @@ pub(super) fn read(
         what: "reading its index of chunks".to_owned(),
         why: error.to_string(),
     };
-    let file = File::open(path).map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
     let source = Source { file, len, base };
     let damaged = |why: Damage| match why {
@@ -82,8 +85,8 @@ enum Damage {
     Invalid(&'static str),
 }
 
-struct Source {
-    file: File,
+struct Source<'a> {
+    file: &'a File,
     len: u64,
     base: u64,
 }
@@ -94,7 +97,7 @@ struct Layout {
     rank: usize,
 }
 
-impl Source {
+impl Source<'_> {
     fn bytes(&self, address: u64, len: u64) -> std::result::Result<Vec<u8>, Damage> {
         let start = address.checked_add(self.base);
         let fits =
@@ -231,7 +234,7 @@ fn number(data: &[u8], at: usize) -> Option<u64> {
 }
 
 struct Walk<'a> {
-    source: &'a Source,
+    source: &'a Source<'a>,
     shape: &'a [u64],
     nodes: u64,
     chunks: Vec<Chunk>,

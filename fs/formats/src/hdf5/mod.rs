@@ -5,7 +5,7 @@
 //! | `handle` | identifiers that are released when dropped, the lock of the library, its errors |
 //! | `file`, `group`, `attribute` | the tree of objects, and what stands in it |
 //! | `space`, `datatype`, `description` | shapes and types, and types in words |
-//! | `scales`, `texts` | dimension scales, and texts of any length |
+//! | `scale`, `texts` | dimension scales, and texts of any length |
 //! | `creation`, `dataset` | how a dataset is stored, its elements, and chunks as they are stored |
 //! | `index` | the places of all stored chunks of a dataset, read without the library |
 //!
@@ -25,7 +25,7 @@ mod file;
 mod group;
 mod handle;
 mod index;
-mod scales;
+mod scale;
 mod space;
 mod texts;
 
@@ -35,7 +35,7 @@ pub use dataset::Dataset;
 pub use datatype::{Class, Datatype};
 pub use file::{Create, File};
 pub use group::{Group, Link, Target};
-pub use index::Chunk;
-pub use scales::{DIMENSION_LIST, REFERENCE_LIST};
+pub use index::{Chunk, stored_chunks};
+pub use scale::{DIMENSION_LIST, REFERENCE_LIST};
 pub use space::Space;
 pub use texts::put_texts_of;

@@ -345,6 +345,9 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 }
 
 pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
     let mut bytes = Vec::new();
     let mut bits = 0_u32;
     let mut count = 0;

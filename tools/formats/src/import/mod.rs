@@ -23,6 +23,8 @@ use crate::args::Import;
 use crate::mapping::{Plan, Planned, plan};
 use crate::{plain, signals};
 
+pub(crate) use place::rename_new;
+
 use jobs::Job;
 use place::Place;
 

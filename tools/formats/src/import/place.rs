@@ -212,7 +212,7 @@ impl Place {
             None => self.path.clone(),
         };
         // Not over something that appeared meanwhile.
-        renameat_with(CWD, &from, CWD, dest, RenameFlags::NOREPLACE)
+        rename_new(&from, dest)
             .with_context(|| format!("giving it the name {}", dest.display()))?;
         // The directory of an array is removed.
         self.complete = !array;
@@ -228,6 +228,11 @@ impl Drop for Place {
             eprintln!("slabfs: cannot remove {}: {error}", self.path.display());
         }
     }
+}
+
+/// `rename(2)`, unless `to` exists.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
 }
 
 fn path_of(array: &Planned<'_>) -> String {

@@ -1,0 +1,578 @@
+//! From descriptions of tiles to what the joined file has: pure, without files.
+//!
+//! Tiles are put into the order of their positions; the first is the model for everything else. What does not fit is refused
+//! here, with the names of the file and the variable, before anything is written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use super::gaps::gaps;
+use super::grid;
+use super::inspect::refused;
+use super::region::Region;
+use super::tile::{DECOMPOSITION, Element, Format, Storage, Tile, TileVariable, shown};
+use crate::hdf5::Filter;
+use crate::{FormatError, Result};
+
+/// What is wanted of the joined file.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// The shape of chunks.
+    pub chunks: Chunks,
+    /// The level of deflate, 0 for none; `None` for that of the tiles.
+    pub deflate: Option<u32>,
+    /// Whether bytes are shuffled before they are compressed; `None` for as in the tiles.
+    pub shuffle: Option<bool>,
+}
+
+/// The wanted shape of chunks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Chunks {
+    /// That of the tiles.
+    #[default]
+    Tiles,
+    /// These lengths, for variables of as many axes.
+    Axes(Vec<u64>),
+    /// These lengths along dimensions with these names.
+    Named(Vec<(String, u64)>),
+}
+
+/// What the joined file has.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The tiles in the order of their positions.
+    pub tiles: Vec<Tile>,
+    /// The decomposed dimensions, the slowest first.
+    pub dims: Vec<JoinedDim>,
+    /// All variables, in the order of the first tile.
+    pub variables: Vec<Joined>,
+    /// A line about parts that are in no tile.
+    pub missing: Option<String>,
+}
+
+/// A decomposed dimension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinedDim {
+    /// Its path.
+    pub path: String,
+    /// The number of its first index in `domain_decomposition`.
+    pub first: i64,
+    /// Its length.
+    pub len: u64,
+}
+
+/// A variable of the joined file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Joined {
+    /// Its path.
+    pub path: String,
+    /// One of its dimensions is decomposed; otherwise it is that of the first tile.
+    pub decomposed: bool,
+    /// It is a dimension of NetCDF-4 that has no variable.
+    pub bare_dim: bool,
+    /// The type of its elements, with the byte order of the output.
+    pub element: Element,
+    /// The paths of its dimensions.
+    pub dims: Vec<String>,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Whether each axis can grow.
+    pub growing: Vec<bool>,
+    /// The shape of its chunks; `None` if it is stored in one piece.
+    pub chunk: Option<Vec<u64>>,
+    /// The filters of its chunks.
+    pub filters: Vec<Filter>,
+    /// What elements are that are in no tile, as it is stored.
+    pub fill: Vec<u8>,
+    /// Some elements may be in no tile.
+    pub holes: bool,
+    /// Where the tiles are in it.
+    pub pieces: Vec<Piece>,
+}
+
+/// The part of a variable that is in a tile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The number of the tile.
+    pub tile: usize,
+    /// Where it is.
+    pub region: Region,
+}
+
+/// Joins tiles.
+///
+/// # Errors
+/// They do not fit together.
+pub fn plan(mut tiles: Vec<Tile>, wish: &Wish) -> Result<Plan> {
+    let Some(first) = tiles.first() else {
+        let why = "has no tiles: give the files to join";
+        return Err(refused(Path::new("collate"), "the list of files", why));
+    };
+    different_files(&tiles)?;
+    if first.dims.values().all(|dim| dim.decomposition.is_none()) {
+        let why = format!("no variable has an attribute {DECOMPOSITION}: it is no tile");
+        return Err(refused(&first.path, "", why));
+    }
+    for tile in &tiles {
+        same_dims(&tiles[0], tile)?;
+    }
+    let dims = joined_dims(&tiles[0]);
+    let start =
+        |tile: &Tile, dim: &JoinedDim| tile.dims[&dim.path].decomposition.map(|place| place[2]);
+    tiles.sort_by_cached_key(|tile| {
+        let place: Vec<Option<i64>> = dims.iter().map(|dim| start(tile, dim)).collect();
+        (place, tile.path.clone())
+    });
+    for tile in &tiles[1..] {
+        same_variables(&tiles[0], tile)?;
+    }
+    let mut missing = Missing::default();
+    let variables = (0..tiles[0].variables.len())
+        .map(|at| joined(&tiles, at, &dims, wish, &mut missing))
+        .collect::<Result<Vec<Joined>>>()?;
+    Ok(Plan {
+        tiles,
+        dims,
+        variables,
+        missing: missing.line,
+    })
+}
+
+/// Fails if a file is there twice.
+fn different_files(tiles: &[Tile]) -> Result<()> {
+    let mut seen = HashMap::new();
+    for tile in tiles {
+        if let Some(other) = seen.insert(tile.identity.inode, &tile.path) {
+            let why = format!("is given twice, also as {}", other.display());
+            return Err(refused(&tile.path, "", why));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless both tiles have the same dimensions: lengths of those that are not decomposed, ranges of those that are.
+fn same_dims(first: &Tile, tile: &Tile) -> Result<()> {
+    let user = |path: &str| {
+        let mut users = tile
+            .variables
+            .iter()
+            .filter(|one| one.dims.iter().any(|dim| dim == path));
+        let user = users.find(|one| one.dims.len() > 1 && one.path != path);
+        user.map_or(String::new(), |user| {
+            format!(", the dimension of {},", shown(&user.path))
+        })
+    };
+    let other = first.path.display();
+    if matches!(first.format, Format::Classic) != matches!(tile.format, Format::Classic) {
+        let why =
+            format!("it is a file of another kind than {other}: one is NetCDF-3, the other HDF5");
+        return Err(refused(&tile.path, "", why));
+    }
+    for (path, model) in &first.dims {
+        let fail = |why: String| Err(refused(&tile.path, &format!("{path}{}", user(path)), why));
+        let Some(dim) = tile.dims.get(path) else {
+            return fail(format!("is missing; {other} has it"));
+        };
+        if dim.unlimited != model.unlimited {
+            return fail(format!(
+                "is unlimited in one file and fixed in the other, {other}"
+            ));
+        }
+        match (model.decomposition, dim.decomposition) {
+            (None, None) if dim.len != model.len => {
+                return fail(format!(
+                    "has {} elements, and {} in {other}",
+                    dim.len, model.len
+                ));
+            }
+            (None, None) => {}
+            (Some(all), Some(own)) => {
+                if all[..2] != own[..2] {
+                    let why = format!(
+                        "has a {DECOMPOSITION} of {own:?}, and in {other} it is {all:?}: other ranges"
+                    );
+                    return fail(why);
+                }
+                let [first, last, start, end] = own.map(i128::from);
+                let inside = first <= start && start <= end && end <= last;
+                let len = u64::try_from(end - start + 1).ok();
+                if !inside || len != Some(dim.len) {
+                    let why = format!("has {} elements, and a {DECOMPOSITION} of {own:?}", dim.len);
+                    return fail(why);
+                }
+            }
+            _ => {
+                return fail(format!(
+                    "has a {DECOMPOSITION} in one file and not in the other, {other}"
+                ));
+            }
+        }
+    }
+    match tile
+        .dims
+        .keys()
+        .find(|path| !first.dims.contains_key(*path))
+    {
+        Some(path) => Err(refused(
+            &tile.path,
+            path,
+            format!("is a dimension that {other} does not have"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The decomposed dimensions, in the order in which the variable with most of them has them.
+fn joined_dims(first: &Tile) -> Vec<JoinedDim> {
+    let decomposed = |path: &&String| first.dims.get(*path).and_then(|dim| dim.decomposition);
+    let mut variables: Vec<&TileVariable> = first.variables.iter().collect();
+    variables.sort_by_key(|one| {
+        std::cmp::Reverse(
+            one.dims
+                .iter()
+                .filter(|dim| decomposed(dim).is_some())
+                .count(),
+        )
+    });
+    let mut dims: Vec<JoinedDim> = Vec::new();
+    for path in variables.iter().flat_map(|one| &one.dims) {
+        if let Some([from, to, ..]) = decomposed(&path)
+            && !dims.iter().any(|dim| dim.path == *path)
+        {
+            let len = u64::try_from(i128::from(to) - i128::from(from) + 1).unwrap_or(0);
+            dims.push(JoinedDim {
+                path: path.clone(),
+                first: from,
+                len,
+            });
+        }
+    }
+    dims
+}
+
+/// Fails unless both tiles have the same variables, but for lengths and storage.
+fn same_variables(first: &Tile, tile: &Tile) -> Result<()> {
+    let other = first.path.display();
+    let own: HashMap<&str, &TileVariable> = tile
+        .variables
+        .iter()
+        .map(|one| (one.path.as_str(), one))
+        .collect();
+    for model in &first.variables {
+        let fail = |why: String| Err(refused(&tile.path, &model.path, why));
+        let Some(variable) = own.get(model.path.as_str()) else {
+            return fail(format!("is missing; {other} has it"));
+        };
+        if variable.element.key != model.element.key || variable.bare_dim != model.bare_dim {
+            return fail(format!("has another type than in {other}"));
+        }
+        if variable.dims != model.dims || variable.growing.len() != model.growing.len() {
+            return fail(format!("has other dimensions than in {other}"));
+        }
+        let names = model.packing.keys().chain(variable.packing.keys());
+        if let Some(name) = names
+            .clone()
+            .find(|name| model.packing.get(*name) != variable.packing.get(*name))
+        {
+            return fail(format!(
+                "has another {name} than in {other}: its numbers mean something else"
+            ));
+        }
+        let unnamed = (0..model.shape.len())
+            .find(|&axis| model.dims[axis].is_empty() && model.shape[axis] != variable.shape[axis]);
+        if let Some(axis) = unnamed {
+            let (here, there) = (variable.shape[axis], model.shape[axis]);
+            return fail(format!(
+                "has {here} elements along axis {axis}, and {there} in {other}"
+            ));
+        }
+    }
+    if own.len() > first.variables.len() {
+        let known: std::collections::HashSet<&str> = first
+            .variables
+            .iter()
+            .map(|one| one.path.as_str())
+            .collect();
+        if let Some(more) = tile
+            .variables
+            .iter()
+            .find(|one| !known.contains(one.path.as_str()))
+        {
+            return Err(refused(
+                &tile.path,
+                &more.path,
+                format!("is not in {other}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Which parts of which dimensions are in no tile; found once for each set of dimensions.
+#[derive(Default)]
+struct Missing {
+    sets: BTreeMap<Vec<usize>, bool>,
+    line: Option<String>,
+}
+
+/// A variable of the joined file; `at` is its number in the first tile.
+fn joined(
+    tiles: &[Tile],
+    at: usize,
+    dims: &[JoinedDim],
+    wish: &Wish,
+    missing: &mut Missing,
+) -> Result<Joined> {
+    let model = &tiles[0].variables[at];
+    let rank = model.shape.len();
+    let axes: Vec<Option<usize>> = model
+        .dims
+        .iter()
+        .map(|path| dims.iter().position(|dim| dim.path == *path))
+        .collect();
+    let decomposed = axes.iter().any(Option::is_some);
+    let mut shape = model.shape.clone();
+    let mut pieces = Vec::new();
+    let mut short = false;
+    for (number, tile) in tiles.iter().enumerate() {
+        let Some(own) = same_place(tile, at, &model.path) else {
+            return Err(refused(&tile.path, &model.path, "is missing"));
+        };
+        if number > 0 && !decomposed {
+            break;
+        }
+        let mut region = Region::new(vec![0; rank], own.shape.clone());
+        for axis in 0..rank {
+            match axes[axis] {
+                Some(dim) => {
+                    let place = tile.dims[&dims[dim].path].decomposition.unwrap_or_default();
+                    region.start[axis] = place[2].abs_diff(place[0]);
+                    shape[axis] = dims[dim].len;
+                    short |= own.shape[axis] < tile.dims[&dims[dim].path].len;
+                }
+                None => {
+                    short |= shape[axis] != own.shape[axis];
+                    shape[axis] = shape[axis].max(own.shape[axis]);
+                }
+            }
+        }
+        if region.elements_checked().is_none() {
+            return Err(refused(
+                &tile.path,
+                &model.path,
+                "has more elements than 64 bits can count",
+            ));
+        }
+        if !region.count.contains(&0) {
+            pieces.push(Piece {
+                tile: number,
+                region,
+            });
+        }
+    }
+    let holes = short || (decomposed && !is_covered(tiles, dims, &axes, missing));
+    let mut element = model.element.clone();
+    let classic = tiles[0].format == Format::Classic;
+    let mut fill = model
+        .fill
+        .clone()
+        .or_else(|| model.missing.clone())
+        .unwrap_or_else(|| vec![0; element.size]);
+    if classic && element.number {
+        element.big_endian = false;
+        super::codec::swap(&mut fill, element.size);
+    }
+    let mut variable = Joined {
+        path: model.path.clone(),
+        decomposed,
+        bare_dim: model.bare_dim,
+        element,
+        dims: model.dims.clone(),
+        shape,
+        growing: model.growing.clone(),
+        chunk: None,
+        filters: Vec::new(),
+        fill,
+        holes,
+        pieces,
+    };
+    if decomposed || classic || !variable.element.flat {
+        let own: Vec<&TileVariable> = variable
+            .pieces
+            .iter()
+            .filter_map(|piece| same_place(&tiles[piece.tile], at, &model.path))
+            .collect();
+        variable.filters = filters(model, &variable, wish);
+        variable.chunk = grid::chunk(model, &own, &variable, wish);
+        if variable.chunk.is_none() {
+            variable.filters.clear();
+        }
+        unencodable(tiles, &variable, &own)?;
+    }
+    Ok(variable)
+}
+
+/// The variable of a tile by its path; in most files it has the same number as in the first.
+pub(super) fn same_place<'a>(tile: &'a Tile, at: usize, path: &str) -> Option<&'a TileVariable> {
+    tile.variables
+        .get(at)
+        .filter(|one| one.path == path)
+        .or_else(|| tile.variable(path))
+}
+
+/// The filters of the joined variable.
+fn filters(model: &TileVariable, variable: &Joined, wish: &Wish) -> Vec<Filter> {
+    let has = |id: u32| model.filters.iter().find(|filter| filter.id == id);
+    let deflates = has(Filter::DEFLATE).is_some();
+    let shuffles = has(Filter::SHUFFLE).is_some();
+    // A scalar has no chunks. Of the files that other filters wrote, only the level of deflate is asked for.
+    let unchanged = wish.deflate.is_none()
+        && (wish.shuffle.is_none() || wish.shuffle == Some(shuffles) || !deflates);
+    let numbers = variable.element.flat && !variable.shape.is_empty();
+    if unchanged || !numbers {
+        return model.filters.clone();
+    }
+    let level = match (wish.deflate, has(Filter::DEFLATE)) {
+        (Some(level), _) => level,
+        (None, Some(filter)) => filter.values.first().copied().unwrap_or(6),
+        (None, None) => 0,
+    };
+    let mut filters = Vec::new();
+    let filter = |id: u32, values: Vec<u32>| Filter {
+        id,
+        flags: 1,
+        values,
+    };
+    if level > 0 && wish.shuffle.unwrap_or(shuffles) {
+        filters.push(filter(Filter::SHUFFLE, vec![variable.element.size as u32]));
+    }
+    if level > 0 {
+        filters.push(filter(Filter::DEFLATE, vec![level]));
+    }
+    filters.extend(has(Filter::FLETCHER32).cloned());
+    filters
+}
+
+/// Fails if chunks have to be encoded or decoded by filters for which there is no plug-in.
+fn unencodable(tiles: &[Tile], variable: &Joined, own: &[&TileVariable]) -> Result<()> {
+    let lacking = |filters: &[Filter]| {
+        let native = super::codec::is_native(filters);
+        let lacking = filters
+            .iter()
+            .find(|filter| !native && !filter.is_available());
+        lacking.map(|filter| filter.id)
+    };
+    let mut lack: Option<(usize, u32)> = None;
+    for (piece, own) in variable.pieces.iter().zip(own) {
+        let id = lacking(&own.filters).or_else(|| lacking(&variable.filters));
+        if let Some(id) = id
+            && !grid::is_copied(variable, piece, own)
+        {
+            lack = Some((piece.tile, id));
+            break;
+        }
+    }
+    match lack {
+        Some((tile, id)) => {
+            let why = format!(
+                "has chunks that do not fit those of the output, and HDF5 has no plug-in for their filter {id}"
+            );
+            Err(refused(&tiles[tile].path, &variable.path, why))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether tiles are everywhere along these dimensions.
+fn is_covered(
+    tiles: &[Tile],
+    dims: &[JoinedDim],
+    axes: &[Option<usize>],
+    missing: &mut Missing,
+) -> bool {
+    let set: Vec<usize> = axes.iter().flatten().copied().collect();
+    if let Some(&covered) = missing.sets.get(&set) {
+        return covered;
+    }
+    let boxes: Vec<Region> = tiles
+        .iter()
+        .map(|tile| {
+            let places = set
+                .iter()
+                .map(|&dim| tile.dims[&dims[dim].path].decomposition.unwrap_or_default());
+            let start = places
+                .clone()
+                .map(|place| place[2].abs_diff(place[0]))
+                .collect();
+            let count = places
+                .map(|place| place[3].abs_diff(place[2]) + 1)
+                .collect();
+            Region::new(start, count)
+        })
+        .collect();
+    let shape: Vec<u64> = set.iter().map(|&dim| dims[dim].len).collect();
+    let found = gaps(&shape, &boxes);
+    let covered = found.as_ref().is_some_and(Vec::is_empty);
+    if let Some(gaps) = found.filter(|gaps| !gaps.is_empty())
+        && missing.sets.keys().all(|other| other.len() <= set.len())
+    {
+        missing.line = Some(line(&gaps, &set, dims));
+    }
+    missing.sets.insert(set, covered);
+    covered
+}
+
+fn line(gaps: &[Region], set: &[usize], dims: &[JoinedDim]) -> String {
+    let one = |gap: &Region| {
+        let parts = set.iter().enumerate().map(|(axis, &dim)| {
+            let from = dims[dim].first + gap.start[axis] as i64;
+            let to = from + gap.count[axis] as i64 - 1;
+            format!("{} {from}-{to}", shown(&dims[dim].path))
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    };
+    let shown: Vec<String> = gaps.iter().take(3).map(one).collect();
+    let more = match gaps.len() {
+        0..=3 => String::new(),
+        all => format!("; and {} more", all - 3),
+    };
+    format!("in no tile, so filled: {}{more}", shown.join("; "))
+}
+
+impl FormatError {
+    /// The file that it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            FormatError::Library { path, .. } | FormatError::Unsupported { path, .. } => path,
+        }
+    }
+}
+
+impl Region {
+    /// The number of elements, if it fits into 63 bits.
+    fn elements_checked(&self) -> Option<u64> {
+        let all = self
+            .count
+            .iter()
+            .try_fold(1_u64, |all, &len| all.checked_mul(len.max(1)));
+        all.filter(|&all| all < 1 << 60)
+    }
+}
+
+impl Joined {
+    /// Whether its elements are read from the tiles, and not copied with everything else of the first. `H5Ocopy` spoils the
+    /// fill values of texts, so elements with pointers are read.
+    pub fn is_written(&self, classic: bool) -> bool {
+        !self.bare_dim && (self.decomposed || classic || !self.element.flat)
+    }
+}
+
+impl TileVariable {
+    /// The shape of its chunks.
+    pub fn chunk(&self) -> Option<&[u64]> {
+        match &self.storage {
+            Storage::Chunked { shape, .. } => Some(shape),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `slabfs collate`: tiles become one file.
+//!
+//! This process lists the inputs, and starts itself again as a worker (`worker`) that reads them and writes the output in a
+//! hidden directory next to its place. It waits for the worker (`supervise`), renames the output when it is complete, and
+//! removes the directory in any other case: also when the HDF5 library crashes on a damaged file, or a signal comes.
+
+mod inputs;
+mod message;
+mod supervise;
+mod worker;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use crate::args::Collate;
+use crate::import::rename_new;
+use crate::mount::Mount;
+
+/// The name of the output in the directory where it is written.
+const UNFINISHED: &str = "unfinished.nc";
+
+pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<ExitCode> {
+    if let Some(dir) = &args.worker {
+        return worker::run(args, dir, verbose);
+    }
+    let inputs = inputs::list(&args.inputs, args.files_from.as_deref())?;
+    let out = &args.output;
+    let parent = match out.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    if !parent.is_dir() {
+        bail!("{} is not a directory; create it first", parent.display());
+    }
+    if is_container(out, parent) {
+        return container(out);
+    }
+    if out.is_dir() {
+        bail!("{} is a directory; give the name of a file", out.display());
+    }
+    if !args.force && !args.dry_run && out.symlink_metadata().is_ok() {
+        bail!(
+            "{} exists already; give another name, or -f to replace it",
+            out.display()
+        );
+    }
+    if let Some(same) = inputs.iter().find(|input| is_same(input, out)) {
+        bail!("{} is an input, and cannot be the output", same.display());
+    }
+    let dir = tempfile::Builder::new()
+        .prefix(".slabfs-collate-")
+        .tempdir_in(parent)
+        .with_context(|| format!("creating a directory in {}", parent.display()))?;
+    let code = supervise::run(args, &inputs, dir.path(), verbose, quiet)?;
+    if code != ExitCode::SUCCESS || args.dry_run {
+        return Ok(code);
+    }
+    let unfinished = dir.path().join(UNFINISHED);
+    if args.remove {
+        let synced = File::open(&unfinished).and_then(|file| file.sync_all());
+        synced.with_context(|| format!("storing {}", out.display()))?;
+    }
+    let renamed = match args.force {
+        true => std::fs::rename(&unfinished, out),
+        false => place_new(&unfinished, out),
+    };
+    renamed.with_context(|| format!("renaming the complete file to {}", out.display()))?;
+    if args.remove {
+        let synced = File::open(parent).and_then(|dir| dir.sync_all());
+        synced.with_context(|| format!("storing the name of {}", out.display()))?;
+        remove(&inputs)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the output is a container on a mount: what has not the name of a file.
+fn is_container(out: &Path, parent: &Path) -> bool {
+    let endings = ["nc", "nc4", "h5"];
+    let named = out
+        .extension()
+        .is_some_and(|end| endings.iter().any(|ending| end == *ending));
+    !named && Mount::of(parent).is_ok()
+}
+
+/// Joins tiles to a container.
+fn container(out: &Path) -> anyhow::Result<ExitCode> {
+    bail!(
+        "{} is on a slabfs mount and has not the name of a file; containers cannot be written yet: \
+         give a name that ends in .nc",
+        out.display()
+    );
+}
+
+fn is_same(input: &Path, out: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    inode(out).is_some_and(|of| inode(input) == Some(of))
+}
+
+/// Gives the complete file its name, unless there is a file of that name.
+fn place_new(from: &Path, to: &Path) -> std::io::Result<()> {
+    match rename_new(from, to) {
+        // Some filesystems cannot do this in one step.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        renamed => renamed,
+    }
+}
+
+fn remove(inputs: &[PathBuf]) -> anyhow::Result<()> {
+    for input in inputs {
+        let removed = std::fs::remove_file(input);
+        removed.with_context(|| format!("the output is complete; removing {}", input.display()))?;
+    }
+    Ok(())
+}

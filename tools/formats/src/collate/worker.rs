@@ -1,0 +1,200 @@
+//! The process that reads the tiles and writes the output.
+//!
+//! Tiles can be damaged, and the HDF5 library is not made for that: this process has limits for its memory, writes no core
+//! file, and ends with the one that started it.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Wish, shown};
+
+use super::UNFINISHED;
+use super::message::Message;
+use crate::args::Collate;
+
+/// Bytes of memory that the process may have, and for each thread in addition.
+const MEMORY: u64 = 4 << 30;
+const THREAD: u64 = 64 << 20;
+
+/// Joins the files whose names are on standard input, each with a zero byte after it. The result is in the last message.
+pub(super) fn run(args: &Collate, dir: &Path, verbose: bool) -> anyhow::Result<ExitCode> {
+    let threads = match args.jobs {
+        Some(jobs) => jobs as usize,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let last = match limit(threads).and_then(|()| join(args, dir, threads, verbose)) {
+        Ok(()) => Message::Complete,
+        Err(error) => Message::Failed(format!("{error:#}")),
+    };
+    last.send()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the limits of this process.
+fn limit(threads: usize) -> anyhow::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    // A write beyond the largest size of a file is then an error of the write.
+    SigSet::from_iter([Signal::SIGXFSZ]).thread_block()?;
+    let memory = MEMORY + THREAD * threads as u64;
+    let (now, most) = getrlimit(Resource::RLIMIT_DATA)?;
+    setrlimit(Resource::RLIMIT_DATA, memory.min(now), memory.min(most))?;
+    Ok(())
+}
+
+fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Result<()> {
+    let mut names = Vec::new();
+    std::io::stdin().read_to_end(&mut names)?;
+    let inputs = names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty());
+    let inputs: Vec<PathBuf> = inputs
+        .map(|name| std::ffi::OsString::from_vec(name.to_vec()).into())
+        .collect();
+    let wish = wish(args)?;
+    let mut tiles = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        Message::Reading(input.clone()).send()?;
+        tiles.push(collate::inspect(&input)?);
+    }
+    Message::Comparing.send()?;
+    let plan = collate::plan(tiles, &wish)?;
+    if let Some(line) = &plan.missing {
+        Message::Note(line.clone()).send()?;
+    }
+    for line in collate::check(&plan, threads)? {
+        Message::Note(line).send()?;
+    }
+    if args.dry_run {
+        return show(&plan);
+    }
+    if verbose {
+        show(&plan)?;
+    }
+    Message::Writing.send()?;
+    let place = (dir.join(UNFINISHED), args.output.as_path());
+    let done = collate::write(&plan, (&place.0, place.1), threads, &mut |_| Ok(()))?;
+    if verbose {
+        Message::Said(totals(done)).send()?;
+    }
+    Ok(())
+}
+
+/// Says what would be done.
+fn show(plan: &Plan) -> anyhow::Result<()> {
+    let dims = plan
+        .dims
+        .iter()
+        .map(|dim| format!("{} {}", shown(&dim.path), dim.len));
+    let dims = dims.collect::<Vec<_>>().join(", ");
+    Message::Said(format!(
+        "{} files, decomposed along {dims}",
+        plan.tiles.len()
+    ))
+    .send()?;
+    let mut all = Done::default();
+    for (variable, done) in collate::count(plan)? {
+        all.copied += done.copied;
+        all.encoded += done.encoded;
+        all.bytes += done.bytes;
+        Message::Said(described(variable, done)).send()?;
+    }
+    for variable in plan
+        .variables
+        .iter()
+        .filter(|one| !one.decomposed && !one.bare_dim)
+    {
+        Message::Said(format!(
+            "{}: as in {}",
+            shown(&variable.path),
+            plan.tiles[0].path.display()
+        ))
+        .send()?;
+    }
+    Message::Said(format!(
+        "chunks: {} copied, {} encoded",
+        all.copied, all.encoded
+    ))
+    .send()?;
+    Ok(())
+}
+
+fn described(variable: &Joined, done: Done) -> String {
+    let parts = variable.pieces.len();
+    match &variable.chunk {
+        Some(chunk) => format!(
+            "{} {:?} from {parts} files, chunks {chunk:?}: {} copied, {} encoded",
+            shown(&variable.path),
+            variable.shape,
+            done.copied,
+            done.encoded
+        ),
+        None => format!(
+            "{} {:?} from {parts} files, in one piece",
+            shown(&variable.path),
+            variable.shape
+        ),
+    }
+}
+
+fn totals(done: Done) -> String {
+    format!(
+        "{} chunks copied, {} encoded, {} bytes",
+        done.copied, done.encoded, done.bytes
+    )
+}
+
+fn wish(args: &Collate) -> anyhow::Result<Wish> {
+    let shuffle = match (args.shuffle, args.no_shuffle) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    };
+    Ok(Wish {
+        chunks: args.chunks.as_deref().map_or(Ok(Chunks::Tiles), chunks)?,
+        deflate: args.deflate,
+        shuffle,
+    })
+}
+
+/// A shape of chunks: lengths, or lengths of dimensions by name.
+pub(super) fn chunks(text: &str) -> anyhow::Result<Chunks> {
+    let len = |text: &str| match text.trim().parse() {
+        Ok(len @ 1..=0xffff_ffff) => Ok(len),
+        _ => {
+            bail!("{text:?} is no length of a chunk; give one from 1 on, as in --chunks 1,270,360")
+        }
+    };
+    let parts: Vec<&str> = text.split(',').collect();
+    if parts.iter().all(|part| !part.contains('=')) {
+        let lens = parts.into_iter().map(len).collect::<anyhow::Result<_>>();
+        return Ok(Chunks::Axes(lens?));
+    }
+    let named = parts.into_iter().map(|part| {
+        let (name, text) = part
+            .rsplit_once('=')
+            .with_context(|| format!("{part:?} is not NAME=LENGTH"))?;
+        Ok((name.trim().to_owned(), len(text)?))
+    });
+    Ok(Chunks::Named(named.collect::<anyhow::Result<_>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_parsed() {
+        assert_eq!(chunks("1,2").expect("a shape"), Chunks::Axes(vec![1, 2]));
+        let named = Chunks::Named(vec![("lat".to_owned(), 2), ("x=y".to_owned(), 3)]);
+        assert_eq!(chunks("lat=2, x=y=3").expect("a shape"), named);
+        for wrong in ["", "0", "1,,2", "lat=", "1,lat=2", "-1", "5000000000"] {
+            assert!(chunks(wrong).is_err(), "{wrong}");
+        }
+    }
+}
