@@ -152,11 +152,8 @@ fn number(dtype: &DType, bytes: &[u8]) -> Json {
     let unused = 64 - 8 * len;
     let float = match (dtype.kind(), len) {
         (DTypeKind::Int, _) => return Json::from(((bits << unused) as i64) >> unused),
-        // The shortest decimal that is this number, not the digits of the wider one.
-        (DTypeKind::Float, 4) => {
-            let narrow = f32::from_bits(bits as u32);
-            format!("{narrow:?}").parse().unwrap_or(f64::from(narrow))
-        }
+        // All digits: Xarray compares such attributes with `_FillValue`.
+        (DTypeKind::Float, 4) => f64::from(f32::from_bits(bits as u32)),
         (DTypeKind::Float, 8) => f64::from_bits(bits),
         _ => return Json::from(bits),
     };
