@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::boxes::{Block, Boxes};
 use crate::h5::{self, Dialect};
+use crate::hdf5::Filter;
 use crate::tree::{Group, Variable};
 use crate::{FormatError, Result, npy, npz, zarr};
 
@@ -21,6 +22,32 @@ pub trait Sink: Send {
     /// Of the library and the filesystem.
     fn write(&mut self, group: &str, variable: &Variable, block: &Block, data: &[u8])
     -> Result<()>;
+
+    /// The shape and the filters of the stored chunks of a variable, if it has chunks that can be written by
+    /// [`Sink::write_stored`].
+    ///
+    /// # Errors
+    /// Of the library.
+    fn stored(&self, group: &str, variable: &Variable) -> Result<Option<(Vec<u64>, Vec<Filter>)>> {
+        let _ = (group, variable);
+        Ok(None)
+    }
+
+    /// Writes a chunk that went through the filters, but for those in `mask`; `offset` is its first element.
+    ///
+    /// # Errors
+    /// Of the library and the filesystem, and for a variable for which there is no [`Sink::stored`].
+    fn write_stored(
+        &mut self,
+        group: &str,
+        variable: &Variable,
+        offset: &[u64],
+        (mask, bytes): (u32, &[u8]),
+    ) -> Result<()> {
+        let _ = (group, offset, mask, bytes);
+        let why = "has no chunks with filters in this format";
+        Err(FormatError::unsupported(Path::new(""), &variable.name, why))
+    }
 
     /// Completes it: it is on disk, and has its name.
     ///

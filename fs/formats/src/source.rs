@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::boxes::{Block, Boxes};
+use crate::hdf5::{Chunk, Filter};
 use crate::tree::{Group, Variable};
 use crate::{FormatError, Result, h5, netcdf, npy, npz, zarr};
 
@@ -35,6 +36,15 @@ pub trait Source: Send + Sync {
         out: &mut Vec<u8>,
     ) -> Result<()>;
 
+    /// The chunks of a variable as they are stored in the file; `None` if they cannot be read without decoding them.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    fn stored(&self, group: &str, variable: &Variable) -> Result<Option<Stored>> {
+        let _ = (group, variable);
+        Ok(None)
+    }
+
     /// The boxes of a variable are read fastest in order, one after the other.
     fn in_order(&self) -> bool {
         true
@@ -44,6 +54,21 @@ pub trait Source: Send + Sync {
     fn is_array(&self) -> bool {
         false
     }
+}
+
+/// The stored chunks of a variable of an HDF5 file.
+#[derive(Debug)]
+pub struct Stored {
+    /// The file, for `pread`.
+    pub file: File,
+    /// The lengths of the axes that have data; along unlimited dimensions others may be longer.
+    pub dims: Vec<u64>,
+    /// The shape of a chunk.
+    pub shape: Vec<u64>,
+    /// The filters.
+    pub filters: Vec<Filter>,
+    /// The chunks, and their places in the file.
+    pub chunks: Vec<Chunk>,
 }
 
 /// The first bytes of a file that tell its format.

@@ -5,7 +5,7 @@ use slabfs_tests::{
     Area, Cluster, Random, Service, Up, binary, file, mounts, needs_mount, poll, slabfs,
 };
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "up",
     "mdserver",
     "objserver",

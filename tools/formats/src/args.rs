@@ -115,4 +115,7 @@ pub(crate) struct Collate {
     /// The process that reads and writes: the directory to write in
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) worker: Option<PathBuf>,
+    /// The output of a worker is a container
+    #[arg(long, hide = true)]
+    pub(crate) container: bool,
 }

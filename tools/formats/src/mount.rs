@@ -52,6 +52,12 @@ impl Mount {
         Ok(text.to_owned())
     }
 
+    /// The content of a hidden file, by its path in `.slabfs`.
+    pub(crate) fn hidden(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let path = self.root.join(".slabfs").join(path);
+        std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
     /// The tags of a path on the mount, with their types.
     pub(crate) fn tags(&self, inside: &str) -> anyhow::Result<Map<String, Value>> {
         let mut request = json!({ "op": "tags", "path": inside, "typed": true, "after": "" });

@@ -54,10 +54,12 @@ impl Region {
 
     /// Cuts it into boxes in row-major order with at most `most` elements each, or one row.
     pub fn parts(&self, most: u64) -> Vec<Region> {
-        Boxes::rows(&self.count, 1, most.max(1))
+        let boxes = Boxes::rows(&self.count, 1, most.max(1));
+        boxes
             .map(|block| {
                 let start = block.start.iter().zip(&self.start);
-                Region::new(start.map(|(at, from)| at + from).collect(), block.count)
+                let start = start.map(|(at, from)| at + from);
+                Region::new(start.collect(), block.count)
             })
             .collect()
     }

@@ -17,8 +17,8 @@ use crate::hdf5::{
     Filter, Group, REFERENCE_LIST, Space, Target, Time,
 };
 use crate::netcdf::Reader;
-use crate::sink::Sink;
-use crate::source::Source;
+use crate::sink::Sink as _;
+use crate::source::Source as _;
 use crate::tree;
 use crate::{FormatError, Result};
 

@@ -93,6 +93,11 @@ impl Index {
         found.ok().map(|found| &self.entries[found])
     }
 
+    /// The stored chunks, by their numbers.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// The number of stored chunks.
     pub fn len(&self) -> usize {
         self.entries.len()

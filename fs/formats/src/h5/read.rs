@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use super::dims::Dims;
 use super::scan::{Found, Scanner, Set, integers};
 use super::{COORDINATES, Dialect, PROPERTIES, attributes, bad, joined};
-use crate::Result;
 use crate::boxes::{Block, Boxes};
+use crate::collate::codec::is_native;
 use crate::hdf5::{self, Attributed, Dataset, File, Filter, Layout, Space};
-use crate::source::Source;
+use crate::source::{Source, Stored};
 use crate::tree::{Deflate, Exact, Group, Variable};
 use crate::types::Hdf5Type;
+use crate::{FormatError, Result};
 
 /// Longest text of a dataset of texts of any length.
 const LONGEST_TEXT: usize = 1 << 16;
@@ -27,7 +28,7 @@ pub struct Reader {
     /// The paths of the datasets in the file, by those of the variables.
     places: HashMap<String, String>,
     root: hdf5::Group,
-    _file: File,
+    file: File,
 }
 
 impl Reader {
@@ -49,7 +50,7 @@ impl Reader {
             tree: Group::default(),
             places: HashMap::new(),
             root: file.root()?,
-            _file: file,
+            file,
         };
         let dims = Dims::of(&found, dialect);
         reader.tree = reader.group(found, &dims)?;
@@ -236,6 +237,30 @@ impl Source for Reader {
             Some(chunk) => Boxes::chunks(space.dims(), chunk, elem, part),
             None => Boxes::rows(space.dims(), elem, part),
         })
+    }
+
+    fn stored(&self, group: &str, variable: &Variable) -> Result<Option<Stored>> {
+        let texts = matches!(variable.exact, Some(Exact::Strings { .. }));
+        let Some(shape) = variable.chunk.clone().filter(|_| !texts) else {
+            return Ok(None);
+        };
+        let dataset = self.dataset(group, variable)?;
+        let filters = dataset.creation()?.filters()?;
+        if !is_native(&filters) {
+            return Ok(None);
+        }
+        let failed = |error: std::io::Error| FormatError::file(&self.path, "opening it", &error);
+        let chunks = dataset.chunks(self.file.base()?)?;
+        let dims = dataset.space()?.dims().to_vec();
+        // Those that were cut off by a smaller length may still be there.
+        let inside = |chunk: &hdf5::Chunk| chunk.offset.iter().zip(&dims).all(|(at, len)| at < len);
+        Ok(Some(Stored {
+            file: std::fs::File::open(&self.path).map_err(failed)?,
+            chunks: chunks.into_iter().filter(inside).collect(),
+            dims,
+            shape,
+            filters,
+        }))
     }
 
     fn read(

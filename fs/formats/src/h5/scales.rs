@@ -116,7 +116,7 @@ impl Scales {
         let mut found = Vec::new();
         for (axis, dim) in variable.dims.iter().enumerate() {
             if dim.dim.name.is_empty() {
-                found.push(None);
+                found.push(Vec::new());
                 continue;
             }
             let scale = defining(groups, dim.up)
@@ -133,14 +133,11 @@ impl Scales {
                 ));
             };
             scale.users.push((address, axis as u32));
-            found.push(Some(of));
+            found.push(vec![of]);
         }
-        match found.iter().any(Option::is_some) {
-            true => {
-                let lists = found.into_iter().map(|scale| scale.into_iter().collect());
-                dataset.set_scales(&lists.collect::<Vec<Vec<u64>>>())
-            }
-            false => Ok(()),
+        match found.iter().all(Vec::is_empty) {
+            true => Ok(()),
+            false => dataset.set_scales(&found),
         }
     }
 

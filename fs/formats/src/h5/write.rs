@@ -394,6 +394,31 @@ impl Sink for Writer {
             .write(&stored.datatype, &block.start, &block.count, data)
     }
 
+    fn stored(&self, group: &str, variable: &Variable) -> Result<Option<(Vec<u64>, Vec<Filter>)>> {
+        let Some(stored) = self.sets.get(&joined(group, &variable.name)) else {
+            return Ok(None);
+        };
+        let texts = matches!(variable.exact, Some(Exact::Strings { .. }));
+        let Some(chunk) = stored.chunk.clone().filter(|_| !texts) else {
+            return Ok(None);
+        };
+        Ok(Some((chunk, stored.dataset.creation()?.filters()?)))
+    }
+
+    fn write_stored(
+        &mut self,
+        group: &str,
+        variable: &Variable,
+        offset: &[u64],
+        (mask, bytes): (u32, &[u8]),
+    ) -> Result<()> {
+        let path = joined(group, &variable.name);
+        match self.sets.get(&path) {
+            Some(stored) => stored.dataset.write_chunk(offset, mask, bytes),
+            None => Err(bad(self.path(), &path, "is no variable")),
+        }
+    }
+
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.sets.clear();
         self.root = None;

@@ -1,10 +1,13 @@
-//! State shared by all open files of a store: the mark of this opening, a clock, and an estimate of free space.
+//! State shared by all open files of a store: the mark of this opening, a clock, and an estimate of free space, and
+//! blocks that were decoded.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+
+use super::decoded::Decoded;
 
 /// Below this much free space, writes into holes reserve their space first.
 const TIGHT: u64 = 128 << 20;
@@ -20,6 +23,7 @@ pub(super) struct Shared {
     pub(super) clean: bool,
     /// Whether to sync at all.
     pub(super) durable: bool,
+    pub(super) decoded: Decoded,
     epoch: Instant,
     room: AtomicU64,
     room_at: AtomicU64,
@@ -45,6 +49,7 @@ impl Shared {
             mark,
             clean,
             durable,
+            decoded: Decoded::default(),
             epoch: Instant::now(),
             room: AtomicU64::new(0),
             room_at: AtomicU64::new(0),

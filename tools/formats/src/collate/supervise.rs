@@ -15,7 +15,6 @@ use anyhow::{Context, anyhow, bail};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::message::Message;
-use super::worker;
 use crate::args::Collate;
 use crate::plain;
 
@@ -30,21 +29,31 @@ enum Event {
     Signal(Signal),
 }
 
-/// Joins `inputs` to a file in `dir`.
+/// What a worker is to do.
+pub(super) struct Worker<'a> {
+    /// The command line.
+    pub(super) args: &'a Collate,
+    /// The directory for the output.
+    pub(super) dir: &'a Path,
+    /// The output is a container.
+    pub(super) container: bool,
+    /// It says what it does.
+    pub(super) verbose: bool,
+}
+
+/// Joins `inputs`.
 pub(super) fn run(
-    args: &Collate,
+    worker: &Worker<'_>,
     inputs: &[PathBuf],
-    dir: &Path,
-    verbose: bool,
     quiet: bool,
 ) -> anyhow::Result<ExitCode> {
-    if let Some(text) = &args.chunks {
-        worker::chunks(text)?;
+    if let Some(text) = &worker.args.chunks {
+        super::worker::chunks(text)?;
     }
     let (events, happens) = channel();
     // Before there is another thread, so that all have it.
     watch_signals(events.clone())?;
-    let mut child = start(args, dir, verbose)?;
+    let mut child = worker.start()?;
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         bail!("the worker has no pipes");
     };
@@ -105,39 +114,43 @@ fn watch_signals(events: Sender<Event>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(args: &Collate, dir: &Path, verbose: bool) -> anyhow::Result<Child> {
-    let this = std::env::current_exe().context("cannot find this program")?;
-    let mut command = Command::new(&this);
-    command
-        .args(["collate", "--worker"])
-        .arg(dir)
-        .arg("--output")
-        .arg(&args.output);
-    if let Some(level) = args.deflate {
-        command.args(["--deflate", &level.to_string()]);
+impl Worker<'_> {
+    fn start(&self) -> anyhow::Result<Child> {
+        let args = self.args;
+        let this = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(&this);
+        command
+            .args(["collate", "--worker"])
+            .arg(self.dir)
+            .arg("--output")
+            .arg(&args.output);
+        if let Some(level) = args.deflate {
+            command.args(["--deflate", &level.to_string()]);
+        }
+        if let Some(shape) = &args.chunks {
+            command.args(["--chunks", shape]);
+        }
+        if let Some(jobs) = args.jobs {
+            command.args(["--jobs", &jobs.to_string()]);
+        }
+        let flags = [
+            (args.shuffle, "--shuffle"),
+            (args.no_shuffle, "--no-shuffle"),
+            (args.dry_run, "--dry-run"),
+            (self.verbose, "--verbose"),
+            (self.container, "--container"),
+        ];
+        command.args(
+            flags
+                .iter()
+                .filter(|(given, _)| *given)
+                .map(|(_, flag)| flag),
+        );
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .spawn()
+            .with_context(|| format!("cannot run {}", this.display()))
     }
-    if let Some(shape) = &args.chunks {
-        command.args(["--chunks", shape]);
-    }
-    if let Some(jobs) = args.jobs {
-        command.args(["--jobs", &jobs.to_string()]);
-    }
-    let flags = [
-        (args.shuffle, "--shuffle"),
-        (args.no_shuffle, "--no-shuffle"),
-        (args.dry_run, "--dry-run"),
-        (verbose, "--verbose"),
-    ];
-    command.args(
-        flags
-            .iter()
-            .filter(|(given, _)| *given)
-            .map(|(_, flag)| flag),
-    );
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command
-        .spawn()
-        .with_context(|| format!("cannot run {}", this.display()))
 }
 
 /// Writes the names of the inputs. A worker that does not take them is dead, which is found otherwise.

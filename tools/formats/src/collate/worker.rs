@@ -13,8 +13,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Wish, shown};
 
-use super::UNFINISHED;
 use super::message::Message;
+use super::{UNFINISHED, container};
 use crate::args::Collate;
 
 /// Bytes of memory that the process may have, and for each thread in addition.
@@ -77,6 +77,9 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
         show(&plan)?;
     }
     Message::Writing.send()?;
+    if args.container {
+        return container::write(&plan, dir, &args.output, threads);
+    }
     let place = (dir.join(UNFINISHED), args.output.as_path());
     let done = collate::write(&plan, (&place.0, place.1), threads, &mut |_| Ok(()))?;
     if verbose {

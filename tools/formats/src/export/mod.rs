@@ -1,5 +1,6 @@
 //! `slabfs export`: a container, or one array, becomes a file of another format. `tree` finds what it has.
 
+mod stored;
 mod tree;
 
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::sync::mpsc::sync_channel;
 
 use anyhow::{Context, bail};
 use slabfs_formats::boxes::{Block, Boxes};
+use slabfs_formats::hdf5::Filter;
 use slabfs_formats::sink::{Format, Sink, create};
 use slabfs_formats::tree::{Group, Variable};
 
@@ -15,6 +17,7 @@ use crate::blocks::Array;
 use crate::mount::Mount;
 use crate::{progress, signals};
 
+use stored::{ChunkReader, Next, mask};
 pub(crate) use tree::Origin;
 
 /// How much data is read and written at a time.
@@ -74,46 +77,110 @@ struct Part<'a> {
     variable: &'a Variable,
     block: Block,
     bytes: Vec<u8>,
+    /// The data is a chunk as it is encoded, which did not go through these filters.
+    mask: Option<u32>,
+}
+
+/// In what parts an array is read.
+enum Parts {
+    Boxes(Boxes),
+    /// Chunks, for a dataset with these filters.
+    Chunks(Vec<Next>, Vec<Filter>),
+}
+
+impl Parts {
+    fn of(
+        origin: &Origin<'_>,
+        sink: &dyn Sink,
+        group: &str,
+        variable: &Variable,
+    ) -> anyhow::Result<Parts> {
+        let cells = origin.cells(origin.place(group, &variable.name)?);
+        if let Some(cells) = cells
+            && let Some((shape, filters)) = sink.stored(group, variable)?
+            && shape == cells.shape
+        {
+            return Ok(Parts::Chunks(cells.steps(), filters));
+        }
+        Ok(Parts::Boxes(sink.boxes(group, variable, PART)))
+    }
 }
 
 /// Writes the data of all arrays; a thread reads ahead.
 fn copy(origin: &Origin<'_>, tree: &Group, sink: &mut dyn Sink) -> anyhow::Result<()> {
     let mut groups: Vec<(String, &Group)> = Vec::new();
     tree.each(&mut |path, group| groups.push((path.to_owned(), group)));
-    let mut arrays: Vec<(&str, &Variable, Boxes)> = Vec::new();
+    let mut arrays: Vec<(&str, &Variable, Parts)> = Vec::new();
     let mut total = 0_u64;
     for (path, group) in &groups {
         for variable in &group.variables {
-            let boxes = sink.boxes(path, variable, PART);
+            let parts = Parts::of(origin, sink, path, variable)?;
             let shape = variable.shape();
             let bytes = shape
                 .iter()
                 .fold(variable.dtype.size(), |all, &len| all.saturating_mul(len));
             total = total.saturating_add(bytes);
-            arrays.push((path, variable, boxes));
+            arrays.push((path, variable, parts));
         }
     }
     let bar = progress::bar("export", total);
     std::thread::scope(|scope| {
         let (send, receive) = sync_channel::<Part<'_>>(AHEAD);
         let reader = scope.spawn(move || -> anyhow::Result<()> {
-            for (group, variable, boxes) in arrays {
+            for (group, variable, parts) in arrays {
                 let place = origin.place(group, &variable.name)?;
                 let elem = variable.dtype.size();
                 let array = Array::open(place, false, variable.shape(), elem)?;
-                for block in boxes {
-                    signals::check()?;
-                    let mut bytes = Vec::new();
-                    array.read(&block, &mut bytes)?;
+                // There is no receiver after an error, which is then reported.
+                let give = |block, bytes, mask| {
                     let part = Part {
                         group,
                         variable,
                         block,
                         bytes,
+                        mask,
                     };
-                    // There is no receiver after an error, which is then reported.
-                    if send.send(part).is_err() {
-                        return Ok(());
+                    send.send(part).is_ok()
+                };
+                let read = |block: Block| -> anyhow::Result<bool> {
+                    let mut bytes = Vec::new();
+                    array.read(&block, &mut bytes)?;
+                    Ok(give(block, bytes, None))
+                };
+                match parts {
+                    Parts::Boxes(boxes) => {
+                        for block in boxes {
+                            signals::check()?;
+                            if !read(block)? {
+                                return Ok(());
+                            }
+                        }
+                    }
+                    Parts::Chunks(steps, filters) => {
+                        let mut chunks = ChunkReader::open(place)?;
+                        for step in steps {
+                            signals::check()?;
+                            let given = match step {
+                                Next::Read(block) => read(block)?,
+                                Next::Copy(order, block) => {
+                                    let chunk = chunks.read(order);
+                                    let chunk =
+                                        chunk.with_context(|| place.display().to_string())?;
+                                    let chunk = chunk.and_then(|(head, bytes)| {
+                                        let same = head.chunk.offset[..] == block.start[..];
+                                        let mask = mask(head.codec, &filters).filter(|_| same);
+                                        mask.map(|mask| (bytes, mask))
+                                    });
+                                    match chunk {
+                                        Some((bytes, mask)) => give(block, bytes, Some(mask)),
+                                        None => read(block)?,
+                                    }
+                                }
+                            };
+                            if !given {
+                                return Ok(());
+                            }
+                        }
                     }
                 }
             }
@@ -121,11 +188,15 @@ fn copy(origin: &Origin<'_>, tree: &Group, sink: &mut dyn Sink) -> anyhow::Resul
         });
         let mut written = Ok(());
         for part in &receive {
-            written = sink.write(part.group, part.variable, &part.block, &part.bytes);
+            let (group, variable, start) = (part.group, part.variable, &part.block.start);
+            written = match part.mask {
+                Some(mask) => sink.write_stored(group, variable, start, (mask, &part.bytes)),
+                None => sink.write(group, variable, &part.block, &part.bytes),
+            };
             if written.is_err() {
                 break;
             }
-            bar.inc(part.bytes.len() as u64);
+            bar.inc(part.block.elements() * variable.dtype.size());
         }
         drop(receive);
         bar.finish_and_clear();

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use slabfs_formats::sink::Format;
 use slabfs_formats::tree::{Group, Link};
 
+use super::stored::Cells;
 use crate::mapping::{attributes_of, define_dims, joined, name_axes, types_of, variable_of};
 use crate::mount::{Mount, attribute};
 
@@ -18,6 +19,10 @@ pub(crate) struct Origin<'a> {
     tags: HashMap<String, Map<String, Value>>,
     /// Files of the arrays by the path of their group and their name.
     files: HashMap<(String, String), PathBuf>,
+    /// The chunks of arrays that can be copied, by the paths of the arrays.
+    cells: HashMap<PathBuf, Cells>,
+    /// Whether the format can have such chunks.
+    copies: bool,
 }
 
 impl<'a> Origin<'a> {
@@ -26,11 +31,14 @@ impl<'a> Origin<'a> {
             mount,
             tags: HashMap::new(),
             files: HashMap::new(),
+            cells: HashMap::new(),
+            copies: false,
         }
     }
 
     /// The tree of a container or an array, as a file of this format has it.
     pub(crate) fn tree(&mut self, source: &Path, format: Format) -> anyhow::Result<Group> {
+        self.copies = matches!(format, Format::NetCdf | Format::Hdf5);
         let mut tree = match source.is_dir() {
             true => self.container(source, "", "")?,
             false => {
@@ -52,6 +60,11 @@ impl<'a> Origin<'a> {
     pub(crate) fn place(&self, group: &str, name: &str) -> anyhow::Result<&Path> {
         let found = self.files.get(&(group.to_owned(), name.to_owned()));
         Ok(found.context("an array without a file")?)
+    }
+
+    /// The chunks of an array that can be copied as they are.
+    pub(super) fn cells(&self, place: &Path) -> Option<&Cells> {
+        self.cells.get(place)
     }
 
     fn container(&mut self, place: &Path, path: &str, name: &str) -> anyhow::Result<Group> {
@@ -100,9 +113,15 @@ impl<'a> Origin<'a> {
         let info: Value = serde_json::from_str(&attribute(place, "user.slabfs.info")?)?;
         let tags = self.mount.tags(&self.mount.inside(place)?)?;
         let variable = variable_of(name, &info, &tags);
-        group
-            .variables
-            .push(variable.with_context(|| place.display().to_string())?);
+        let mut variable = variable.with_context(|| place.display().to_string())?;
+        let chunks = info["chunks"].as_u64().unwrap_or(0);
+        if self.copies
+            && let Some(cells) = Cells::of(self.mount, place, &variable, chunks)?
+        {
+            variable.chunk = Some(cells.shape.clone());
+            self.cells.insert(place.to_owned(), cells);
+        }
+        group.variables.push(variable);
         let key = (path.to_owned(), name.to_owned());
         self.files.insert(key, place.to_owned());
         Ok(())

@@ -23,10 +23,11 @@ use crate::args::Import;
 use crate::mapping::{Plan, Planned, plan};
 use crate::{plain, signals};
 
-pub(crate) use place::rename_new;
-
 use jobs::Job;
 use place::Place;
+
+pub(crate) use place::make;
+pub(crate) use transfer::copy;
 
 pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     if !args.in_process {

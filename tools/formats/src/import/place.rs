@@ -120,28 +120,12 @@ impl Place {
     }
 
     fn create(&self, source: &dyn Source, plan: &Plan<'_>) -> anyhow::Result<()> {
-        for (path, _) in plan.containers.iter().skip(1) {
-            let place = self.path.join(path);
-            std::fs::create_dir(&place).with_context(|| format!("creating {}", place.display()))?;
-        }
-        for (path, target) in &plan.links {
-            let place = self.path.join(path);
-            std::os::unix::fs::symlink(target, &place)
-                .with_context(|| format!("creating {}", place.display()))?;
-        }
-        let objects = plan.arrays.iter().map(|array| array.object.clone());
-        for objects in in_requests(objects) {
-            self.mount
-                .call(&json!({ "op": "create", "in": self.inside, "objects": objects }))?;
-        }
-        let changes = plan.tags(&self.inside).into_iter();
-        // The directory of an array is removed: its tags are the array's.
-        let changes = changes.filter(|change| !source.is_array() || change["path"] != self.inside);
-        for changes in in_requests(changes) {
-            self.mount
-                .call(&json!({ "op": "tag", "changes": changes }))?;
-        }
-        Ok(())
+        fill(
+            &self.mount,
+            (&self.path, &self.inside),
+            source.is_array(),
+            plan,
+        )
     }
 
     /// The arrays that an import which was killed has stored; `None` if this is not the same import.
@@ -212,7 +196,7 @@ impl Place {
             None => self.path.clone(),
         };
         // Not over something that appeared meanwhile.
-        rename_new(&from, dest)
+        renameat_with(CWD, &from, CWD, dest, RenameFlags::NOREPLACE)
             .with_context(|| format!("giving it the name {}", dest.display()))?;
         // The directory of an array is removed.
         self.complete = !array;
@@ -230,9 +214,39 @@ impl Drop for Place {
     }
 }
 
-/// `rename(2)`, unless `to` exists.
-pub(crate) fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
-    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+/// Makes a container with everything but the data.
+pub(crate) fn make(mount: &Mount, path: &Path, plan: &Plan<'_>) -> anyhow::Result<()> {
+    std::fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?;
+    fill(mount, (path, &mount.inside(path)?), false, plan)
+}
+
+/// Makes what a plan has in a directory; `inside` is the directory as requests have it.
+fn fill(
+    mount: &Mount,
+    (path, inside): (&Path, &str),
+    is_array: bool,
+    plan: &Plan<'_>,
+) -> anyhow::Result<()> {
+    for (below, _) in plan.containers.iter().skip(1) {
+        let place = path.join(below);
+        std::fs::create_dir(&place).with_context(|| format!("creating {}", place.display()))?;
+    }
+    for (below, target) in &plan.links {
+        let place = path.join(below);
+        std::os::unix::fs::symlink(target, &place)
+            .with_context(|| format!("creating {}", place.display()))?;
+    }
+    let objects = plan.arrays.iter().map(|array| array.object.clone());
+    for objects in in_requests(objects) {
+        mount.call(&json!({ "op": "create", "in": inside, "objects": objects }))?;
+    }
+    let changes = plan.tags(inside).into_iter();
+    // The directory of an array is removed: its tags are the array's.
+    let changes = changes.filter(|change| !is_array || change["path"] != *inside);
+    for changes in in_requests(changes) {
+        mount.call(&json!({ "op": "tag", "changes": changes }))?;
+    }
+    Ok(())
 }
 
 fn path_of(array: &Planned<'_>) -> String {

@@ -1,5 +1,8 @@
-//! Moves the data of a file to the mount: one thread after the other takes the next box, and they write at the same time.
+//! Moves the data of a file to the mount: one thread after the other takes the next box, or some stored chunks, and they write
+//! at the same time. Chunks of HDF5 are stored as they are where an array has a codec for their filters, and are not decoded.
 
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::bail;
 use indicatif::ProgressBar;
 use slabfs_formats::boxes::{Block, Boxes};
-use slabfs_formats::source::Source;
+use slabfs_formats::collate::codec::check;
+use slabfs_formats::source::{Source, Stored};
+use slabfs_formats::tree::Variable;
+use slabfs_model::Codec;
+use slabfs_model::chunk_stream::MAX_ENCODED;
 
 use super::jobs::Job;
 use super::of_source;
 use super::place::Place;
 use crate::args::Import;
 use crate::blocks::Array;
+use crate::encoded::{self, ChunkWriter, How};
 use crate::mapping::{Plan, Planned};
 use crate::{progress, signals};
 
@@ -33,22 +41,44 @@ struct Queue<'a> {
     source: &'a dyn Source,
     place: &'a Place,
     arrays: std::slice::Iter<'a, Planned<'a>>,
-    now: Option<(Arc<Target<'a>>, Boxes)>,
+    now: Option<(Arc<Target<'a>>, Parts)>,
     bytes: u64,
+}
+
+/// In what parts an array is moved.
+enum Parts {
+    /// Boxes of elements.
+    Boxes(Boxes),
+    /// Chunks as they are stored; those from this number on are left.
+    Chunks(Arc<Stored>, usize),
 }
 
 /// The next step of a thread.
 enum Step<'a> {
     Copy(Arc<Target<'a>>, Block),
+    /// Some of the stored chunks.
+    Chunks(Arc<Target<'a>>, Arc<Stored>, Range<usize>),
     /// Its last box was taken.
     Complete(Arc<Target<'a>>),
 }
 
 impl<'a> Queue<'a> {
     fn next(&mut self) -> anyhow::Result<Option<Step<'a>>> {
-        if let Some((target, boxes)) = &mut self.now {
-            if let Some(block) = boxes.next() {
-                return Ok(Some(Step::Copy(target.clone(), block)));
+        if let Some((target, parts)) = &mut self.now {
+            match parts {
+                Parts::Boxes(boxes) => {
+                    if let Some(block) = boxes.next() {
+                        return Ok(Some(Step::Copy(target.clone(), block)));
+                    }
+                }
+                Parts::Chunks(stored, next) => {
+                    let range = some(stored, *next);
+                    if !range.is_empty() {
+                        *next = range.end;
+                        let step = Step::Chunks(target.clone(), stored.clone(), range);
+                        return Ok(Some(step));
+                    }
+                }
             }
             return Ok(self.now.take().map(|(target, _)| Step::Complete(target)));
         }
@@ -56,12 +86,43 @@ impl<'a> Queue<'a> {
             return Ok(None);
         };
         let variable = of_source(self.source, planned)?;
-        let boxes = self.source.boxes(&planned.group, variable, PART)?;
+        let stored = self.source.stored(&planned.group, variable)?;
+        let parts = match stored.filter(|stored| is_worth(stored, variable)) {
+            Some(mut stored) => {
+                // As they lie in the file.
+                stored.chunks.sort_unstable_by_key(|chunk| chunk.address);
+                Parts::Chunks(Arc::new(stored), 0)
+            }
+            None => Parts::Boxes(self.source.boxes(&planned.group, variable, PART)?),
+        };
         let path = self.place.at(planned);
         let array = Array::open(&path, true, variable.shape(), variable.dtype.size())?;
-        self.now = Some((Arc::new(Target { planned, array }), boxes));
+        self.now = Some((Arc::new(Target { planned, array }), parts));
         self.next()
     }
+}
+
+/// Bytes of a decoded chunk from which on it becomes one of the array, if there are many.
+const LEAST_CHUNK: u64 = 16 << 10;
+/// So many chunks are not many.
+const FEW_CHUNKS: usize = 1000;
+
+/// Whether chunks are stored as they are: each has a record in the metadata, so many small ones are joined to larger ones.
+fn is_worth(stored: &Stored, variable: &Variable) -> bool {
+    let raw = stored.shape.iter();
+    let raw = raw.fold(variable.dtype.size(), |all, &len| all.saturating_mul(len));
+    raw <= MAX_ENCODED as u64 && (raw >= LEAST_CHUNK || stored.chunks.len() <= FEW_CHUNKS)
+}
+
+/// The next chunks that are moved in one step.
+fn some(stored: &Stored, from: usize) -> Range<usize> {
+    let mut bytes = 0;
+    let some = stored.chunks[from..].iter().take_while(|chunk| {
+        let room = bytes < PART;
+        bytes += chunk.size;
+        room
+    });
+    from..from + some.count()
 }
 
 /// Writes the data of all arrays, and returns how many bytes these were.
@@ -165,6 +226,13 @@ fn work<'a>(
                 bar.inc(bytes.len() as u64);
                 target
             }
+            Step::Chunks(target, stored, range) => {
+                drop(held);
+                let moved = chunks(source, &target, &stored, range)?;
+                lock(queue).bytes += moved;
+                bar.inc(moved);
+                target
+            }
         };
         if let Some(target) = Arc::into_inner(target) {
             target.array.sync()?;
@@ -172,6 +240,88 @@ fn work<'a>(
         }
     }
     Ok(())
+}
+
+/// Copies the data of one array to the container at `place`.
+pub(crate) fn copy(source: &dyn Source, planned: &Planned<'_>, place: &Path) -> anyhow::Result<()> {
+    let variable = of_source(source, planned)?;
+    let path = place.join(&planned.group).join(&planned.variable.name);
+    let array = Array::open(&path, true, variable.shape(), variable.dtype.size())?;
+    let mut bytes = Vec::new();
+    for block in source.boxes(&planned.group, variable, PART)? {
+        signals::check()?;
+        source.read(&planned.group, variable, &block, &mut bytes)?;
+        array.write(&block, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Writes chunks as they are stored, and those that cannot be so as elements. Returns how many bytes they are decoded.
+fn chunks(
+    source: &dyn Source,
+    target: &Target<'_>,
+    stored: &Stored,
+    range: Range<usize>,
+) -> anyhow::Result<u64> {
+    let (planned, array) = (target.planned, &target.array);
+    let variable = of_source(source, planned)?;
+    let elem = variable.dtype.size();
+    let level = variable.deflate.map_or(1, |deflate| deflate.level.max(1));
+    let raw = stored.shape.iter().product::<u64>() * elem;
+    let mut writer = ChunkWriter::open(array.path())?;
+    let mut moved = 0;
+    for chunk in &stored.chunks[range] {
+        signals::check()?;
+        let axes = chunk.offset.iter().zip(&stored.shape).zip(&stored.dims);
+        let count: Vec<u64> = axes.map(|((at, len), dim)| (dim - at).min(*len)).collect();
+        moved += count.iter().product::<u64>() * elem;
+        let boxes = (
+            (&chunk.offset[..], &stored.shape[..]),
+            (&chunk.offset[..], &count[..]),
+        );
+        let how = How::of(&stored.filters, chunk.mask, elem, level);
+        let size = u32::try_from(chunk.size)
+            .ok()
+            .filter(|size| *size as usize <= MAX_ENCODED);
+        let damaged = |why: &str| {
+            anyhow::anyhow!(
+                "{} has a damaged chunk at {:?}: {why}",
+                variable.name,
+                chunk.offset
+            )
+        };
+        let read = |at: u64, out: &mut [u8]| {
+            let read = stored.file.read_exact_at(out, chunk.address + at);
+            read.map_err(|error| damaged(&error.to_string()))
+        };
+        let is_size = |codec: Codec, size: u32| !codec.is_none() || u64::from(size) == raw;
+        match (how, size) {
+            (How::Copy(codec), Some(size)) if is_size(codec, size) => {
+                let head = encoded::head(boxes.0, boxes.1, codec, size);
+                writer.push_read(&head, &mut |at, out| read(at, out))?;
+            }
+            (How::Summed(codec), Some(size)) if size > 4 && is_size(codec, size - 4) => {
+                let mut bytes = vec![0; size as usize];
+                read(0, &mut bytes)?;
+                check(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
+                let head = encoded::head(boxes.0, boxes.1, codec, size - 4);
+                writer.push(&head, &bytes)?;
+            }
+            _ => {
+                let block = Block {
+                    start: chunk.offset.clone(),
+                    count,
+                };
+                let mut bytes = Vec::new();
+                source.read(&planned.group, variable, &block, &mut bytes)?;
+                let shown = (&block.start[..], &block.count[..]);
+                let head = encoded::head(shown, shown, Codec::None, bytes.len() as u32);
+                writer.push(&head, &bytes)?;
+            }
+        }
+    }
+    writer.finish()?;
+    Ok(moved)
 }
 
 /// Compares what can be read from the mount with the file.

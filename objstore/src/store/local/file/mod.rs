@@ -55,7 +55,7 @@ pub(super) struct FileChunk {
     pub(super) name: ChunkName,
     pub(super) path: PathBuf,
     file: File,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Whether the file was handed out by the store of another process.
     same_host: bool,
     state: RwLock<State>,
