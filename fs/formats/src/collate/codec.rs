@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded() {
         let mut codec = Codec::default();
-        let chunk: Vec<u8> = (0..8 * 1001_u32).map(|at| (at * at >> 5) as u8).collect();
+        let chunk: Vec<u8> = (0..8 * 1001_u32).map(|at| ((at * at) >> 5) as u8).collect();
         let known = [Filter::SHUFFLE, Filter::DEFLATE, Filter::FLETCHER32];
         for elem in [1, 2, 3, 4, 8, 16] {
             for set in 0..8_u32 {

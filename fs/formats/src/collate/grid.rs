@@ -148,7 +148,7 @@ pub(super) fn is_exact(variable: &Joined, shape: &[u64], region: &Region, start:
     (0..shape.len()).all(|axis| {
         let end = start[axis] + shape[axis];
         let has_all = region.end(axis).min(end) == variable.shape[axis].min(end);
-        start[axis] % shape[axis] == 0 && has_all
+        start[axis].is_multiple_of(shape[axis]) && has_all
     })
 }
 

@@ -101,30 +101,29 @@ impl Writer {
             named.push((typ.typ.clone(), to.datatype(&typ.name)?));
         }
         self.putter(named).all(to, path, &group.attributes)?;
-        let of_dim = |name: &str| group.variables.iter().find(|one| one.name == name);
-        for dim in &group.dims {
-            let variable = of_dim(&dim.name).filter(|one| role(group, one) == Role::Coordinate);
-            match variable {
-                Some(variable) => {
-                    let dataset = self.define(to, &dim.name, path, variable, named)?;
-                    if variable.dims.len() > 1 {
-                        self.scales
-                            .coordinates(self.output.path(), &dataset, variable, groups)?;
-                    }
-                    let own = variable.attributes.iter().any(|one| one.name == NAME);
-                    let name = (!own).then_some(dim.name.as_str());
-                    self.scales
-                        .made(self.output.path(), path, &dim.name, dataset, name)?;
-                }
-                None => self.scales.create(self.output.path(), to, path, dim)?,
-            }
-        }
+        // In their order: the NetCDF library numbers variables so.
+        let mut others = Vec::new();
         for variable in &group.variables {
-            if role(group, variable) == Role::Coordinate {
-                continue;
-            }
+            let role = role(group, variable);
             let name = stored_name(group, variable);
             let dataset = self.define(to, &name, path, variable, named)?;
+            match role {
+                Role::Coordinate => self.coordinate(dataset, path, variable, groups)?,
+                Role::Other | Role::None => others.push((dataset, variable)),
+            }
+        }
+        let coordinates = group
+            .variables
+            .iter()
+            .filter(|one| role(group, one) == Role::Coordinate);
+        let coordinates: Vec<&str> = coordinates.map(|one| one.name.as_str()).collect();
+        for dim in &group.dims {
+            if !coordinates.contains(&dim.name.as_str()) {
+                self.scales.create(self.output.path(), to, path, dim)?;
+            }
+        }
+        // All scales are there now, also those of the groups above.
+        for (dataset, variable) in others {
             self.scales
                 .connect(self.output.path(), &dataset, variable, groups)?;
         }
@@ -144,6 +143,23 @@ impl Writer {
         named.truncate(known);
         groups.pop();
         Ok(())
+    }
+
+    /// Makes the dataset of a coordinate variable the scale of its dimension.
+    fn coordinate(
+        &mut self,
+        dataset: Dataset,
+        path: &str,
+        variable: &Variable,
+        groups: &[String],
+    ) -> Result<()> {
+        let file = self.output.path();
+        if variable.dims.len() > 1 {
+            self.scales.coordinates(file, &dataset, variable, groups)?;
+        }
+        let own = variable.attributes.iter().any(|one| one.name == NAME);
+        let name = (!own).then_some(variable.name.as_str());
+        self.scales.made(file, path, &variable.name, dataset, name)
     }
 
     /// Creates the dataset of a variable, with its attributes.

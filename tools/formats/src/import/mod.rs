@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
         return watch::run(args);
     }
     signals::catch()?;
+    watch::follow()?;
     if args.append {
         return append::run(args);
     }

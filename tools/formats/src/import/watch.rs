@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -20,6 +20,12 @@ use crate::args::Import;
 
 /// The pipe to the process that watches, if there is one.
 static WATCHER: Mutex<Option<std::fs::File>> = Mutex::new(None);
+
+/// Ends this process with the one that watches.
+pub(super) fn follow() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .context("cannot follow the process that watches")
+}
 
 /// Says which file is read from now on.
 pub(super) fn say(file: &Path) {
@@ -66,7 +72,12 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
             && let Some(id) = id
         {
             // It may have ended just now.
-            let _ = kill_process(id, Signal::TERM);
+            let signal = if signal == SIGINT {
+                Signal::INT
+            } else {
+                Signal::TERM
+            };
+            let _ = kill_process(id, signal);
         }
         status = child.try_wait()?;
         if status.is_some() {
