@@ -51,7 +51,7 @@ fn show_group<'a>(
         let what = if depth == 0 { "global" } else { "group" };
         let _ = writeln!(out, "\n{indent}// {what} attributes:");
         for attribute in &group.attributes {
-            show_attribute("", attribute, &indent, types, out);
+            show_attribute("", attribute, &format!("{indent}\t"), types, out);
         }
     }
     for below in &group.groups {
@@ -263,8 +263,8 @@ fn float(value: f64, digits: usize, suffix: &str) -> String {
     let power: i32 = exponent.parse().unwrap_or(0);
     if power < -4 || power >= digits as i32 {
         let mantissa = match mantissa.contains('.') {
-            true => mantissa.trim_end_matches('0').trim_end_matches('.'),
-            false => mantissa,
+            true => mantissa.trim_end_matches('0').to_owned(),
+            false => format!("{mantissa}."),
         };
         let sign = if power < 0 { '-' } else { '+' };
         return format!("{mantissa}e{sign}{:02}{suffix}", power.abs());
