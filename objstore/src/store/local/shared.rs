@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -64,6 +65,21 @@ impl Shared {
             file.sync_data()?;
             self.note_synced(path);
         }
+        Ok(())
+    }
+
+    /// Returns the error of an earlier write to the disk, if there was one. (`sync_file_range` reports it as `fdatasync`
+    /// does, without flushing the disk's cache.)
+    pub(super) fn check_written(&self, file: &File, path: &Path) -> io::Result<()> {
+        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        // SAFETY: an open file, and no memory.
+        let done = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, all) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.note_synced(path);
         Ok(())
     }
 
