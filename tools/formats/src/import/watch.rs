@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGXCPU};
 use signal_hook::iterator::Signals;
 
 use super::{jobs, place};
@@ -101,9 +101,14 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
                     .display()
                     .to_string()
             });
+            let signal = signal.unwrap_or(0);
+            if signal == SIGXCPU {
+                bail!(
+                    "{file}: the library that reads it does not come to an end: the file is damaged; nothing incomplete is left"
+                );
+            }
             bail!(
-                "{file}: reading it ended by signal {}: the file is damaged; nothing incomplete is left",
-                signal.unwrap_or(0)
+                "{file}: reading it ended by signal {signal}: the file is damaged; nothing incomplete is left"
             )
         }
     }
