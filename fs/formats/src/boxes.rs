@@ -1,7 +1,7 @@
 //! How the data of a variable is divided for reading and writing: boxes of bounded size.
 //!
 //! A [`Block`] is a start and a count for each axis. [`Boxes`] iterates over the boxes of a shape in row-major order,
-//! whatever the shape is: it never makes a list of them. Boxes that follow chunks are whole multiples of these, so that
+//! whatever the shape is: it never makes a list of them. Boxes that follow chunks are multiples of these, so that
 //! no chunk is decoded twice.
 
 /// A box in an array.

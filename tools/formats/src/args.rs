@@ -12,13 +12,13 @@ use std::path::PathBuf;
 /// appears when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  slabfs import --dry-run sst.nc mnt/sst       # only says what would be created
-  slabfs import sst.nc mnt/sst                 # an array for each variable
+  slabfs import --dry-run sst.nc mnt/sst      # only says what would be created
+  slabfs import sst.nc mnt/sst                # an array for each variable
   mkdir mnt/runs && slabfs import a.nc b.nc mnt/runs
       makes mnt/runs/a and mnt/runs/b
-  slabfs import --append 'day-*.nc' mnt/sst    # more records of the same variables
+  slabfs import --append 'day-*.nc' mnt/sst   # more records of its variables
 
-Next: `slabfs info --cdl mnt/sst` shows it, `slabfs find --in mnt 'dim_names = LAT'` searches.")]
+Next: `slabfs info --cdl mnt/sst` shows it, `slabfs find` searches its tags.")]
 pub(crate) struct Import {
     /// Files, Zarr directories, or quoted patterns such as 'run-*.nc'
     #[arg(required = true, value_name = "FILE")]
@@ -118,11 +118,4 @@ pub(crate) struct Collate {
     /// The output of a worker is a container
     #[arg(long, hide = true)]
     pub(crate) container: bool,
-}
-
-/// Print what `ncdump -h` would; `slabfs info --cdl` runs this.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Cdl {
-    /// A directory or an array on a mount
-    pub(crate) path: PathBuf,
 }

@@ -60,8 +60,8 @@ impl Array {
                 .open(self.selection(block))
                 .and_then(|file| {
                     file.write_all_at(bytes, 0)?;
-                    // The errors of writing back.
-                    file.sync_all()
+                    // It is written back then; to drop it would lose an error.
+                    Ok(nix::unistd::close(file)?)
                 }),
         }
         .with_context(with)

@@ -1,14 +1,21 @@
 //! `slabfs-formats cdl`, which `slabfs info --cdl` runs: prints what `ncdump -h` would print of an export.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use slabfs_formats::cdl::show;
 use slabfs_formats::sink::Format;
 
-use crate::args::Cdl;
 use crate::export::Origin;
 use crate::mount::Mount;
+
+/// Print what `ncdump -h` would
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cdl {
+    /// A directory or an array on a mount
+    path: PathBuf,
+}
 
 pub(crate) fn run(args: &Cdl) -> anyhow::Result<()> {
     let mount = Mount::of(&args.path)?;

@@ -41,7 +41,7 @@ enum Command {
     Export(args::Export),
     Collate(args::Collate),
     #[command(hide = true)]
-    Cdl(args::Cdl),
+    Cdl(cdl::Cdl),
 }
 
 fn main() -> ExitCode {

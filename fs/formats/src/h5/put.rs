@@ -6,7 +6,8 @@ use slabfs_model::{ByteOrder, DTypeKind};
 
 use super::Dialect;
 use super::attributes::{usual_space, usual_text};
-use crate::hdf5::{self, Attributed, Datatype, put_texts_of};
+use super::write::is_atomic;
+use crate::hdf5::{self, Attributed, Class, Datatype, put_texts_of};
 use crate::tree::{Attribute, Hdf5Value, Space, Value};
 use crate::types::{Hdf5Type, Pad};
 use crate::{FormatError, Result};
@@ -88,6 +89,30 @@ impl Putter<'_> {
         put_texts_of(to, name, &self.datatype(typ)?, &made(space), texts)
     }
 
+    /// An attribute of a type that NetCDF has not: truth values become numbers, others are refused.
+    fn without_name(
+        &self,
+        to: &impl Attributed,
+        of: &str,
+        name: &str,
+        value: &Hdf5Value,
+    ) -> Result<()> {
+        match (&value.elements, &value.typ) {
+            (Value::Numbers { bytes, .. }, typ) if Some(typ) == Hdf5Type::boolean().as_ref() => {
+                let byte = Datatype::number(self.file, Class::Integer { signed: false }, 1, false)?;
+                to.put_attribute(name, &byte, &made(&value.space), bytes)
+            }
+            _ => {
+                let what = format!("attribute {of}:{name}");
+                let why = format!(
+                    "has the type {}, which NetCDF has not; export it to .h5",
+                    value.typ
+                );
+                Err(FormatError::unsupported(self.file, what, why))
+            }
+        }
+    }
+
     /// An attribute with its own type and dataspace.
     fn typed(&self, to: &impl Attributed, of: &str, name: &str, value: &Hdf5Value) -> Result<()> {
         let refused = || {
@@ -95,6 +120,12 @@ impl Putter<'_> {
             let why = format!("has a value that is not of its type, {}", value.typ);
             FormatError::unsupported(self.file, what, why)
         };
+        let text = matches!(value.typ, Hdf5Type::String { .. });
+        let known =
+            text || is_atomic(&value.typ) || self.named.iter().any(|(typ, _)| *typ == value.typ);
+        if self.dialect == Dialect::NetCdf && !known {
+            return self.without_name(to, of, name, value);
+        }
         let datatype = self.datatype(&value.typ)?;
         let bytes = match (&value.elements, &value.typ) {
             (Value::Strings(texts), typ @ Hdf5Type::String { len: None, .. }) => {

@@ -145,13 +145,24 @@ impl<'a> Scanner<'a> {
     }
 
     fn set(&self, dataset: &Dataset, link: &str, path: String, address: u64) -> Result<Set> {
+        let (space, scales) = (dataset.space()?, dataset.scales()?);
+        if scales
+            .as_ref()
+            .is_some_and(|lists| lists.len() != space.dims().len())
+        {
+            return Err(bad(
+                self.file,
+                &path,
+                "has dimension scales for another number of axes",
+            ));
+        }
         Ok(Set {
             name: link.strip_prefix(NO_COORDINATE).unwrap_or(link).to_owned(),
             address,
-            space: dataset.space()?,
+            space,
             typ: self.described(&dataset.datatype()?, &path)?,
             scale: scale(dataset)?,
-            scales: dataset.scales()?,
+            scales,
             path,
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use slabfs_model::DTypeKind;
+use slabfs_model::{ByteOrder, DTypeKind};
 
 use super::put::Putter;
 use super::scales::{Role, Scales, role, stored_name};
@@ -101,30 +101,29 @@ impl Writer {
             named.push((typ.typ.clone(), to.datatype(&typ.name)?));
         }
         self.putter(named).all(to, path, &group.attributes)?;
-        let of_dim = |name: &str| group.variables.iter().find(|one| one.name == name);
-        for dim in &group.dims {
-            let variable = of_dim(&dim.name).filter(|one| role(group, one) == Role::Coordinate);
-            match variable {
-                Some(variable) => {
-                    let dataset = self.define(to, &dim.name, path, variable, named)?;
-                    if variable.dims.len() > 1 {
-                        self.scales
-                            .coordinates(self.output.path(), &dataset, variable, groups)?;
-                    }
-                    let own = variable.attributes.iter().any(|one| one.name == NAME);
-                    let name = (!own).then_some(dim.name.as_str());
-                    self.scales
-                        .made(self.output.path(), path, &dim.name, dataset, name)?;
-                }
-                None => self.scales.create(self.output.path(), to, path, dim)?,
-            }
-        }
+        // In their order: the NetCDF library numbers variables so.
+        let mut others = Vec::new();
         for variable in &group.variables {
-            if role(group, variable) == Role::Coordinate {
-                continue;
-            }
+            let role = role(group, variable);
             let name = stored_name(group, variable);
             let dataset = self.define(to, &name, path, variable, named)?;
+            match role {
+                Role::Coordinate => self.coordinate(dataset, path, variable, groups)?,
+                Role::Other | Role::None => others.push((dataset, variable)),
+            }
+        }
+        let coordinates = group
+            .variables
+            .iter()
+            .filter(|one| role(group, one) == Role::Coordinate);
+        let coordinates: Vec<&str> = coordinates.map(|one| one.name.as_str()).collect();
+        for dim in &group.dims {
+            if !coordinates.contains(&dim.name.as_str()) {
+                self.scales.create(self.output.path(), to, path, dim)?;
+            }
+        }
+        // All scales are there now, also those of the groups above.
+        for (dataset, variable) in others {
             self.scales
                 .connect(self.output.path(), &dataset, variable, groups)?;
         }
@@ -146,6 +145,23 @@ impl Writer {
         Ok(())
     }
 
+    /// Makes the dataset of a coordinate variable the scale of its dimension.
+    fn coordinate(
+        &mut self,
+        dataset: Dataset,
+        path: &str,
+        variable: &Variable,
+        groups: &[String],
+    ) -> Result<()> {
+        let file = self.output.path();
+        if variable.dims.len() > 1 {
+            self.scales.coordinates(file, &dataset, variable, groups)?;
+        }
+        let own = variable.attributes.iter().any(|one| one.name == NAME);
+        let name = (!own).then_some(variable.name.as_str());
+        self.scales.made(file, path, &variable.name, dataset, name)
+    }
+
     /// Creates the dataset of a variable, with its attributes.
     fn define(
         &mut self,
@@ -157,7 +173,7 @@ impl Writer {
     ) -> Result<Dataset> {
         let what = joined(path, &variable.name);
         let typ = self
-            .typ(variable)
+            .typ(variable, named)
             .map_err(|why| bad(self.path(), &what, why))?;
         let putter = self.putter(named);
         let datatype = putter.datatype(&typ)?;
@@ -174,8 +190,11 @@ impl Writer {
             Dialect::Plain => own,
         };
         if typ.size().is_some() {
-            let zero = vec![0; elem as usize];
-            creation.set_fill(&datatype, fill.unwrap_or(&zero))?;
+            let unsaid = match (self.dialect, &variable.fill) {
+                (Dialect::NetCdf, None) => default_fill(variable),
+                _ => vec![0; elem as usize],
+            };
+            creation.set_fill(&datatype, fill.unwrap_or(&unsaid))?;
         }
         let chunk = chunk_of(variable);
         if let Some(chunk) = &chunk {
@@ -206,8 +225,12 @@ impl Writer {
         Ok(dataset)
     }
 
-    /// The type of a variable; an error says why it has none.
-    fn typ(&self, variable: &Variable) -> std::result::Result<Hdf5Type, String> {
+    /// The type of a variable; an error says why it has none. NetCDF has types other than its own only by names.
+    fn typ(
+        &self,
+        variable: &Variable,
+        named: &[(Hdf5Type, Datatype)],
+    ) -> std::result::Result<Hdf5Type, String> {
         let dtype = &variable.dtype;
         let typ = match &variable.exact {
             Some(Exact::Hdf5(typ) | Exact::Null(Some(typ))) => typ.clone(),
@@ -227,29 +250,29 @@ impl Writer {
         if self.dialect == Dialect::Plain {
             return Ok(typ);
         }
-        let sizes: &[u64] = match dtype.kind() {
-            DTypeKind::Float => &[4, 8],
-            _ => &[1, 2, 4, 8],
-        };
+        // It has no truth values.
+        if Some(&typ) == Hdf5Type::boolean().as_ref() && variable.exact.is_none() {
+            let byte = "u1".parse().map_err(|_| "has no type".to_owned())?;
+            return Ok(Hdf5Type::Number(byte));
+        }
         match typ {
-            // NetCDF has no truth values.
-            typ if Some(&typ) == Hdf5Type::boolean().as_ref() => Ok(Hdf5Type::Number(
-                "u1".parse().map_err(|_| "has no type".to_owned())?,
-            )),
-            Hdf5Type::Number(dtype) if sizes.contains(&dtype.size()) => Ok(typ),
             Hdf5Type::String {
                 len: None | Some(1),
                 ..
             } => Ok(typ),
-            Hdf5Type::Enum { .. } | Hdf5Type::Opaque { .. } | Hdf5Type::Compound { .. }
-                if variable.exact.is_some() =>
-            {
-                Ok(typ)
-            }
+            typ if is_atomic(&typ) || named.iter().any(|(known, _)| *known == typ) => Ok(typ),
             typ => Err(format!(
                 "has the type {typ}, which NetCDF has not; export it to .h5"
             )),
         }
+    }
+}
+
+/// Whether it is a number that NetCDF has.
+pub(super) fn is_atomic(typ: &Hdf5Type) -> bool {
+    match typ {
+        Hdf5Type::Number(dtype) => dtype.kind() != DTypeKind::Float || dtype.size() > 2,
+        _ => false,
     }
 }
 
@@ -323,24 +346,29 @@ fn filters(variable: &Variable) -> Vec<Filter> {
 /// Whether a fill value is zero, or the default of NetCDF: neither needs an attribute. As `_FillValue`, zero would make
 /// programs mask zeros.
 fn is_usual_fill(variable: &Variable, fill: &[u8]) -> bool {
-    let mut little = fill.to_vec();
-    if variable.dtype.order() == slabfs_model::ByteOrder::Big {
-        little.reverse();
-    }
-    let default: &[u8] = match (variable.dtype.kind(), variable.dtype.size()) {
-        (DTypeKind::Int, 1) => &(-127_i8).to_le_bytes(),
-        (DTypeKind::UInt, 1) => &[255],
-        (DTypeKind::Int, 2) => &(-32767_i16).to_le_bytes(),
-        (DTypeKind::UInt, 2) => &[255; 2],
-        (DTypeKind::Int, 4) => &(-2_147_483_647_i32).to_le_bytes(),
-        (DTypeKind::UInt, 4) => &[255; 4],
-        (DTypeKind::Int, 8) => &(-9_223_372_036_854_775_806_i64).to_le_bytes(),
-        (DTypeKind::UInt, 8) => &18_446_744_073_709_551_614_u64.to_le_bytes(),
-        (DTypeKind::Float, 4) => &9.969_21e36_f32.to_le_bytes(),
-        (DTypeKind::Float, 8) => &9.969_209_968_386_869e36_f64.to_le_bytes(),
-        _ => &[],
+    fill.iter().all(|&byte| byte == 0) || fill == default_fill(variable)
+}
+
+/// The fill value that NetCDF has for a type, in the byte order of the variable.
+fn default_fill(variable: &Variable) -> Vec<u8> {
+    let mut fill = match (variable.dtype.kind(), variable.dtype.size()) {
+        (DTypeKind::Int, 1) => (-127_i8).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 1) => vec![255],
+        (DTypeKind::Int, 2) => (-32767_i16).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 2) => vec![255; 2],
+        (DTypeKind::Int, 4) => (-2_147_483_647_i32).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 4) => vec![255; 4],
+        (DTypeKind::Int, 8) => (-9_223_372_036_854_775_806_i64).to_le_bytes().to_vec(),
+        (DTypeKind::UInt, 8) => (u64::MAX - 1).to_le_bytes().to_vec(),
+        // 15 × 2^119.
+        (DTypeKind::Float, 4) => 0x7cf0_0000_u32.to_le_bytes().to_vec(),
+        (DTypeKind::Float, 8) => 0x479e_0000_0000_0000_u64.to_le_bytes().to_vec(),
+        (_, size) => vec![0; size as usize],
     };
-    fill.iter().all(|&byte| byte == 0) || little == default
+    if variable.dtype.order() == ByteOrder::Big {
+        fill.reverse();
+    }
+    fill
 }
 
 impl Sink for Writer {

@@ -323,7 +323,7 @@ impl Attribute {
         Ok(())
     }
 
-    pub(super) fn space_handle(&self) -> Result<Handle> {
+    fn space_handle(&self) -> Result<Handle> {
         Handle::new(&self.handle.file, self.what(), || {
             // SAFETY: the attribute is open.
             unsafe { h5a::H5Aget_space(self.handle.id) }

@@ -5,9 +5,8 @@
 //! | `handle` | identifiers that are released when dropped, the lock of the library, its errors |
 //! | `file`, `group`, `attribute` | the tree of objects, and what stands in it |
 //! | `space`, `datatype`, `description` | shapes and types, and types in words |
-//! | `texts` | texts of any length |
+//! | `scale`, `texts` | dimension scales, and texts of any length |
 //! | `creation`, `dataset` | how a dataset is stored, its elements, and chunks as they are stored |
-//! | `scale` | the dimensions of datasets |
 //! | `index` | the places of all stored chunks of a dataset, read without the library |
 //!
 //! `unsafe` is in these files only. Every call holds the process-wide lock that the NetCDF library uses too, since the

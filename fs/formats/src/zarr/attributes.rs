@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value as Json};
 use slabfs_model::{DType, DTypeKind};
 
 use super::metadata::{plain_words, word};
+use super::types::{base64, from_base64};
 use crate::tree::{Attribute, Value};
 use crate::types::Hdf5Type;
 
@@ -105,6 +106,43 @@ fn json(value: &Value) -> Result<Json, String> {
     })
 }
 
+/// The JSON of `_FillValue` of an array of this dtype, as Xarray has it; `None` where that is a plain number.
+pub(super) fn coded_fill(dtype: &DType, value: &Value) -> Option<Json> {
+    match (dtype.kind(), value) {
+        (DTypeKind::Float, Value::Numbers { dtype, bytes }) => {
+            let float = match *bytes.as_slice() {
+                [a, b, c, d] if dtype.kind() == DTypeKind::Float => {
+                    f64::from(f32::from_le_bytes([a, b, c, d]))
+                }
+                [a, b, c, d, e, f, g, h] if dtype.kind() == DTypeKind::Float => {
+                    f64::from_le_bytes([a, b, c, d, e, f, g, h])
+                }
+                _ => return None,
+            };
+            Some(Json::from(base64(&float.to_le_bytes())))
+        }
+        (DTypeKind::Bytes, Value::Chars(bytes)) => Some(Json::from(base64(bytes))),
+        _ => None,
+    }
+}
+
+/// The value of such a `_FillValue`; `None` if the text is none.
+pub(super) fn decoded_fill(dtype: &DType, text: &str) -> Option<Value> {
+    let bytes = from_base64(text)?;
+    match (dtype.kind(), dtype.size()) {
+        (DTypeKind::Float, size @ (4 | 8)) => {
+            let wide = f64::from_le_bytes(bytes.try_into().ok()?);
+            let bytes = match size {
+                4 => (wide as f32).to_le_bytes().to_vec(),
+                _ => wide.to_le_bytes().to_vec(),
+            };
+            numbers(&format!("f{size}"), bytes)
+        }
+        (DTypeKind::Bytes, size) => (bytes.len() as u64 <= size).then_some(Value::Chars(bytes)),
+        _ => None,
+    }
+}
+
 /// A number; what JSON has no number for is a text, as in Zarr's fill values.
 fn number(dtype: &DType, bytes: &[u8]) -> Json {
     let mut wide = [0; 8];
@@ -114,11 +152,8 @@ fn number(dtype: &DType, bytes: &[u8]) -> Json {
     let unused = 64 - 8 * len;
     let float = match (dtype.kind(), len) {
         (DTypeKind::Int, _) => return Json::from(((bits << unused) as i64) >> unused),
-        // The shortest decimal that is this number, not the digits of the wider one.
-        (DTypeKind::Float, 4) => {
-            let narrow = f32::from_bits(bits as u32);
-            format!("{narrow:?}").parse().unwrap_or(f64::from(narrow))
-        }
+        // All digits: Xarray compares such attributes with `_FillValue`.
+        (DTypeKind::Float, 4) => f64::from(f32::from_bits(bits as u32)),
         (DTypeKind::Float, 8) => f64::from_bits(bits),
         _ => return Json::from(bits),
     };
@@ -134,6 +169,28 @@ fn number(dtype: &DType, bytes: &[u8]) -> Json {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn fill_values_are_those_of_xarray() {
+        for (dtype, value, text) in [
+            (
+                "f4",
+                numbers("f4", (-1e34_f32).to_le_bytes().to_vec()),
+                "AAAA4JvQ/sY=",
+            ),
+            (
+                "f8",
+                numbers("f8", 1.5_f64.to_le_bytes().to_vec()),
+                "AAAAAAAA+D8=",
+            ),
+            ("S1", Some(Value::Chars(b"*".to_vec())), "Kg=="),
+        ] {
+            let (dtype, value) = (dtype.parse().expect("a dtype"), value.expect("a value"));
+            assert_eq!(coded_fill(&dtype, &value), Some(Json::from(text)));
+            assert_eq!(decoded_fill(&dtype, text), Some(value));
+            assert_eq!(decoded_fill(&dtype, "x"), None);
+        }
+    }
 
     #[test]
     fn any_json_comes_back() {

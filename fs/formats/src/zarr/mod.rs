@@ -19,3 +19,6 @@ pub use write::Writer;
 
 /// The attribute of version 2 with the names of an array's dimensions.
 const ARRAY_DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
+/// The attribute that masks elements. Xarray writes it into version 3 as the base64 of a number of 8 bytes, or of text, and
+/// reads nothing else.
+const FILL: &str = "_FillValue";

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use zarrs::array::{Array, ArrayBytes, ArrayMetadata, ArraySubset};
 
-use super::attributes;
 use super::metadata::{Node, plain_words};
 use super::store::Store;
 use super::types::{self, Element};
+use super::{FILL, attributes};
 use crate::boxes::{Block, Boxes};
 use crate::source::Source;
-use crate::tree::{Exact, Group, Variable};
+use crate::tree::{Exact, Group, Value, Variable};
 use crate::{FormatError, Result};
 
 /// Groups nested deeper than this are refused.
@@ -203,6 +203,14 @@ impl Reader {
         variable.fill = fill;
         variable.chunk = (!shape.is_empty()).then(|| open.chunk.clone());
         variable.attributes = attributes::read(&node.attributes);
+        for attribute in &mut variable.attributes {
+            if let Value::Text(text) = &attribute.value
+                && attribute.name == FILL
+                && let Some(value) = attributes::decoded_fill(&dtype, text)
+            {
+                attribute.value = value;
+            }
+        }
         self.arrays.insert(path.to_owned(), open);
         Ok(variable)
     }

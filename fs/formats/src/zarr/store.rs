@@ -115,7 +115,7 @@ impl ReadableStorageTraits for Store {
     }
 }
 
-/// A directory that is written, which nobody else knows.
+/// A directory that is written, which no other process knows.
 #[derive(Debug)]
 pub(super) struct NewStore {
     pub(super) path: std::path::PathBuf,

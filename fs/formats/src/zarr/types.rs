@@ -328,7 +328,7 @@ fn bits(kind: DTypeKind, len: usize, json: &Json) -> Option<u64> {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for three in bytes.chunks(3) {
         let mut wide = [0; 4];
@@ -344,7 +344,10 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-fn from_base64(text: &str) -> Option<Vec<u8>> {
+pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
     let mut bytes = Vec::new();
     let mut bits = 0_u32;
     let mut count = 0;

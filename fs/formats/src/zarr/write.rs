@@ -11,7 +11,8 @@ use serde_json::{Value as Json, json};
 use slabfs_model::{ByteOrder, DTypeKind};
 use zarrs::array::{Array, ArrayBytes, ArrayMetadata};
 
-use super::attributes;
+use super::FILL;
+use super::attributes::{self, coded_fill};
 use super::store::NewStore;
 use super::types;
 use crate::boxes::{Block, Boxes, chunk_shape};
@@ -132,6 +133,10 @@ impl Writer {
             "codecs": codecs(variable, strings),
             "attributes": self.attributes(path, &variable.attributes)?,
         });
+        let fill = variable.attributes.iter().find(|one| one.name == FILL);
+        if let Some(fill) = fill.and_then(|one| coded_fill(&variable.dtype, &one.value)) {
+            json["attributes"][FILL] = fill;
+        }
         if variable.dims.iter().any(|dim| !dim.dim.name.is_empty()) {
             let names = variable
                 .dims

@@ -124,7 +124,7 @@ fn tiles(plan: &Plan, source: &Source<'_>, work: Vec<Work>, threads: usize) -> a
         done
     };
     let results: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(&guarded)).collect();
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(guarded)).collect();
         let join = |handle: std::thread::ScopedJoinHandle<'_, anyhow::Result<()>>| {
             handle
                 .join()

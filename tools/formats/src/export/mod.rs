@@ -41,10 +41,10 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
     let array = !args.source.is_dir();
     let mut origin = Origin::new(&mount);
     let tree = origin.tree(&args.source, format)?;
+    let mut sink = create(&args.file, format, &tree, array)?;
     if matches!(format, Format::Npy | Format::Npz) {
         say_lost(&tree, format);
     }
-    let mut sink = create(&args.file, format, &tree, array)?;
     copy(&origin, &tree, &mut *sink)?;
     signals::check()?;
     Ok(sink.finish()?)
@@ -131,7 +131,7 @@ fn copy(origin: &Origin<'_>, tree: &Group, sink: &mut dyn Sink) -> anyhow::Resul
                 let place = origin.place(group, &variable.name)?;
                 let elem = variable.dtype.size();
                 let array = Array::open(place, false, variable.shape(), elem)?;
-                // Nobody receives after an error, which is then reported.
+                // There is no receiver after an error, which is then reported.
                 let give = |block, bytes, mask| {
                     let part = Part {
                         group,

@@ -9,7 +9,7 @@ use slabfs_formats::sink::Format;
 use slabfs_formats::tree::{Group, Link};
 
 use super::stored::Cells;
-use crate::mapping::{attributes_of, define_dims, joined, name_axes, types_of, variable_of};
+use crate::mapping::{Order, attributes_of, define_dims, joined, name_axes, types_of, variable_of};
 use crate::mount::{Mount, attribute};
 
 /// Where a tree comes from.
@@ -76,14 +76,18 @@ impl<'a> Origin<'a> {
             types: types_of(&tags).with_context(what)?,
             ..Group::default()
         };
+        let order = Order::of_entries(&tags);
         self.tags.insert(path.to_owned(), tags);
         let with = || format!("reading {}", place.display());
         let mut entries = std::fs::read_dir(place)
             .with_context(with)?
             .collect::<std::io::Result<Vec<_>>>()
             .with_context(with)?;
-        entries.sort_by_key(std::fs::DirEntry::file_name);
+        entries.sort_by_cached_key(|entry| order.key(&entry.file_name().to_string_lossy()));
         for entry in entries {
+            if is_unfinished(&entry.file_name()) {
+                continue;
+            }
             let kind = entry.file_type()?;
             let below = entry.path();
             let name = entry.file_name();
@@ -126,6 +130,11 @@ impl<'a> Origin<'a> {
         self.files.insert(key, place.to_owned());
         Ok(())
     }
+}
+
+/// Whether this is a container that an import is making now.
+fn is_unfinished(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".slabfs-import-")
 }
 
 /// A symbolic link of the container `path`; one that leads out of what is exported is refused.

@@ -12,7 +12,7 @@ use slabfs_formats::boxes::{Block, Boxes};
 use slabfs_formats::source::{self, Source};
 use slabfs_formats::tree::{Group, Variable};
 
-use super::{jobs, named, watch};
+use super::{jobs, limits, named, watch};
 use crate::args::Import;
 use crate::blocks::Array;
 use crate::mapping::{joined, variable_of};
@@ -39,6 +39,7 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
     let mut sources = Vec::new();
     for file in &files {
         watch::say(file);
+        limits::allow(limits::OPENING)?;
         let source = source::open(file)?;
         let tree = named(&*source, &args.dest);
         let pairs = pairs(&mount, args, &*source, &tree)
@@ -154,6 +155,7 @@ fn equal(source: &dyn Source, pair: &Pair) -> anyhow::Result<()> {
     let (mut wanted, mut found) = (Vec::new(), Vec::new());
     for block in source.boxes(&pair.group, &pair.variable, PART)? {
         signals::check()?;
+        limits::allow(limits::READING)?;
         source.read(&pair.group, &pair.variable, &block, &mut wanted)?;
         array.read(&block, &mut found)?;
         if wanted != found {
@@ -228,6 +230,7 @@ fn records(source: &dyn Source, pair: &Pair, len: u64) -> anyhow::Result<u64> {
     let mut part = Vec::new();
     for block in source.boxes(&pair.group, &pair.variable, PART)? {
         signals::check()?;
+        limits::allow(limits::READING)?;
         source.read(&pair.group, &pair.variable, &block, &mut part)?;
         // Rows that follow each other in the file.
         let inner = Boxes::within(&block, &shape);

@@ -1,12 +1,14 @@
 //! `slabfs import`: files become containers, or arrays.
 //!
 //! `jobs` finds what is imported and where to, `place` has the hidden directory in which a container is made until it is
-//! complete, `transfer` moves the data, and `append` adds records to arrays that exist. An import that a signal or an
+//! complete, `transfer` moves the data, and `append` adds records to arrays that exist. `watch` runs all of this in a process of
+//! its own, and `limits` ends it if a library loops. An import that a signal or an
 //! error ends leaves nothing; one that was killed is continued by the next one with the same DEST, if the file has not
 //! changed, or begun again.
 
 mod append;
 mod jobs;
+mod limits;
 mod place;
 mod transfer;
 mod watch;
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
         return watch::run(args);
     }
     signals::catch()?;
+    watch::follow()?;
     if args.append {
         return append::run(args);
     }
@@ -41,6 +44,7 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     // Everything is checked before anything is made.
     for job in &jobs {
         watch::say(&job.file);
+        limits::allow(limits::OPENING)?;
         let source = source::open(&job.file)?;
         let tree = named(&*source, &job.dest);
         let plan = plan(&job.file, &tree)?;
@@ -108,6 +112,7 @@ fn show(args: &Import, job: &Job, source: &dyn Source, plan: &Plan<'_>) {
 
 fn one(args: &Import, job: &Job) -> anyhow::Result<()> {
     let begin = Instant::now();
+    limits::allow(limits::OPENING)?;
     let source = source::open(&job.file)?;
     let tree = named(&*source, &job.dest);
     let plan = plan(&job.file, &tree)?;

@@ -17,6 +17,7 @@ use slabfs_model::Codec;
 use slabfs_model::chunk_stream::MAX_ENCODED;
 
 use super::jobs::Job;
+use super::limits;
 use super::of_source;
 use super::place::Place;
 use crate::args::Import;
@@ -197,6 +198,7 @@ fn work<'a>(
     let mut bytes = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         signals::check()?;
+        limits::allow(limits::READING)?;
         let mut held = lock(queue);
         let Some(step) = held.next()? else {
             return Ok(());
@@ -250,6 +252,7 @@ pub(crate) fn copy(source: &dyn Source, planned: &Planned<'_>, place: &Path) -> 
     let mut bytes = Vec::new();
     for block in source.boxes(&planned.group, variable, PART)? {
         signals::check()?;
+        limits::allow(limits::READING)?;
         source.read(&planned.group, variable, &block, &mut bytes)?;
         array.write(&block, &bytes)?;
     }
@@ -272,6 +275,7 @@ fn chunks(
     let mut moved = 0;
     for chunk in &stored.chunks[range] {
         signals::check()?;
+        limits::allow(limits::READING)?;
         let axes = chunk.offset.iter().zip(&stored.shape).zip(&stored.dims);
         let count: Vec<u64> = axes.map(|((at, len), dim)| (dim - at).min(*len)).collect();
         moved += count.iter().product::<u64>() * elem;
@@ -333,6 +337,7 @@ pub(super) fn compare(source: &dyn Source, plan: &Plan<'_>, place: &Place) -> an
         let array = Array::open(&path, false, variable.shape(), variable.dtype.size())?;
         for block in source.boxes(&planned.group, variable, PART)? {
             signals::check()?;
+            limits::allow(limits::READING)?;
             source.read(&planned.group, variable, &block, &mut wanted)?;
             array.read(&block, &mut found)?;
             if wanted != found {

@@ -11,14 +11,21 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGXCPU};
+use signal_hook::iterator::Signals;
 
 use super::{jobs, place};
 use crate::args::Import;
-use crate::signals;
 
 /// The pipe to the process that watches, if there is one.
 static WATCHER: Mutex<Option<std::fs::File>> = Mutex::new(None);
+
+/// Ends this process with the one that watches.
+pub(super) fn follow() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .context("cannot follow the process that watches")
+}
 
 /// Says which file is read from now on.
 pub(super) fn say(file: &Path) {
@@ -34,14 +41,15 @@ pub(super) fn say(file: &Path) {
     if let Some(pipe) = watcher.as_mut() {
         let mut line = file.as_os_str().as_bytes().to_vec();
         line.push(0);
-        // Nobody may listen: the message of a crash then has no name.
+        // There may be no reader: the message of a crash then has no name.
         let _ = pipe.write_all(&line);
     }
 }
 
 /// Starts the process that imports, and waits for its end.
 pub(super) fn run(args: &Import) -> anyhow::Result<()> {
-    signals::catch()?;
+    // Before the process is started: none of its signals is missed.
+    let mut signals = Signals::new([SIGCHLD, SIGINT, SIGTERM]).context("cannot take signals")?;
     let (mut from, to) = std::io::pipe().context("cannot make a pipe")?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut child = Command::new(&program)
@@ -57,22 +65,31 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
         let done = from.read_to_end(&mut said);
         done.map(|_| said)
     });
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        // A terminal sends signals to both; others send them to this one.
-        if signals::check().is_err()
+    let mut status = None;
+    for signal in signals.forever() {
+        // A terminal sends its signals to both; others send theirs to this one.
+        if signal != SIGCHLD
             && let Some(id) = id
         {
-            let _ = kill_process(id, Signal::TERM);
-            break child.wait()?;
+            // It may have ended just now.
+            let signal = if signal == SIGINT {
+                Signal::INT
+            } else {
+                Signal::TERM
+            };
+            let _ = kill_process(id, signal);
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(20));
+        status = child.try_wait()?;
+        if status.is_some() {
+            break;
+        }
+    }
+    let status = match status {
+        Some(status) => status,
+        None => child.wait()?,
     };
     let said = said.join().ok().and_then(Result::ok).unwrap_or_default();
     let last = said.split(|&byte| byte == 0).rfind(|name| !name.is_empty());
-    signals::check()?;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         // It has said why.
@@ -84,9 +101,14 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
                     .display()
                     .to_string()
             });
+            let signal = signal.unwrap_or(0);
+            if signal == SIGXCPU {
+                bail!(
+                    "{file}: the library that reads it does not come to an end: the file is damaged; nothing incomplete is left"
+                );
+            }
             bail!(
-                "{file}: reading it ended by signal {}: the file is damaged; nothing incomplete is left",
-                signal.unwrap_or(0)
+                "{file}: reading it ended by signal {signal}: the file is damaged; nothing incomplete is left"
             )
         }
     }

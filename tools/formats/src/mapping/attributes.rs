@@ -11,6 +11,7 @@ use slabfs_formats::tree::{Attribute, Hdf5Value, Space, Value};
 use slabfs_formats::types::Hdf5Type;
 use slabfs_model::{DType, DTypeKind, Elem, Exact, Tag, TagKind, check_tag_key, hex};
 
+use super::order::Order;
 use super::{DIM_NAMES, is_reserved};
 
 /// The tag with what other tags do not say. If it would be too long there are more, with numbers.
@@ -159,6 +160,8 @@ pub(crate) fn attributes_of(tags: &Map<String, Json>) -> anyhow::Result<Vec<Attr
         let name = name.clone();
         attributes.push(Attribute { name, value });
     }
+    let order = Order::of_attributes(tags);
+    attributes.sort_by_cached_key(|one| order.key(&one.name));
     Ok(attributes)
 }
 

@@ -9,16 +9,21 @@
 //! | a type that a dtype does not say | the tag `_slabfs_type` |
 //! | types that a group defines | the tag `_slabfs_types` of its directory |
 //! | attribute | tag of the same name, of the exact type; what that does not say is in `_slabfs_attributes` |
+//! | order of attributes and variables | the tag `_slabfs_order` |
 //! | soft link | symbolic link |
 //! | deflate, shuffle | codec `deflate:N`, `shuffle+deflate:N` |
 //!
-//! `plan` has what an import creates, `objects` arrays, `attributes` tags, `exact` types, `dims` dimensions.
+//! `plan` has what an import creates, `objects` arrays, `attributes` tags, `exact` types, `dims` dimensions, `order`
+//! the order of names.
 
 mod attributes;
 mod dims;
 mod exact;
 mod objects;
+mod order;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use anyhow::bail;
 
@@ -26,6 +31,7 @@ pub(crate) use attributes::attributes_of;
 pub(crate) use dims::{define_dims, name_axes};
 pub(crate) use exact::types_of;
 pub(crate) use objects::variable_of;
+pub(crate) use order::Order;
 pub(crate) use plan::{Plan, Planned, plan};
 
 /// The tag with the names of an array's dimensions.

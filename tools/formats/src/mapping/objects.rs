@@ -6,7 +6,7 @@ use slabfs_formats::tree::{Deflate, Dim, DimRef, Variable};
 use slabfs_model::{DType, Fill};
 
 use super::attributes::{attributes_of, strings, tags_of};
-use super::{DIM_NAMES, MAX_RANK, check_name, dims, exact, joined};
+use super::{DIM_NAMES, MAX_RANK, check_name, dims, exact, joined, order};
 
 /// The object of a variable of the group `path`, as `create` takes it, and its tags.
 pub(super) fn object(path: &str, variable: &Variable) -> anyhow::Result<(Json, Map<String, Json>)> {
@@ -22,6 +22,7 @@ pub(super) fn object(path: &str, variable: &Variable) -> anyhow::Result<(Json, M
         let names = variable.dims.iter().map(|dim| dim.dim.name.clone());
         tags.insert(DIM_NAMES.to_owned(), strings(names));
     }
+    order::add(&mut tags, &variable.attributes, std::iter::empty());
     if let Some(typ) = &variable.exact {
         tags.insert(exact::TYPE.to_owned(), exact::tag(typ));
     }

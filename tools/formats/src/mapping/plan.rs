@@ -8,7 +8,7 @@ use slabfs_formats::tree::{Group, Variable};
 
 use super::attributes::{strings, tags_of};
 use super::objects::object;
-use super::{DIMS, check_name, exact, joined};
+use super::{DIMS, check_name, exact, joined, order};
 
 /// The containers and arrays of a tree, relative to the top one; an error names what cannot be represented.
 #[derive(Debug, Default)]
@@ -94,6 +94,11 @@ fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::
     if !group.types.is_empty() {
         tags.insert(exact::TYPES.to_owned(), exact::types_tag(&group.types));
     }
+    let variables = group.variables.iter().map(|one| one.name.as_str());
+    let groups = group.groups.iter().map(|one| one.name.as_str());
+    let links = group.links.iter().map(|one| one.name.as_str());
+    let entries = variables.chain(groups).chain(links);
+    order::add(&mut tags, &group.attributes, entries);
     plan.containers.push((path.to_owned(), tags));
     for link in &group.links {
         check_name(&link.name).with_context(|| format!("link {path}/{}", link.name))?;
