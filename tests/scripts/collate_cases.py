@@ -20,7 +20,7 @@ PROGRAM, DIR = sys.argv[1:3]
 TILES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiles.py")
 
 
-def run(*args, limit=60, **more):
+def run(*args, limit=180, **more):
     done = subprocess.run([PROGRAM, "collate", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=limit, **more)
     assert "panicked" not in done.stderr, done.stderr
     return done
@@ -336,6 +336,33 @@ def order_of_bytes(where):
         assert (d["v"][:] == np.arange(12) * 300).all() and d["v"].endian() == "little"
 
 
+def no_records(where):
+    """An unlimited dimension without records, and a tile that has everything."""
+
+    def make(d, x):
+        d.createDimension("t", None)
+        d.createVariable("t", "f8", ("t",))
+        d.createVariable("v", "f4", ("t", "x"), zlib=True)
+        d.createVariable("w", "f4", ("x",))[:] = np.arange(12)[x]
+
+    for number, cuts in enumerate((((0, 6), (6, 12)), ((0, 12),))):
+        os.mkdir("%s/%d" % (where, number))
+        joins("%s/%d" % (where, number), make, cuts=cuts)
+    for form in "NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA":
+        os.mkdir("%s/%s" % (where, form))
+        paths, _ = halves("%s/%s" % (where, form), make_classic, format=form)
+        ok("-o", where + "/%s.nc" % form, *paths)
+        same(where + "/%s/want.nc" % form, where + "/%s.nc" % form)
+
+
+def make_classic(d, x):
+    d.createDimension("t", None)
+    d.createVariable("v", "f4", ("t", "x"))
+    d.createVariable("b", "i1", ("t",))
+    d.createVariable("w", "i2", ("x",))[:] = np.arange(12)[x]
+    d.createVariable("s", "i2", ())[...] = 3
+
+
 def missing_tiles(where):
     """What is in no tile is filled, also where fill values are switched off, and a line says so."""
 
@@ -354,6 +381,29 @@ def missing_tiles(where):
         d.set_auto_mask(False)
         assert (d["v"][:, 4:8] == -1).all() and (d["w"][4:8] == -3).all(), (d["v"][:], d["w"][:])
         assert (d["v"][1, 8:] == np.arange(20, 24)).all() and len(d["x"]) == 12
+
+
+def other_programs(where):
+    """`ncdump` prints the same of the joined file, and `cdo diffn` finds no difference."""
+
+    def make(d, x):
+        d.createDimension("time", None)
+        d.createDimension("y", 5)
+        d.createVariable("y", "f8", ("y",))[:] = np.arange(5)
+        d.createVariable("time", "f8", ("time",))[:] = [0, 1]
+        d["time"].units = "days since 2000-01-01"
+        d["x"].units, d["y"].units = "degrees_east", "degrees_north"
+        for name in "a", "b":
+            v = d.createVariable(name, "f4", ("time", "y", "x"), zlib=True, fill_value=-1e20)
+            v[:] = np.random.default_rng(4).normal(size=(2, 5, 12))[:, :, x]
+        d.history = "made"
+
+    out, _ = joins(where, make)
+    want = where + "/want.nc"
+    dumps = [subprocess.run(["ncdump", "-n", "one", path], check=True, stdout=subprocess.PIPE).stdout for path in (want, out)]
+    assert dumps[0] == dumps[1]
+    done = subprocess.run(["cdo", "-s", "diffn", want, out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0 and not done.stdout.strip(), done.stdout
 
 
 # --- what is refused, and what goes wrong
@@ -434,13 +484,17 @@ def signals(where):
     before = listing(where)
     random.seed(3)
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL:
-        child = subprocess.Popen([PROGRAM, "collate", "--jobs", "1", "-d", "9", "--chunks", "7,50,77", "-o", out, *paths], stderr=subprocess.PIPE, text=True)
+        line = [PROGRAM, "collate", "--jobs", "1", "-d", "9", "--chunks", "7,50,77", "-o", out, *paths]
+        child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
         # When it has begun to write.
         while child.poll() is None and not any(os.path.exists(os.path.join(where, n, "unfinished.nc")) for n in os.listdir(where) if n.startswith(".slabfs-collate")):
             time.sleep(0.001)
         if number == signal.SIGKILL:
             workers = open("/proc/%d/task/%d/children" % (child.pid, child.pid)).read().split()
             os.kill(int(workers[0]), number)
+        elif number == signal.SIGINT:
+            # As from a terminal: both processes get it.
+            os.killpg(child.pid, number)
         else:
             child.send_signal(number)
         said = child.communicate(timeout=20)[1]
@@ -453,38 +507,56 @@ def signals(where):
 
 def damaged_files(where):
     """Files that are cut off or have wrong bytes: refused by name, or joined; nothing is left, and nothing hangs."""
-    paths, want = halves(where, lambda d, x: d.createVariable("v", "i4", ("x",), zlib=True, fletcher32=True, chunksizes=(3,)).__setitem__(slice(None), np.arange(12)[x]))
-    out, bad = where + "/out.nc", where + "/bad"
-    good = open(paths[1], "rb").read()
-    rng = random.Random(5)
-    refusals = 0
-    for turn in range(int(os.environ.get("ROUNDS", "150"))):
-        data = bytearray(good)
-        if turn % 3 == 0:
-            data = data[: rng.randrange(len(data))]
+
+    def make(d, x):
+        d.createDimension("t", None)
+        d.createVariable("t", "f8", ("t",))[:] = [0, 1]
+        d.createVariable("v", "i4", ("t", "x"), zlib=True, fletcher32=True, chunksizes=(1, 3))[:] = np.arange(24).reshape(2, 12)[:, x]
+        d.createVariable("s", str, ("x",))[:] = np.array(["text %d" % i for i in range(12)], object)[x]
+        d.createGroup("g").createVariable("w", "f4", ("x",))[:] = np.arange(12)[x]
+        d.history = "made"
+        for i in range(20):
+            d["v"].setncattr("a%d" % i, "long " * 9)
+
+    rounds = int(os.environ.get("ROUNDS", "200"))
+    for form in "NETCDF4", "NETCDF3_CLASSIC":
+        folder = os.path.join(where, form)
+        os.mkdir(folder)
+        if form == "NETCDF4":
+            paths, want = halves(folder, make)
         else:
-            for _ in range(1 + turn % 4):
-                at = rng.randrange(len(data))
-                data[at : at + 1] = rng.choice([b"\xff", b"\0", bytes([rng.randrange(256)])])
-        with open(bad, "wb") as f:
-            f.write(data)
-        before = listing(where)
-        done = run("-o", out, paths[0], bad)
-        if done.returncode == 0:
-            os.unlink(out)
-        else:
-            refusals += 1
-            assert done.returncode == 1 and ("/bad" in done.stderr or "t.nc.0000" in done.stderr), (turn, done.returncode, done.stderr)
-        assert listing(where) == before, turn
-    assert refusals > 20, refusals
-    os.unlink(bad)
-    ok("-o", out, *paths)
-    same(want, out)
+            paths, want = halves(folder, lambda d, x: d.createVariable("v", "i4", ("x",)).__setitem__(slice(None), np.arange(12)[x]), format=form)
+        out, bad = folder + "/out.nc", folder + "/bad"
+        rng = random.Random(int(os.environ.get("SEED", "5")))
+        refusals = 0
+        for number in range(rounds):
+            data = bytearray(open(paths[number % 2], "rb").read())
+            if number % 3 == 0:
+                data = data[: rng.randrange(len(data))]
+            else:
+                for _ in range(1 + number % 4):
+                    at = rng.randrange(len(data))
+                    data[at : at + 1] = rng.choice([b"\xff", b"\0", bytes([rng.randrange(256)])])
+            with open(bad, "wb") as f:
+                f.write(data)
+            before = listing(folder)
+            done = run("-o", out, paths[1 - number % 2], bad)
+            if done.returncode == 0:
+                os.unlink(out)
+            else:
+                refusals += 1
+                named = any(name in done.stderr for name in ("/bad", "t.nc.000", "out.nc"))
+                assert done.returncode == 1 and named, (number, done.returncode, done.stderr)
+            assert listing(folder) == before, number
+        assert refusals > rounds / 10, refusals
+        os.unlink(bad)
+        ok("-o", out, *paths)
+        same(want, out)
 
 
 CASES = [
     random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, unknown_filters, filters_of_the_library,
-    options, order_of_bytes, missing_tiles, misfits, full_disk, signals, damaged_files,
+    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, full_disk, signals, damaged_files,
 ]
 
 

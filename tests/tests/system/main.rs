@@ -9,6 +9,7 @@ mod cases;
 mod chunks;
 mod cli;
 mod codecs;
+mod collate;
 mod commands;
 mod crash;
 mod crowds;

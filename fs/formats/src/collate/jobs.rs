@@ -14,7 +14,7 @@ use super::source::{Entry, Part};
 /// Bytes that are read or written in one step, if chunks are smaller.
 const STEP: u64 = 1 << 20;
 /// Bytes of a variable without chunks that are assembled at a time.
-const SLAB: u64 = 4 << 20;
+pub(super) const SLAB: u64 = 4 << 20;
 /// The most chunks of one step.
 const MOST: usize = 1 << 10;
 

@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `tile`, `inspect`, `classic` | a tile without its data; reading it from HDF5 and NetCDF-3 |
-//! | `plan`, `gaps`, `grid` | pure: which tiles fit together, what the joined file has, the shape of its chunks |
-//! | `source`, `codec`, `region` | reading stored chunks and boxes of elements, on many threads |
+//! | `plan`, `agree`, `gaps`, `grid` | pure: which tiles fit together, what the joined file has, the shape of its chunks |
+//! | `source`, `cache`, `codec`, `region` | reading stored chunks and boxes of elements, on many threads |
 //! | `compare` | what is in several tiles has to be equal |
 //! | `skeleton` | the joined file without the joined data |
 //! | `jobs`, `write` | which chunks are copied and which are assembled; doing it |
@@ -23,11 +23,13 @@
 //!   chunks are assembled from the decoded chunks of tiles, and encoded on all processors.
 //! - The order of the bytes of a number is that of the first tile; bytes are never converted, only reversed where another tile
 //!   has the other order.
-//! - Memory does not grow with the data: per chunk of the variable that is being written a place of 24 bytes, and in addition
+//! - Memory does not grow with the data: per chunk of the variable that is being written about 100 bytes, and in addition
 //!   some buffers and at most 48 MiB of decoded chunks.
 //! - Files are described by the HDF5 library, which can crash on damaged files; it is for the caller to do all of this in a
 //!   process of its own. Data is read without it.
 
+mod agree;
+mod cache;
 mod classic;
 pub mod codec;
 mod compare;
@@ -50,7 +52,7 @@ pub use plan::{Chunks, Joined, JoinedDim, Piece, Plan, Wish, plan};
 pub use region::Region;
 pub use source::{Entry, Index, Part, Source};
 pub use tile::{Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown};
-pub use write::Done;
+pub use write::{Done, Progress, Watch};
 
 use crate::Result;
 
@@ -93,14 +95,20 @@ pub fn is_joined(plan: &Plan, variable: &Joined) -> bool {
 ///
 /// # Errors
 /// As those of [`write()`].
-pub fn skeleton(plan: &Plan, (place, named): (&Path, &Path)) -> Result<()> {
+pub fn skeleton(
+    plan: &Plan,
+    (place, named): (&Path, &Path),
+    progress: &mut Watch<'_>,
+) -> Result<()> {
+    progress(Progress::Reading(&plan.tiles[0].path))?;
     let out = skeleton::create(plan, place, named)?;
-    write::others(plan, &out)?;
+    write::others(plan, &out, progress)?;
+    progress(Progress::Done(Done::default()))?;
     out.close()
 }
 
 /// Writes the joined file to `place`, where there is none, with `threads` threads that read and encode. It is to get the name
-/// `named`, which errors name too. `progress` is called with what is done, and can stop it by an error.
+/// `named`, which errors name too. `progress` can stop it by an error.
 ///
 /// # Errors
 /// A tile is damaged, gone, or was changed; the output cannot be written. What was written is then to be removed.
@@ -108,11 +116,13 @@ pub fn write(
     plan: &Plan,
     (place, named): (&Path, &Path),
     threads: usize,
-    progress: &mut dyn FnMut(Done) -> Result<()>,
+    progress: &mut Watch<'_>,
 ) -> Result<Done> {
     let source = Source::new(&plan.tiles);
     let classic = plan.tiles[0].format == Format::Classic;
+    progress(Progress::Reading(&plan.tiles[0].path))?;
     let out = skeleton::create(plan, place, named)?;
+    progress(Progress::Done(Done::default()))?;
     let done = write::write(plan, &source, &out, classic, threads, progress)?;
     out.close()?;
     Ok(done)

@@ -123,7 +123,7 @@ impl Copy<'_> {
         let made = match variable.decomposed || !variable.element.flat {
             true => {
                 let datatype = self.datatype(source.datatype()?)?;
-                if datatype.has(Class::Reference)? {
+                if datatype.has_references()? {
                     return Err(self.references(&path));
                 }
                 let max_dims = variable.shape.iter().zip(&variable.growing);

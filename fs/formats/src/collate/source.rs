@@ -4,11 +4,11 @@
 //! description has, without the HDF5 library, so that many threads can read; only filters that are not known here, and layouts
 //! that are rare, go through it. A file that is not the one that was described is refused.
 
-use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use super::cache::Cache;
 use super::codec::{self, Codec};
 use super::inspect::{failed, identity, refused};
 use super::plan::{Joined, Piece, same_place};
@@ -26,25 +26,12 @@ const DECODED: usize = 48 << 20;
 #[derive(Debug)]
 pub struct Source<'a> {
     tiles: &'a [Tile],
-    files: Mutex<Files>,
-    decoded: Mutex<Decoded>,
-}
-
-#[derive(Debug, Default)]
-struct Files {
-    open: HashMap<usize, Arc<File>>,
-    order: VecDeque<usize>,
+    files: Cache<usize, File>,
+    decoded: Cache<Key, Vec<u8>>,
 }
 
 /// A decoded chunk is known by the address of the variable's description and its number in the tile.
 type Key = (usize, u64);
-
-#[derive(Debug, Default)]
-struct Decoded {
-    chunks: HashMap<Key, Arc<Vec<u8>>>,
-    order: VecDeque<Key>,
-    bytes: usize,
-}
 
 /// The part of a variable that is in a tile, for reading.
 #[derive(Debug)]
@@ -93,9 +80,21 @@ impl Index {
         found.ok().map(|found| &self.entries[found])
     }
 
-    /// The stored chunks, by their numbers.
+    /// All stored chunks, in row-major order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// The first element of a chunk in the tile.
+    pub fn offset(&self, entry: &Entry) -> Vec<u64> {
+        let mut rest = entry.at;
+        let mut offset = vec![0; self.counts.len()];
+        for axis in (0..offset.len()).rev() {
+            let count = self.counts[axis].max(1);
+            offset[axis] = rest % count * self.chunk[axis];
+            rest /= count;
+        }
+        offset
     }
 
     /// The number of stored chunks.
@@ -116,18 +115,13 @@ impl Part<'_> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these is complete between two lines.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<'a> Source<'a> {
     /// Of these tiles.
     pub fn new(tiles: &'a [Tile]) -> Source<'a> {
         Source {
             tiles,
-            files: Mutex::default(),
-            decoded: Mutex::default(),
+            files: Cache::new(OPEN_FILES),
+            decoded: Cache::new(DECODED),
         }
     }
 
@@ -137,8 +131,8 @@ impl<'a> Source<'a> {
     }
 
     fn file(&self, tile: usize) -> Result<Arc<File>> {
-        if let Some(file) = lock(&self.files).open.get(&tile) {
-            return Ok(Arc::clone(file));
+        if let Some(file) = self.files.get(tile) {
+            return Ok(file);
         }
         let described = &self.tiles[tile];
         let failed = |error: std::io::Error| failed(&described.path, "opening it", &error);
@@ -150,15 +144,7 @@ impl<'a> Source<'a> {
                 "was changed while it was read",
             ));
         }
-        let mut files = lock(&self.files);
-        if files.open.insert(tile, Arc::clone(&file)).is_none() {
-            files.order.push_back(tile);
-        }
-        if files.order.len() > OPEN_FILES
-            && let Some(oldest) = files.order.pop_front()
-        {
-            files.open.remove(&oldest);
-        }
+        self.files.add(tile, &file, 1);
         Ok(file)
     }
 
@@ -420,8 +406,8 @@ impl<'a> Source<'a> {
 
     fn decoded(&self, part: &Part<'_>, entry: &Entry, codec: &mut Codec) -> Result<Arc<Vec<u8>>> {
         let key = (std::ptr::from_ref(part.own).addr(), entry.at);
-        if let Some(chunk) = lock(&self.decoded).chunks.get(&key) {
-            return Ok(Arc::clone(chunk));
+        if let Some(chunk) = self.decoded.get(key) {
+            return Ok(chunk);
         }
         let mut stored = vec![0; entry.size as usize];
         self.bytes(part.tile, entry.address, &mut stored)?;
@@ -436,25 +422,8 @@ impl<'a> Source<'a> {
             codec::swap(&mut decoded, elem);
         }
         let decoded = Arc::new(decoded);
-        lock(&self.decoded).add(key, &decoded);
+        self.decoded.add(key, &decoded, decoded.len());
         Ok(decoded)
-    }
-}
-
-impl Decoded {
-    fn add(&mut self, key: Key, chunk: &Arc<Vec<u8>>) {
-        if chunk.len() > DECODED / 4 || self.chunks.insert(key, Arc::clone(chunk)).is_some() {
-            return;
-        }
-        self.order.push_back(key);
-        self.bytes += chunk.len();
-        while self.bytes > DECODED {
-            let Some(oldest) = self.order.pop_front() else {
-                return;
-            };
-            let removed = self.chunks.remove(&oldest);
-            self.bytes -= removed.map_or(0, |removed| removed.len());
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! library does one thing at a time. Channels are bounded, so that memory does not grow with the data. The first error stops
 //! all of them.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
@@ -20,6 +21,9 @@ const GAP: u64 = 16 << 10;
 /// Bytes that the buffers of all workers may have: fewer workers assemble larger chunks.
 const BUFFERS: u64 = 96 << 20;
 
+/// The most results that wait for the writer.
+const QUEUE: usize = 16;
+
 /// How much was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
@@ -30,6 +34,18 @@ pub struct Done {
     /// Bytes of chunks as they are stored, and of boxes of variables without chunks.
     pub bytes: u64,
 }
+
+/// What happens while the joined file is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// The HDF5 library reads from this file.
+    Reading(&'a Path),
+    /// This much is done.
+    Done(Done),
+}
+
+/// Takes what happens, and can stop it by an error.
+pub type Watch<'a> = dyn FnMut(Progress<'_>) -> Result<()> + 'a;
 
 /// What a worker has for the writer.
 enum Output {
@@ -42,8 +58,7 @@ enum Output {
 /// A variable and its parts.
 type Prepared<'a> = (usize, &'a Joined, Vec<Part<'a>>);
 
-/// Writes all joined variables to `out`, with `threads` workers; calls `progress` with what is done, which can stop it by an
-/// error.
+/// Writes all joined variables to `out`, with `threads` workers; `progress` can stop it by an error.
 ///
 /// # Errors
 /// A tile is damaged, gone or was changed; the output cannot be written.
@@ -53,7 +68,7 @@ pub(super) fn write(
     out: &hdf5::File,
     classic: bool,
     threads: usize,
-    progress: &mut dyn FnMut(Done) -> Result<()>,
+    progress: &mut Watch<'_>,
 ) -> Result<Done> {
     let mut done = Done::default();
     let root = out.root()?;
@@ -69,21 +84,22 @@ pub(super) fn write(
                 done.copied += more.copied;
                 done.encoded += more.encoded;
                 done.bytes += more.bytes;
-                progress(done)
+                progress(Progress::Done(done))
             })?;
         } else {
-            with_pointers(plan, variable, &dataset)?;
+            with_pointers(plan, variable, &dataset, progress)?;
+            progress(Progress::Done(done))?;
         }
     }
     Ok(done)
 }
 
 /// Writes the joined variables that have elements with pointers.
-pub(super) fn others(plan: &Plan, out: &hdf5::File) -> Result<()> {
+pub(super) fn others(plan: &Plan, out: &hdf5::File, progress: &mut Watch<'_>) -> Result<()> {
     let root = out.root()?;
     for variable in &plan.variables {
         if !variable.element.flat && variable.is_written(false) {
-            with_pointers(plan, variable, &root.dataset(&variable.path)?)?;
+            with_pointers(plan, variable, &root.dataset(&variable.path)?, progress)?;
         }
     }
     Ok(())
@@ -117,9 +133,16 @@ fn parts<'a>(source: &Source<'a>, at: usize, variable: &Joined) -> Result<Vec<Pa
 }
 
 /// Elements with pointers go through the library, box by box.
-fn with_pointers(plan: &Plan, variable: &Joined, dataset: &Dataset) -> Result<()> {
+fn with_pointers(
+    plan: &Plan,
+    variable: &Joined,
+    dataset: &Dataset,
+    progress: &mut Watch<'_>,
+) -> Result<()> {
     for piece in &variable.pieces {
-        let from = hdf5::File::open(&plan.tiles[piece.tile].path)?;
+        let path = &plan.tiles[piece.tile].path;
+        progress(Progress::Reading(path))?;
+        let from = hdf5::File::open(path)?;
         let from = from.root()?.dataset(&variable.path)?;
         for part in piece.region.parts(1 << 14) {
             let own = part.from_origin(&piece.region.start);
@@ -138,15 +161,15 @@ fn one(
 ) -> Result<()> {
     let (_, variable, _) = prepared;
     let size = variable.element.size as u64;
-    let chunk = variable
-        .chunk
-        .iter()
-        .flatten()
-        .fold(size, |all, &len| all.saturating_mul(len));
-    let fit = usize::try_from(BUFFERS / chunk.saturating_mul(4).max(1)).unwrap_or(threads);
+    let step = match &variable.chunk {
+        Some(chunk) => chunk.iter().fold(size, |all, &len| all.saturating_mul(len)),
+        None => jobs::SLAB,
+    };
+    // A worker has a box, its parts, and both forms of what it makes of them.
+    let fit = usize::try_from(BUFFERS / step.saturating_mul(4).max(1)).unwrap_or(threads);
     let threads = threads.min(fit).max(1);
     let (to_workers, jobs) = sync_channel::<Job>(2 * threads);
-    let (to_writer, outputs) = sync_channel::<Result<Output>>(2 * threads);
+    let (to_writer, outputs) = sync_channel::<Result<Output>>(threads.min(QUEUE));
     let jobs = Mutex::new(jobs);
     std::thread::scope(|scope| {
         scope.spawn(move || list(prepared, &to_workers));

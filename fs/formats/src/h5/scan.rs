@@ -170,9 +170,9 @@ impl<'a> Scanner<'a> {
 
 /// Why a type cannot be represented.
 pub(super) fn refused(datatype: &Datatype) -> Result<String> {
-    let what = if datatype.has(Class::Reference)? {
+    let what = if datatype.has_references()? {
         "references to objects, which hold in their own file only"
-    } else if datatype.has(Class::VariableLength)? {
+    } else if datatype.has_sequences()? {
         "sequences of any length"
     } else {
         match datatype.class()? {

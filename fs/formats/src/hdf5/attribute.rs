@@ -267,7 +267,7 @@ impl Attribute {
     /// Of the library; the type has references, which do not hold in another file.
     pub fn copy_to(&self, to: &impl Attributed, datatype: &Datatype) -> Result<()> {
         let own = self.datatype()?;
-        if own.has(Class::Reference)? {
+        if own.has_references()? {
             let why = "has references to objects, which do not hold in another file";
             return Err(self.handle.unsupported(self.what(), why));
         }

@@ -160,22 +160,20 @@ impl Datatype {
         Ok(copy)
     }
 
-    /// Whether an element has a part of this kind, or is of it.
+    /// Whether an element has references to objects, or is one.
     ///
     /// # Errors
     /// Of the library.
-    pub fn has(&self, class: Class) -> Result<bool> {
-        let class = match class {
-            Class::VariableLength => H5T_class_t::H5T_VLEN,
-            Class::Reference => H5T_class_t::H5T_REFERENCE,
-            // A string of any length answers for both kinds of strings.
-            Class::VariableString => {
-                return Ok(self.class()? == Class::VariableString
-                    || self.detects(H5T_class_t::H5T_VLEN)?);
-            }
-            _ => return Ok(self.class()? == class),
-        };
-        self.detects(class)
+    pub fn has_references(&self) -> Result<bool> {
+        self.detects(H5T_class_t::H5T_REFERENCE)
+    }
+
+    /// Whether an element has parts of variable length, other than a string.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn has_sequences(&self) -> Result<bool> {
+        self.detects(H5T_class_t::H5T_VLEN)
     }
 
     fn detects(&self, class: H5T_class_t) -> Result<bool> {

@@ -215,10 +215,7 @@ fn messages(block: &[u8], form: Form) -> impl Iterator<Item = (u16, &[u8])> {
 /// The layout message of versions 1 to 3 for chunks.
 fn layout(data: &[u8]) -> Option<Layout> {
     let (class, dims, address) = match *data.first()? {
-        version @ (1 | 2) => {
-            let _ = version;
-            (*data.get(2)?, *data.get(1)?, 8)
-        }
+        1 | 2 => (*data.get(2)?, *data.get(1)?, 8),
         3 => (*data.get(1)?, *data.get(2)?, 3),
         _ => return None,
     };

@@ -47,7 +47,7 @@ impl Dataset {
         };
         let datatype = attribute.datatype()?;
         let references = datatype.class()? == Class::VariableLength
-            && datatype.has(Class::Reference)?
+            && datatype.has_references()?
             && datatype.size()? == size_of::<Sequence>();
         if !references {
             return Err(self

@@ -19,7 +19,7 @@ use slabfs_formats::collate::{self, Entry, Joined, Part, Plan, Region, Source, S
 use slabfs_formats::source;
 use slabfs_model::chunk_stream::{ChunkHead, MAX_ENCODED};
 
-use super::UNFINISHED;
+use super::{SKELETON, UNFINISHED};
 use crate::encoded::{self, ChunkWriter, How};
 use crate::import;
 use crate::mapping;
@@ -29,9 +29,15 @@ use crate::mount::Mount;
 const PART: u64 = 4 << 20;
 
 /// Joins the tiles to a container in `dir`; `named` is the name that it will get.
-pub(super) fn write(plan: &Plan, dir: &Path, named: &Path, threads: usize) -> anyhow::Result<()> {
-    let skeleton = dir.join("skeleton.nc");
-    collate::skeleton(plan, (&skeleton, named))?;
+pub(super) fn write(
+    plan: &Plan,
+    dir: &Path,
+    named: &Path,
+    threads: usize,
+    progress: &mut collate::Watch<'_>,
+) -> anyhow::Result<()> {
+    let skeleton = dir.join(SKELETON);
+    collate::skeleton(plan, (&skeleton, named), progress)?;
     let from = source::open(&skeleton)?;
     let planned = mapping::plan(named, from.tree())?;
     let place = dir.join(UNFINISHED);

@@ -11,6 +11,8 @@ pub(super) enum Message {
     Reading(PathBuf),
     /// The description of all files is complete; elements that are there twice are compared.
     Comparing,
+    /// What is not decomposed is copied from this file.
+    Copying(PathBuf),
     /// The output is being written.
     Writing,
     /// A line for the user.
@@ -35,6 +37,7 @@ impl Message {
         let (kind, text): (u8, &[u8]) = match self {
             Message::Reading(path) => (b'r', path.as_os_str().as_bytes()),
             Message::Comparing => (b'c', b""),
+            Message::Copying(path) => (b'p', path.as_os_str().as_bytes()),
             Message::Writing => (b'w', b""),
             Message::Note(text) => (b'n', text.as_bytes()),
             Message::Said(text) => (b's', text.as_bytes()),
@@ -59,10 +62,10 @@ impl Message {
         read.ok()?;
         let (&kind, text) = bytes.strip_suffix(&[0])?.split_first()?;
         let line = || String::from_utf8_lossy(text).into_owned();
+        let path = || Path::new(std::ffi::OsStr::from_bytes(text)).to_owned();
         match kind {
-            b'r' => Some(Message::Reading(
-                Path::new(std::ffi::OsStr::from_bytes(text)).to_owned(),
-            )),
+            b'r' => Some(Message::Reading(path())),
+            b'p' => Some(Message::Copying(path())),
             b'c' => Some(Message::Comparing),
             b'w' => Some(Message::Writing),
             b'n' => Some(Message::Note(line())),

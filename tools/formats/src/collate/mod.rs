@@ -24,6 +24,8 @@ use crate::mount::Mount;
 
 /// The name of the output in the directory where it is written.
 const UNFINISHED: &str = "unfinished.nc";
+/// The name of the file with what is not joined, where the output is a container.
+const SKELETON: &str = "skeleton.nc";
 
 pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.worker {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Wish, shown};
+use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Progress, Wish, shown};
 
 use super::message::Message;
 use super::{UNFINISHED, container};
@@ -76,16 +76,34 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
     if verbose {
         show(&plan)?;
     }
-    Message::Writing.send()?;
     if args.container {
-        return container::write(&plan, dir, &args.output, threads);
+        return container::write(&plan, dir, &args.output, threads, &mut progress());
     }
     let place = (dir.join(UNFINISHED), args.output.as_path());
-    let done = collate::write(&plan, (&place.0, place.1), threads, &mut |_| Ok(()))?;
+    let done = collate::write(&plan, (&place.0, place.1), threads, &mut progress())?;
     if verbose {
         Message::Said(totals(done)).send()?;
     }
     Ok(())
+}
+
+/// Says from which file the library reads, and when it does not any more.
+fn progress() -> impl FnMut(Progress<'_>) -> slabfs_formats::Result<()> {
+    let mut reading = false;
+    move |progress| {
+        let message = match progress {
+            Progress::Reading(path) => Some(Message::Copying(path.to_owned())),
+            Progress::Done(_) => reading.then_some(Message::Writing),
+        };
+        reading = matches!(progress, Progress::Reading(_));
+        // If nothing can be sent, the process that waited is gone, and this one ends with it.
+        let sent = message.as_ref().map_or(Ok(()), Message::send);
+        sent.map_err(|error| slabfs_formats::FormatError::Library {
+            path: "standard output".into(),
+            what: "sending a message".to_owned(),
+            why: error.to_string(),
+        })
+    }
 }
 
 /// Says what would be done.
