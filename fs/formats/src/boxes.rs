@@ -215,12 +215,18 @@ pub fn transpose(shape: &[u64], elem: usize, from: &[u8], to: &mut [u8]) {
     for axis in 1..rank {
         strides[axis] = strides[axis - 1] * shape[axis - 1];
     }
+    // A row of the target at a time: its elements have one distance in `from`.
+    let len = shape.last().map_or(1, |&len| len as usize).max(1);
+    let step = strides.last().map_or(0, |&stride| stride as usize) * elem;
     let mut at = vec![0_u64; rank];
     let mut source = 0_u64;
-    for target in to.chunks_exact_mut(elem) {
-        let begin = source as usize * elem;
-        target.copy_from_slice(&from[begin..begin + elem]);
-        for axis in (0..rank).rev() {
+    for row in to.chunks_exact_mut(len * elem) {
+        let mut begin = source as usize * elem;
+        for target in row.chunks_exact_mut(elem) {
+            target.copy_from_slice(&from[begin..begin + elem]);
+            begin += step;
+        }
+        for axis in (0..rank.saturating_sub(1)).rev() {
             at[axis] += 1;
             source += strides[axis];
             if at[axis] < shape[axis] {
