@@ -91,13 +91,16 @@ fn tags_that_are_not_text() {
     assert_eq!(found(&up, "long = xxx*"), ["a"]);
     assert_eq!(found(&up, "long = *xxx"), ["a"]);
     assert_eq!(found(&up, "long = *xxx*"), ["a"]);
-    // A thousand tags are accepted, more are refused.
-    let set = |n: usize| file::set_xattr(&path, &format!("user.t{n}"), b"1", 0);
-    let refused = (0..2000).map(set).find_map(Result::err);
+    // More than 4 MiB of names are refused. Those of more than 64 KiB are not listed by the kernel.
+    let set = |n: usize| file::set_xattr(&path, &format!("user.t{n:0>240}"), b"1", 0);
+    let refused = (0..18_000).map(set).find_map(Result::err);
     let refused = refused.and_then(|error| error.raw_os_error());
     assert_eq!(refused, Some(Errno::ENOSPC as i32));
-    assert!(up.log().contains("1024 tags"), "{}", up.log());
-    assert_eq!(found(&up, "t1000 = 1"), ["a"]);
+    assert!(up.log().contains("65,536 tags"), "{}", up.log());
+    assert_eq!(found(&up, &format!("t{:0>240} = 1", 1000)), ["a"]);
+    let listed = std::process::Command::new("getfattr").arg(&path).output();
+    let said = String::from_utf8(listed.expect("getfattr").stderr).expect("text");
+    assert!(said.contains("Argument list too long"), "{said}");
 }
 
 #[test]

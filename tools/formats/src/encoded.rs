@@ -89,7 +89,12 @@ pub(crate) struct ChunkWriter {
 /// Opens an array for reading or writing encoded chunks.
 pub(crate) fn open_chunks(path: &Path, write: bool) -> anyhow::Result<File> {
     let with = || format!("opening {}", path.display());
-    let file = OpenOptions::new().read(!write).write(write).open(path);
+    let open = |write| OpenOptions::new().read(true).write(write).open(path);
+    // Chunks of which a part is hidden are for those only who may write the array.
+    let file = match open(true) {
+        Err(_) if !write => open(false),
+        opened => opened,
+    };
     let file = file.with_context(with)?;
     // SAFETY: the command has no argument, and changes nothing of this process.
     let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<CHUNKS>::new()) };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use slabfs_mdserver::api::Stored;
 use slabfs_model::chunk_stream::ChunkHead;
+use slabfs_model::layout::tiling::{Record, Tiling};
 use slabfs_model::{Codec, Coords, Hyperslab, MAX_BYTES, Region};
 use slabfs_objstore::StoreError;
 use slabfs_objstore::codec::coded::{ONE_BLOCK_MAX, Table, end_of_one_block};
@@ -69,7 +70,9 @@ impl Handle {
     }
 
     /// A chunk of the object as it is stored, by its number in the object's layout. `None` if there is no such chunk any
-    /// more, or if it is not a box of complete elements that is encoded as one block.
+    /// more, or if it is not a box of complete elements that is encoded as one block. Its bytes may have elements that
+    /// are not the object's any more: others were written over them, or the object has shrunk. So it is `None` too for
+    /// a handle that cannot write, unless all of the chunk is shown.
     ///
     /// # Errors
     /// Those of the servers.
@@ -80,7 +83,8 @@ impl Handle {
             let record =
                 self.client
                     .with_tiling(&self.object, &geometry, tilings::Need::All, |tiling| {
-                        tiling.get(order).cloned()
+                        let record = tiling.get(order)?;
+                        (self.writable || is_shown(tiling, record)).then(|| record.clone())
                     })?;
             let elem = geometry.info.dtype.size();
             (record, elem, geometry.cells.clone())
@@ -125,14 +129,14 @@ impl Handle {
     fn plan_encoded(self: &Arc<Self>, chunk: &EncodedChunk<'_>) -> Result<Plan, FsError> {
         let (plan, raw) = {
             let geometry = self.object.geometry.read();
-            let (whole, shown) = cells_of(chunk, &geometry).map_err(FsError::Invalid)?;
-            let raw = whole.volume();
+            let (cells, shown) = cells_of(chunk, &geometry).map_err(FsError::Invalid)?;
+            let raw = cells.volume();
             let plan = Plan {
                 handle: self.clone(),
                 writes: true,
                 batch: None,
                 encoded: Some(Encoded {
-                    chunk: Hyperslab::from_region(&whole),
+                    chunk: Hyperslab::from_region(&cells),
                     codec: chunk.codec,
                     end: Vec::new(),
                 }),
@@ -164,6 +168,14 @@ impl Handle {
     }
 }
 
+/// Whether all cells of a record are visible.
+fn is_shown(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
+    let (mut parts, mut holes) = (Vec::new(), Vec::new());
+    tiling.plan(&record.slab, &mut parts, &mut holes);
+    let own = parts.iter().filter(|part| part.record.order == record.order);
+    own.map(|part| part.want.volume()).sum::<u64>() == record.slab.volume()
+}
+
 /// A box of cells in elements; `None` if it has parts of elements.
 fn in_elements(cells: &Region, elem: u64) -> Option<Region> {
     let mut region = cells.clone();
@@ -191,9 +203,9 @@ fn cells_of(chunk: &EncodedChunk<'_>, geometry: &Geometry) -> Result<(Region, Re
     if !chunk.codec.is_valid() {
         return Err("a chunk of an unknown codec".to_owned());
     }
-    let (whole, shown) = (cells(&chunk.chunk)?, cells(&chunk.shown)?);
-    match whole.contains(&shown) {
-        true => Ok((whole, shown)),
+    let (all, shown) = (cells(&chunk.chunk)?, cells(&chunk.shown)?);
+    match all.contains(&shown) {
+        true => Ok((all, shown)),
         false => Err("what is to be shown of a chunk is not within it".to_owned()),
     }
 }
