@@ -5,6 +5,8 @@
 
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 
+use super::noise::Noise;
+
 use crate::hdf5::Filter;
 
 /// Why a chunk cannot be decoded or encoded.
@@ -40,6 +42,7 @@ pub fn is_native(filters: &[Filter]) -> bool {
 pub struct Codec {
     decompressor: Option<Decompressor>,
     compressor: Option<(i32, Compressor)>,
+    noise: Option<Noise>,
     spare: Vec<u8>,
 }
 
@@ -95,7 +98,7 @@ impl Codec {
         }
     }
 
-    /// Applies the filters to the elements of a chunk, of `elem` bytes each.
+    /// Applies the filters to the elements of a chunk of this shape, of `elem` bytes each.
     ///
     /// # Errors
     /// A filter is not known here.
@@ -103,9 +106,10 @@ impl Codec {
         &mut self,
         chunk: &[u8],
         filters: &[Filter],
-        elem: usize,
+        (elem, shape): (usize, &[u64]),
     ) -> Result<Vec<u8>, CodecError> {
         let mut bytes: Option<Vec<u8>> = None;
+        let mut shuffled = false;
         for filter in filters {
             let from = bytes.as_deref().unwrap_or(chunk);
             let next = match filter.id {
@@ -119,7 +123,14 @@ impl Codec {
                         .values
                         .first()
                         .map_or(6, |&level| level.min(9) as i32);
-                    self.compress(from, level)?
+                    let noise = match shuffled {
+                        true => self
+                            .noise
+                            .get_or_insert_with(Noise::new)
+                            .prefix(from, elem, shape),
+                        false => 0,
+                    };
+                    self.compress(from, level, noise)?
                 }
                 Filter::SHUFFLE => {
                     self.spare.resize(from.len(), 0);
@@ -129,12 +140,14 @@ impl Codec {
                 }
                 other => return Err(CodecError::Unknown(other)),
             };
+            shuffled = filter.id == Filter::SHUFFLE;
             bytes = Some(next);
         }
         Ok(bytes.unwrap_or_else(|| chunk.to_vec()))
     }
 
-    fn compress(&mut self, bytes: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
+    /// Compresses to the format of zlib (RFC 1950); the first `noise` bytes are stored (RFC 1951, 3.2.4).
+    fn compress(&mut self, bytes: &[u8], level: i32, noise: usize) -> Result<Vec<u8>, CodecError> {
         if self.compressor.as_ref().is_none_or(|(of, _)| *of != level) {
             let of = CompressionLvl::new(level).map_err(|_| CodecError::Deflate)?;
             self.compressor = Some((level, Compressor::new(of)));
@@ -142,11 +155,24 @@ impl Codec {
         let Some((_, compressor)) = &mut self.compressor else {
             return Err(CodecError::Deflate);
         };
-        let mut out = vec![0; compressor.zlib_compress_bound(bytes.len())];
+        let (stored, rest) = bytes.split_at(noise);
+        // Deflate with a window of 32 KiB, and a check of these two bytes.
+        let mut out = vec![0x78, 0x9c];
+        for block in stored.chunks(usize::from(u16::MAX)) {
+            let len = block.len() as u16;
+            // Not the last block, and stored: a byte of zeros, since each block ends with a byte.
+            out.push(0);
+            out.extend(len.to_le_bytes());
+            out.extend((!len).to_le_bytes());
+            out.extend(block);
+        }
+        let start = out.len();
+        out.resize(start + compressor.deflate_compress_bound(rest.len()), 0);
         let len = compressor
-            .zlib_compress(bytes, &mut out)
+            .deflate_compress(rest, &mut out[start..])
             .map_err(|_| CodecError::Deflate)?;
-        out.truncate(len);
+        out.truncate(start + len);
+        out.extend(libdeflater::adler32(bytes).to_be_bytes());
         Ok(out)
     }
 }
@@ -301,19 +327,44 @@ mod tests {
                     .filter(|at| set & 1 << at != 0)
                     .map(|at| filter(known[at]))
                     .collect();
-                let stored = codec.encode(&chunk, &filters, elem).expect("encoded");
+                let stored = codec
+                    .encode(&chunk, &filters, (elem, &[9]))
+                    .expect("encoded");
                 let size = (elem, chunk.len());
                 let back = codec.decode(&stored, &filters, 0, size).expect("decoded");
                 assert_eq!(back, chunk, "{elem} {set}");
                 let reversed: Vec<Filter> = filters.iter().rev().cloned().collect();
-                let stored = codec.encode(&chunk, &reversed, elem).expect("encoded");
+                let stored = codec
+                    .encode(&chunk, &reversed, (elem, &[9]))
+                    .expect("encoded");
                 assert_eq!(
                     codec.decode(&stored, &reversed, 0, size).expect("decoded"),
                     chunk
                 );
             }
         }
+        // Noise in the first planes, more than a stored block has.
+        let mut state = 1_u64;
+        let noisy: Vec<u8> = (0..300_000_u32)
+            .flat_map(|at| {
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                [(state >> 33) as u8, (state >> 41) as u8, 7, (at >> 9) as u8]
+            })
+            .collect();
         let filters = [filter(Filter::SHUFFLE), filter(Filter::DEFLATE)];
+        let stored = codec
+            .encode(&noisy, &filters, (4, &[300, 1000]))
+            .expect("encoded");
+        assert!(stored.len() < 605_000, "{}", stored.len());
+        let mut reference = Vec::new();
+        let mut decoder = flate2::read::ZlibDecoder::new(&stored[..]);
+        std::io::Read::read_to_end(&mut decoder, &mut reference).expect("a stream of zlib");
+        let back = codec
+            .decode(&stored, &filters, 0, (4, noisy.len()))
+            .expect("decoded");
+        assert!(back == noisy && reference.len() == noisy.len());
         let masked = codec
             .decode(&chunk, &filters, 3, (4, chunk.len()))
             .expect("as it is");

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tile`, `inspect`, `classic` | a tile without its data; reading it from HDF5 and NetCDF-3 |
 //! | `plan`, `agree`, `gaps`, `grid` | pure: which tiles fit together, what the joined file has, the shape of its chunks |
-//! | `source`, `cache`, `codec`, `region` | reading stored chunks and boxes of elements, on many threads |
+//! | `source`, `cache`, `codec`, `noise`, `region` | reading stored chunks and boxes of elements, on many threads |
 //! | `compare` | what is in several tiles has to be equal |
 //! | `skeleton` | the joined file without the joined data |
 //! | `jobs`, `write` | which chunks are copied and which are assembled; doing it |
@@ -37,6 +37,7 @@ mod gaps;
 mod grid;
 mod inspect;
 mod jobs;
+mod noise;
 mod plan;
 mod region;
 mod skeleton;

@@ -283,7 +283,7 @@ fn assemble(
     if !native {
         return Ok(Some(Output::Elements(region, elements)));
     }
-    let stored = codec.encode(&elements, &variable.filters, elem);
+    let stored = codec.encode(&elements, &variable.filters, (elem, &region.count));
     let stored = stored.map_err(|error| FormatError::Library {
         path: source.tile(0).path.clone(),
         what: variable.path.clone(),
