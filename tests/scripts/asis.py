@@ -20,11 +20,10 @@ SETS = {
     "growing": ((13, 6), (4, 6), "<u2", dict(compression="gzip", shuffle=True, maxshape=(None, 6))),
     "holes": ((64, 64), (16, 16), "<f4", dict(compression="gzip", shuffle=True, fillvalue=-5)),
     "noise": ((64, 64), (64, 64), "<u8", dict(compression="gzip", compression_opts=1)),
-    "lzf": ((30, 30), (10, 10), "<i4", dict(compression="lzf")),
     "shuffled only": ((30, 30), (10, 10), "<i4", dict(shuffle=True)),
 }
 # Those whose chunks cannot be the same bytes in an export: what they are stored with is no codec, or has a sum.
-OTHERS = {"summed", "raw", "lzf", "shuffled only", "masked"}
+OTHERS = {"summed", "raw", "shuffled only", "masked"}
 
 
 def make(path):

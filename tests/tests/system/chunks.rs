@@ -51,10 +51,7 @@ fn another_mount_reads_encoded_chunks_of_other_servers() {
 
 fn asis(args: &[&Path], what: &str) {
     let mut command = std::process::Command::new(inputs::python());
-    command
-        .arg(inputs::script("asis.py"))
-        .arg(what)
-        .args(args);
+    command.arg(inputs::script("asis.py")).arg(what).args(args);
     run(&mut command).ok();
 }
 

@@ -11,7 +11,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::anyhow;
 use slabfs_formats::collate::codec::{self, Codec};
@@ -19,7 +19,8 @@ use slabfs_formats::collate::{self, Entry, Joined, Part, Plan, Region, Source, S
 use slabfs_formats::source;
 use slabfs_model::chunk_stream::{ChunkHead, MAX_ENCODED};
 
-use super::{SKELETON, UNFINISHED};
+use super::message::Message;
+use super::{SKELETON, UNFINISHED, worker};
 use crate::encoded::{self, ChunkWriter, How};
 use crate::import;
 use crate::mapping;
@@ -28,6 +29,41 @@ use crate::mount::Mount;
 /// Bytes of elements that are read at a time.
 const PART: u64 = 4 << 20;
 
+/// How much was done.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    /// Chunks that are stored as they are.
+    copied: AtomicU64,
+    /// Boxes of elements.
+    decoded: AtomicU64,
+}
+
+impl std::fmt::Display for Stored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [copied, decoded] =
+            [&self.copied, &self.decoded].map(|count| count.load(Ordering::Relaxed));
+        write!(
+            f,
+            "{copied} chunks stored as they are, {decoded} boxes as elements"
+        )
+    }
+}
+
+/// Says what would be done.
+pub(super) fn show(plan: &Plan) -> anyhow::Result<()> {
+    worker::show_dims(plan)?;
+    for variable in plan.variables.iter().filter(|one| one.decomposed) {
+        Message::Said(format!(
+            "{} {:?} from {} files",
+            collate::shown(&variable.path),
+            variable.shape,
+            variable.pieces.len()
+        ))
+        .send()?;
+    }
+    worker::show_others(plan)
+}
+
 /// Joins the tiles to a container in `dir`; `named` is the name that it will get.
 pub(super) fn write(
     plan: &Plan,
@@ -35,7 +71,7 @@ pub(super) fn write(
     named: &Path,
     threads: usize,
     progress: &mut collate::Watch<'_>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Stored> {
     let skeleton = dir.join(SKELETON);
     collate::skeleton(plan, (&skeleton, named), progress)?;
     let from = source::open(&skeleton)?;
@@ -68,7 +104,9 @@ pub(super) fn write(
         }
     }
     let source = Source::new(&plan.tiles);
-    tiles(plan, &source, work, threads)
+    let stored = Stored::default();
+    tiles(plan, &source, work, (threads, &stored))?;
+    Ok(stored)
 }
 
 /// A tile of a variable.
@@ -84,7 +122,12 @@ struct Work {
 }
 
 /// Writes all tiles.
-fn tiles(plan: &Plan, source: &Source<'_>, work: Vec<Work>, threads: usize) -> anyhow::Result<()> {
+fn tiles(
+    plan: &Plan,
+    source: &Source<'_>,
+    work: Vec<Work>,
+    (threads, stored): (usize, &Stored),
+) -> anyhow::Result<()> {
     let queue = Mutex::new(work.into_iter());
     let stop = AtomicBool::new(false);
     let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -109,6 +152,7 @@ fn tiles(plan: &Plan, source: &Source<'_>, work: Vec<Work>, threads: usize) -> a
                 variable,
                 part: &part,
                 level: work.level,
+                stored,
                 codec: &mut codec,
                 writer: &mut writer,
             };
@@ -141,6 +185,7 @@ struct Tile<'a> {
     variable: &'a Joined,
     part: &'a Part<'a>,
     level: u32,
+    stored: &'a Stored,
     codec: &'a mut Codec,
     writer: &'a mut ChunkWriter,
 }
@@ -218,6 +263,7 @@ impl Tile<'_> {
         behind: usize,
     ) -> anyhow::Result<()> {
         let (source, part) = (self.source, self.part);
+        self.stored.copied.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = entry.size.checked_sub(behind as u32) else {
             return Err(self.damaged("it is shorter than its checksum"));
         };
@@ -240,6 +286,7 @@ impl Tile<'_> {
     fn elements(&mut self, region: &Region) -> anyhow::Result<()> {
         let elem = self.variable.element.size;
         for region in region.parts((PART / elem.max(1) as u64).max(1)) {
+            self.stored.decoded.fetch_add(1, Ordering::Relaxed);
             let mut bytes = vec![0; region.elements() as usize * elem];
             self.source
                 .read(self.part, (&mut bytes, &region), self.codec)?;

@@ -41,6 +41,14 @@ pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<
         bail!("{} is not a directory; create it first", parent.display());
     }
     let container = is_container(out, parent);
+    let encodes =
+        args.deflate.is_some() || args.shuffle || args.no_shuffle || args.chunks.is_some();
+    if container && encodes {
+        bail!(
+            "{} is a container, which has the chunks of the inputs as they are: -d, --shuffle, --no-shuffle and --chunks are for files",
+            out.display()
+        );
+    }
     if out.is_dir() && !container {
         bail!("{} is a directory; give the name of a file", out.display());
     }
