@@ -15,6 +15,7 @@ import zlib
 import h5py
 import netCDF4
 import numpy as np
+import xarray
 import zarr
 
 rng = np.random.default_rng(20261129)
@@ -376,9 +377,13 @@ def exported(source, base):
                     fail(name, "differs in", where)
             if list(group[name].metadata.dimension_names or []) != list(variable.dimensions):
                 fail(name, "has other names of dimensions in Zarr")
-    if netcdf(source) != netcdf(base + ".nc"):
-        same_but_order = {key: value for key, value in netcdf(source).items() if netcdf(base + ".nc").get(key) != value}
-        fail("NetCDF differs:", list(same_but_order)[:5])
+    left, right = netcdf(source), netcdf(base + ".nc")
+    if left != right:
+        fail("NetCDF differs:", [key for key in sorted(set(left) | set(right), key=str) if left.get(key) != right.get(key)][:5])
+    with xarray.open_dataset(source, decode_times=False) as one:
+        with xarray.open_zarr(base + ".zarr", consolidated=False, decode_times=False) as other:
+            if not one.equals(other):
+                fail("Xarray reads other values in Zarr")
 
 
 match sys.argv[1:]:

@@ -1,26 +1,27 @@
 //! NumPy's `.npz` files: zip archives of `.npy` files, one a variable.
 //!
 //! Members are read as a stream, so that compressed ones need no memory; their checksums are compared at the end. A `/` in
-//! a name makes groups.
+//! a name makes groups. `write` is the writer.
+
+mod write;
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use zip::{CompressionMethod, ZipArchive};
 
 use crate::boxes::{Block, Boxes};
-use crate::npy::elements::{Elements, no_row, offset};
-use crate::npy::header::{self, Header};
-use crate::output::Output;
-use crate::sink::Sink;
+use crate::npy::elements::Elements;
+use crate::npy::header::Header;
 use crate::source::Source;
 use crate::tree::{Group, Variable};
 use crate::{FormatError, Result};
+
+pub use write::Writer;
 
 /// More members than this are refused.
 const MOST: usize = 1 << 20;
@@ -248,119 +249,5 @@ impl Source for Reader {
             let (_, stream) = open.insert((index, stream));
             stream.read_at(position, bytes).map_err(failed)
         })
-    }
-}
-
-/// An `.npz` file that is being written.
-pub struct Writer {
-    zip: ZipWriter<io::BufWriter<File>>,
-    output: Output,
-    /// The variable that is being written, and the bytes of it that are written.
-    now: Option<(String, u64)>,
-    /// The variables that were not begun yet, as paths with their headers, in the order of the tree.
-    waiting: std::collections::VecDeque<(String, Vec<u8>, bool)>,
-}
-
-impl std::fmt::Debug for Writer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer")
-            .field("output", &self.output)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Writer {
-    /// Creates a file for all variables of `tree`.
-    ///
-    /// # Errors
-    /// The directory cannot be written, or NumPy has no such type.
-    pub fn create(path: &Path, tree: &Group) -> Result<Writer> {
-        let mut waiting = std::collections::VecDeque::new();
-        let mut wrong = None;
-        tree.each(&mut |group, found| {
-            for variable in &found.variables {
-                let name = path_of(group, variable);
-                match header::write(variable) {
-                    Ok(header) => waiting.push_back((name, header, variable.deflate.is_some())),
-                    Err(why) => wrong = wrong.take().or(Some((name, why))),
-                }
-            }
-        });
-        if let Some((name, why)) = wrong {
-            return Err(FormatError::unsupported(path, name, why));
-        }
-        let output = Output::at(path)?;
-        let file = File::create_new(output.unfinished())
-            .map_err(|error| FormatError::file(path, "creating it", &error))?;
-        let zip = ZipWriter::new(io::BufWriter::with_capacity(1 << 18, file));
-        Ok(Writer {
-            zip,
-            output,
-            now: None,
-            waiting,
-        })
-    }
-
-    fn failed(&self, why: &dyn std::fmt::Display) -> FormatError {
-        FormatError::file(self.output.path(), "writing it", why)
-    }
-
-    /// Begins the next member.
-    fn begin(&mut self) -> Result<()> {
-        if let Some((name, header, deflate)) = self.waiting.pop_front() {
-            let method = match deflate {
-                true => CompressionMethod::Deflated,
-                false => CompressionMethod::Stored,
-            };
-            let options = SimpleFileOptions::default()
-                .compression_method(method)
-                .large_file(true);
-            let started = self.zip.start_file(format!("{name}.npy"), options);
-            started.map_err(|error| self.failed(&error))?;
-            self.zip
-                .write_all(&header)
-                .map_err(|error| self.failed(&error))?;
-            self.now = Some((name, 0));
-        }
-        Ok(())
-    }
-}
-
-impl Sink for Writer {
-    fn write(
-        &mut self,
-        group: &str,
-        variable: &Variable,
-        block: &Block,
-        data: &[u8],
-    ) -> Result<()> {
-        let name = path_of(group, variable);
-        while self.now.as_ref().is_none_or(|(now, _)| *now != name) && !self.waiting.is_empty() {
-            self.begin()?;
-        }
-        let position = offset(variable, block);
-        match &mut self.now {
-            Some((now, written)) if *now == name && position == Some(*written) => {
-                *written += data.len() as u64;
-            }
-            _ => return Err(no_row(self.output.path(), variable)),
-        }
-        self.zip
-            .write_all(data)
-            .map_err(|error| self.failed(&error))
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        // Those without elements.
-        while !self.waiting.is_empty() {
-            self.begin()?;
-        }
-        let path = self.output.path().to_owned();
-        let failed = |why: &dyn std::fmt::Display| FormatError::file(&path, "writing it", why);
-        let buffered = self.zip.finish().map_err(|error| failed(&error))?;
-        buffered
-            .into_inner()
-            .map_err(|error| failed(&error.error()))?;
-        self.output.finish()
     }
 }
