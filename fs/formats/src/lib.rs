@@ -3,7 +3,7 @@
 //! [`tree`] is the data model that the formats share: groups with attributes, dimensions and variables
 //! (docs/data-model.md has its mapping to slabfs and to each format). [`netcdf`] reads and writes NetCDF files of all
 //! kinds with the NetCDF library, [`cdl`] prints a tree as `ncdump -h` does. [`hdf5`] wraps the HDF5 library, for what needs
-//! stored chunks.
+//! stored chunks, and [`collate`] joins the tiles of a parallel model.
 //!
 //! Bytes are never converted on the way: a variable's bytes are its elements in row-major order, little-endian.
 //! What a format has and the model has not is an error that names it.

@@ -39,6 +39,8 @@ pub(super) fn run(args: &Collate, dir: &Path, verbose: bool) -> anyhow::Result<E
 fn limit(threads: usize) -> anyhow::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
     // A write beyond the largest size of a file is then an error of the write.
     SigSet::from_iter([Signal::SIGXFSZ]).thread_block()?;
     let memory = MEMORY + THREAD * threads as u64;
