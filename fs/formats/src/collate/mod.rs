@@ -11,7 +11,7 @@
 //!
 //! # Flow
 //!
-//! 1. Each tile is inspected ([`inspect`]), and all of them are planned ([`plan()`]): nothing is written, and what does not fit
+//! 1. Each tile is inspected ([`inspect()`]), and all of them are planned ([`plan()`]): nothing is written, and what does not fit
 //!    is refused.
 //! 2. [`check`] compares elements that are in several tiles. Nothing is written.
 //! 3. [`write()`] creates the output at the given place and writes it. The caller gives it a temporary name, and renames it

@@ -19,6 +19,8 @@ use crate::hdf5::{self, stored_chunks};
 
 /// The most files that are open at a time.
 const OPEN_FILES: usize = 128;
+/// The number of the error EMFILE: the process may not open more files.
+const TOO_MANY: i32 = 24;
 /// The most bytes of decoded chunks that are in memory for parts that are still to come.
 const DECODED: usize = 48 << 20;
 
@@ -136,7 +138,14 @@ impl<'a> Source<'a> {
         }
         let described = &self.tiles[tile];
         let failed = |error: std::io::Error| failed(&described.path, "opening it", &error);
-        let file = Arc::new(File::open(&described.path).map_err(failed)?);
+        let file = File::open(&described.path).or_else(|error| {
+            if error.raw_os_error() == Some(TOO_MANY) {
+                self.files.clear();
+                return File::open(&described.path);
+            }
+            Err(error)
+        });
+        let file = Arc::new(file.map_err(failed)?);
         if identity(&file).map_err(failed)? != described.identity {
             return Err(refused(
                 &described.path,

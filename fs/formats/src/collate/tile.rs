@@ -84,11 +84,11 @@ pub struct TileVariable {
     pub filters: Vec<Filter>,
     /// The element that was never written, as it would be stored, if the file says so.
     pub fill: Option<Vec<u8>>,
-    /// Attributes of [`PACKING`] with their types.
+    /// Attributes that say what numbers mean (units, scales, fill values), with their types.
     pub packing: BTreeMap<String, Vec<u8>>,
     /// The first of `_FillValue` and `missing_value` that is one element, as it would be stored.
     pub missing: Option<Vec<u8>>,
-    /// It has [`DECOMPOSITION`] itself.
+    /// Its own `domain_decomposition`.
     pub decomposition: Option<[i64; 4]>,
 }
 
