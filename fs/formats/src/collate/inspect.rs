@@ -10,7 +10,7 @@ use super::tile::{
     DECOMPOSITION, Element, Format, Identity, PACKING, Storage, Tile, TileDim, TileVariable, shown,
 };
 use crate::hdf5::{
-    self, Attribute, Attributed, Class, Dataset, Datatype, Group, Layout, Space, Target,
+    self, Attribute, Attributed, Class, Creation, Dataset, Datatype, Group, Layout, Space, Target,
 };
 use crate::{FormatError, Result};
 
@@ -149,31 +149,7 @@ impl Walk<'_> {
             _ => (Vec::new(), Vec::new()),
         };
         let creation = dataset.creation()?;
-        if creation.external_files()? > 0 {
-            return Err(refused(
-                self.path,
-                &path,
-                "has its data in another file, which is not supported",
-            ));
-        }
-        let storage = match creation.layout()? {
-            Layout::Chunked => Storage::Chunked {
-                shape: creation.chunk()?,
-                header: address,
-            },
-            Layout::Contiguous => Storage::Plain {
-                offset: dataset.offset(),
-                stride: None,
-            },
-            Layout::Compact => Storage::Library,
-            Layout::Virtual => {
-                return Err(refused(
-                    self.path,
-                    &path,
-                    "has its data in other datasets, which is not supported",
-                ));
-            }
-        };
+        let storage = self.storage(dataset, &creation, &path, address)?;
         let class = text(dataset, "CLASS")?;
         let scale = class.as_deref() == Some(b"DIMENSION_SCALE");
         let bare_dim =
@@ -208,6 +184,41 @@ impl Walk<'_> {
                 missing,
                 decomposition,
             },
+        })
+    }
+
+    /// Where the elements are.
+    fn storage(
+        &self,
+        dataset: &Dataset,
+        creation: &Creation,
+        path: &str,
+        address: u64,
+    ) -> Result<Storage> {
+        if creation.external_files()? > 0 {
+            return Err(refused(
+                self.path,
+                path,
+                "has its data in another file, which is not supported",
+            ));
+        }
+        Ok(match creation.layout()? {
+            Layout::Chunked => Storage::Chunked {
+                shape: creation.chunk()?,
+                header: address,
+            },
+            Layout::Contiguous => Storage::Plain {
+                offset: dataset.offset(),
+                stride: None,
+            },
+            Layout::Compact => Storage::Library,
+            Layout::Virtual => {
+                return Err(refused(
+                    self.path,
+                    path,
+                    "has its data in other datasets, which is not supported",
+                ));
+            }
         })
     }
 

@@ -183,12 +183,68 @@ fn joined(
     missing: &mut Missing,
 ) -> Result<Joined> {
     let model = &tiles[0].variables[at];
-    let rank = model.shape.len();
     let axes: Vec<Option<usize>> = model
         .dims
         .iter()
         .map(|path| dims.iter().position(|dim| dim.path == *path))
         .collect();
+    let decomposed = axes.iter().any(Option::is_some);
+    let placed = placed(tiles, at, dims, &axes)?;
+    let covered = !decomposed || is_covered(tiles, dims, &axes, missing);
+    let mut element = model.element.clone();
+    let classic = tiles[0].format == Format::Classic;
+    let mut fill = model
+        .fill
+        .clone()
+        .or_else(|| model.missing.clone())
+        .unwrap_or_else(|| vec![0; element.size]);
+    if classic && element.number {
+        element.big_endian = false;
+        super::codec::swap(&mut fill, element.size);
+    }
+    let mut variable = Joined {
+        path: model.path.clone(),
+        decomposed,
+        bare_dim: model.bare_dim,
+        element,
+        dims: model.dims.clone(),
+        shape: placed.shape,
+        growing: model.growing.clone(),
+        chunk: None,
+        filters: Vec::new(),
+        fill,
+        holes: placed.short || !covered,
+        pieces: placed.pieces,
+    };
+    if decomposed || classic || !variable.element.flat {
+        let own: Vec<&TileVariable> = variable
+            .pieces
+            .iter()
+            .filter_map(|piece| same_place(&tiles[piece.tile], at, &model.path))
+            .collect();
+        variable.filters = filters(model, &variable, wish);
+        variable.chunk = grid::chunk(model, &own, &variable, wish);
+        if variable.chunk.is_none() {
+            variable.filters.clear();
+        }
+        unencodable(tiles, &variable, &own)?;
+    }
+    Ok(variable)
+}
+
+/// Where the parts of a variable are.
+struct Placed {
+    /// The shape of all of it.
+    shape: Vec<u64>,
+    /// A tile has less of it than its dimensions are long.
+    short: bool,
+    pieces: Vec<Piece>,
+}
+
+/// Places the parts of a variable, whose number in the first tile is `at`, and whose axes have these decomposed dimensions.
+fn placed(tiles: &[Tile], at: usize, dims: &[JoinedDim], axes: &[Option<usize>]) -> Result<Placed> {
+    let model = &tiles[0].variables[at];
+    let rank = model.shape.len();
     let decomposed = axes.iter().any(Option::is_some);
     let mut shape = model.shape.clone();
     let mut pieces = Vec::new();
@@ -229,46 +285,11 @@ fn joined(
             });
         }
     }
-    let holes = short || (decomposed && !is_covered(tiles, dims, &axes, missing));
-    let mut element = model.element.clone();
-    let classic = tiles[0].format == Format::Classic;
-    let mut fill = model
-        .fill
-        .clone()
-        .or_else(|| model.missing.clone())
-        .unwrap_or_else(|| vec![0; element.size]);
-    if classic && element.number {
-        element.big_endian = false;
-        super::codec::swap(&mut fill, element.size);
-    }
-    let mut variable = Joined {
-        path: model.path.clone(),
-        decomposed,
-        bare_dim: model.bare_dim,
-        element,
-        dims: model.dims.clone(),
+    Ok(Placed {
         shape,
-        growing: model.growing.clone(),
-        chunk: None,
-        filters: Vec::new(),
-        fill,
-        holes,
+        short,
         pieces,
-    };
-    if decomposed || classic || !variable.element.flat {
-        let own: Vec<&TileVariable> = variable
-            .pieces
-            .iter()
-            .filter_map(|piece| same_place(&tiles[piece.tile], at, &model.path))
-            .collect();
-        variable.filters = filters(model, &variable, wish);
-        variable.chunk = grid::chunk(model, &own, &variable, wish);
-        if variable.chunk.is_none() {
-            variable.filters.clear();
-        }
-        unencodable(tiles, &variable, &own)?;
-    }
-    Ok(variable)
+    })
 }
 
 /// The variable of a tile by its path; in most files it has the same number as in the first.
