@@ -442,6 +442,32 @@ def misfits(where):
     refused(where, ["domain_decomposition"], "-o", where + "/o.nc", where + "/out.nc")
 
 
+def impossible_sizes(where):
+    """Ranges and shapes that no file can have are refused, and not gone through."""
+    for name, change in (
+        ("range", lambda d: d["x"].setncattr("domain_decomposition", np.array([1, 2**31 - 1, 7, 12], "i4"))),
+        ("more", lambda d: d["x"].setncattr("domain_decomposition", np.array([-(2**31), 2**31 - 1, 7, 12], "i4"))),
+    ):
+        folder = where + "/" + name
+        os.mkdir(folder)
+        paths, _ = halves(folder, lambda d, x: [d.createDimension("y", 4), d.createVariable("v", "i4", ("y", "x"), zlib=True)])
+        for path in paths:
+            with netCDF4.Dataset(path, "a") as d:
+                change(d)
+                if path == paths[0]:
+                    d["x"].domain_decomposition = d["x"].domain_decomposition - np.array([0, 0, 6, 6], "i4")
+        refused(folder, ["t.nc.000", "damaged"], "-o", folder + "/out.nc", *paths)
+    folder = where + "/sparse"
+    os.mkdir(folder)
+    paths = ["%s/t%d" % (folder, i) for i in (0, 1)]
+    for path, box in zip(paths, ((0, 6), (6, 12))):
+        h5(path, box)
+        with h5py.File(path, "a") as f:
+            w = f.create_dataset("w", (2**33, 6), "i4", chunks=(1, 1))
+            w.dims[1].attach_scale(f["x"])
+    refused(folder, ["t0", "w"], "-o", folder + "/out.nc", *paths)
+
+
 def large(where):
     """Tiles of 8 MB each that do not fit the chunks of the output."""
     rng = np.random.default_rng(1)
@@ -556,7 +582,7 @@ def damaged_files(where):
 
 CASES = [
     random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, unknown_filters, filters_of_the_library,
-    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, full_disk, signals, damaged_files,
+    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, impossible_sizes, full_disk, signals, damaged_files,
 ]
 
 

@@ -58,7 +58,7 @@ fn options_and_other_programs() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    cases(&["misfits"]);
+    cases(&["misfits", "impossible_sizes"]);
 }
 
 #[test]

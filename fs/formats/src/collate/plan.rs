@@ -15,6 +15,12 @@ use super::tile::{DECOMPOSITION, Element, Format, Storage, Tile, TileVariable, s
 use crate::hdf5::Filter;
 use crate::{FormatError, Result};
 
+/// How much larger than what is in files an array can be, because of compression and of parts that were never written. More
+/// is damage, which would take forever to write.
+const EMPTY: u128 = 1 << 20;
+/// The most bytes of a variable.
+const MOST_BYTES: u128 = 1 << 56;
+
 /// What is wanted of the joined file.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
@@ -249,6 +255,7 @@ fn placed(tiles: &[Tile], at: usize, dims: &[JoinedDim], axes: &[Option<usize>])
     let mut shape = model.shape.clone();
     let mut pieces = Vec::new();
     let mut short = false;
+    let mut had = 0_u128;
     for (number, tile) in tiles.iter().enumerate() {
         let Some(own) = same_place(tile, at, &model.path) else {
             return Err(refused(&tile.path, &model.path, "is missing"));
@@ -271,19 +278,29 @@ fn placed(tiles: &[Tile], at: usize, dims: &[JoinedDim], axes: &[Option<usize>])
                 }
             }
         }
-        if region.elements_checked().is_none() {
-            return Err(refused(
-                &tile.path,
-                &model.path,
-                "has more elements than 64 bits can count",
-            ));
+        let bytes = bytes(&region.count, model.element.size);
+        let most = u128::from(tile.identity.len) * EMPTY;
+        if bytes > most {
+            let why = format!(
+                "has {bytes} bytes, too many for a file of {}",
+                tile.identity.len
+            );
+            return Err(refused(&tile.path, &model.path, why));
         }
+        had += bytes;
         if !region.count.contains(&0) {
             pieces.push(Piece {
                 tile: number,
                 region,
             });
         }
+    }
+    let all = bytes(&shape, model.element.size);
+    if all > had.max(1) * EMPTY || all > MOST_BYTES {
+        let why = format!(
+            "would have {all} bytes, and the tiles have {had} of them; a {DECOMPOSITION} is damaged"
+        );
+        return Err(refused(&tiles[0].path, &model.path, why));
     }
     Ok(Placed {
         shape,
@@ -428,15 +445,10 @@ impl FormatError {
     }
 }
 
-impl Region {
-    /// The number of elements, if it fits into 63 bits.
-    fn elements_checked(&self) -> Option<u64> {
-        let all = self
-            .count
-            .iter()
-            .try_fold(1_u64, |all, &len| all.checked_mul(len.max(1)));
-        all.filter(|&all| all < 1 << 60)
-    }
+/// The bytes of an array.
+fn bytes(shape: &[u64], size: usize) -> u128 {
+    let lens = shape.iter().map(|&len| u128::from(len));
+    lens.fold(size as u128, u128::saturating_mul)
 }
 
 impl Joined {

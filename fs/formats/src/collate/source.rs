@@ -19,6 +19,9 @@ use crate::hdf5::{self, stored_chunks};
 
 /// The most files that are open at a time.
 const OPEN_FILES: usize = 128;
+/// How many chunks a variable of a tile may have for each that is stored, or if fewer are stored: all of them are looked at.
+const SPARSE: u128 = 1 << 12;
+const MOST_EMPTY: u128 = 1 << 24;
 /// The number of the error EMFILE: the process may not open more files.
 const TOO_MANY: i32 = 24;
 /// The most bytes of decoded chunks that are in memory for parts that are still to come.
@@ -220,6 +223,16 @@ impl<'a> Source<'a> {
             .zip(shape)
             .map(|(len, chunk)| len.div_ceil((*chunk).max(1)))
             .collect();
+        let all = counts
+            .iter()
+            .fold(1_u128, |all, &len| all.saturating_mul(u128::from(len)));
+        if all > (chunks.len() as u128 * SPARSE).max(MOST_EMPTY) {
+            let why = format!(
+                "has {all} chunks, of which {} are stored; the file is damaged",
+                chunks.len()
+            );
+            return Err(refused(&tile.path, &own.path, why));
+        }
         let raw = shape
             .iter()
             .try_fold(own.element.size as u64, |all, &len| all.checked_mul(len));
