@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::classic;
 use super::tile::{
-    DECOMPOSITION, Element, Format, Identity, PACKING, Storage, Tile, TileDim, TileVariable, shown,
+    DECOMPOSITION, Description, Element, Format, Identity, PACKING, Storage, Tile, TileDim,
+    TileVariable, shown,
 };
 use crate::hdf5::{
     self, Attribute, Attributed, Class, Creation, Dataset, Datatype, Group, Layout, Space, Target,
@@ -171,17 +173,19 @@ impl Walk<'_> {
             own_number,
             numbers: integers(dataset, "_Netcdf4Coordinates")?,
             variable: TileVariable {
-                path,
-                bare_dim,
-                element,
-                dims: Vec::new(),
+                description: Arc::new(Description {
+                    path,
+                    bare_dim,
+                    element,
+                    dims: Vec::new(),
+                    growing,
+                    filters: creation.filters()?,
+                    fill,
+                    packing,
+                    missing,
+                }),
                 shape,
-                growing,
                 storage,
-                filters: creation.filters()?,
-                fill,
-                packing,
-                missing,
                 decomposition,
             },
         })
@@ -275,7 +279,7 @@ impl Walk<'_> {
         let mut dims: BTreeMap<String, TileDim> = BTreeMap::new();
         for (found, names) in self.found.into_iter().zip(names) {
             let mut variable = found.variable;
-            variable.dims = names;
+            Arc::make_mut(&mut variable.description).dims = names;
             for (axis, dim) in variable
                 .dims
                 .iter()

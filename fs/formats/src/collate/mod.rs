@@ -52,7 +52,9 @@ pub use jobs::Job;
 pub use plan::{Chunks, Joined, JoinedDim, Piece, Plan, Wish, plan};
 pub use region::Region;
 pub use source::{Entry, Index, Part, Source};
-pub use tile::{Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown};
+pub use tile::{
+    Description, Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown,
+};
 pub use write::{Done, Progress, Watch};
 
 use crate::Result;

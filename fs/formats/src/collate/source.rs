@@ -18,7 +18,7 @@ use crate::Result;
 use crate::hdf5::{self, stored_chunks};
 
 /// The most files that are open at a time.
-const OPEN_FILES: usize = 128;
+const OPEN_FILES: usize = 400;
 /// How many chunks a variable of a tile may have for each that is stored, or if fewer are stored: all of them are looked at.
 const SPARSE: u128 = 1 << 12;
 const MOST_EMPTY: u128 = 1 << 24;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Progress, Wish, shown};
+use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Progress, Tile, Wish, shown};
 
 use super::UNFINISHED;
 use super::message::Message;
@@ -59,10 +59,14 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
         .map(|name| std::ffi::OsString::from_vec(name.to_vec()).into())
         .collect();
     let wish = wish(args)?;
-    let mut tiles = Vec::with_capacity(inputs.len());
+    let mut tiles: Vec<Tile> = Vec::with_capacity(inputs.len());
     for input in inputs {
         Message::Reading(input.clone()).send()?;
-        tiles.push(collate::inspect(&input)?);
+        let mut tile = collate::inspect(&input)?;
+        if let Some(first) = tiles.first() {
+            tile.share(first);
+        }
+        tiles.push(tile);
     }
     Message::Comparing.send()?;
     let plan = collate::plan(tiles, &wish)?;
