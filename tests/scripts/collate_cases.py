@@ -241,6 +241,25 @@ def masks_and_unwritten_chunks(where):
                 assert f["v"].dims[0][0].name == "/x"
 
 
+def user_blocks(where):
+    """Files with bytes of others at their beginning, which addresses do not count; links of HDF5 that are refused."""
+    for latest in False, True:
+        d = "%s/%d" % (where, latest)
+        os.mkdir(d)
+        paths = ["%s/t%d" % (d, i) for i in (0, 1)]
+        for path, box in zip(paths, ((0, 6), (6, 12))):
+            h5(path, box, latest=latest, filters=dict(compression="gzip"), userblock_size=1024)
+        ok("-o", d + "/out.nc", *paths)
+        with h5py.File(d + "/out.nc") as f:
+            assert (f["v"][:] == np.arange(12)).all() and (f["x"][:] == np.arange(12)).all()
+        for name, link in ("soft", h5py.SoftLink("/v")), ("external", h5py.ExternalLink("other", "/v")), ("hard", None):
+            with h5py.File(paths[1], "a") as f:
+                f[name] = link or f["v"]
+            refused(d, ["t1", name if link else "another name"], "-o", d + "/o.nc", *paths)
+            with h5py.File(paths[1], "a") as f:
+                del f[name]
+
+
 def unknown_filters(where):
     """A filter without a plug-in: copied where chunks fit, refused by name where they do not."""
     for name, cuts in ("fit", ((0, 6), (6, 12))), ("not", ((0, 5), (5, 12))):
@@ -581,7 +600,7 @@ def damaged_files(where):
 
 
 CASES = [
-    random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, unknown_filters, filters_of_the_library,
+    random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, user_blocks, unknown_filters, filters_of_the_library,
     options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, impossible_sizes, full_disk, signals, damaged_files,
 ]
 
