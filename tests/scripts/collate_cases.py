@@ -241,6 +241,25 @@ def masks_and_unwritten_chunks(where):
                 assert f["v"].dims[0][0].name == "/x"
 
 
+def user_blocks(where):
+    """Files with bytes of others at their beginning, which addresses do not count; links of HDF5 that are refused."""
+    for latest in False, True:
+        d = "%s/%d" % (where, latest)
+        os.mkdir(d)
+        paths = ["%s/t%d" % (d, i) for i in (0, 1)]
+        for path, box in zip(paths, ((0, 6), (6, 12))):
+            h5(path, box, latest=latest, filters=dict(compression="gzip"), userblock_size=1024)
+        ok("-o", d + "/out.nc", *paths)
+        with h5py.File(d + "/out.nc") as f:
+            assert (f["v"][:] == np.arange(12)).all() and (f["x"][:] == np.arange(12)).all()
+        for name, link in ("soft", h5py.SoftLink("/v")), ("external", h5py.ExternalLink("other", "/v")), ("hard", None):
+            with h5py.File(paths[1], "a") as f:
+                f[name] = link or f["v"]
+            refused(d, ["t1", name if link else "another name"], "-o", d + "/o.nc", *paths)
+            with h5py.File(paths[1], "a") as f:
+                del f[name]
+
+
 def unknown_filters(where):
     """A filter without a plug-in: copied where chunks fit, refused by name where they do not."""
     for name, cuts in ("fit", ((0, 6), (6, 12))), ("not", ((0, 5), (5, 12))):
@@ -442,6 +461,32 @@ def misfits(where):
     refused(where, ["domain_decomposition"], "-o", where + "/o.nc", where + "/out.nc")
 
 
+def impossible_sizes(where):
+    """Ranges and shapes that no file can have are refused, and not gone through."""
+    for name, change in (
+        ("range", lambda d: d["x"].setncattr("domain_decomposition", np.array([1, 2**31 - 1, 7, 12], "i4"))),
+        ("more", lambda d: d["x"].setncattr("domain_decomposition", np.array([-(2**31), 2**31 - 1, 7, 12], "i4"))),
+    ):
+        folder = where + "/" + name
+        os.mkdir(folder)
+        paths, _ = halves(folder, lambda d, x: [d.createDimension("y", 4), d.createVariable("v", "i4", ("y", "x"), zlib=True)])
+        for path in paths:
+            with netCDF4.Dataset(path, "a") as d:
+                change(d)
+                if path == paths[0]:
+                    d["x"].domain_decomposition = d["x"].domain_decomposition - np.array([0, 0, 6, 6], "i4")
+        refused(folder, ["t.nc.000", "damaged"], "-o", folder + "/out.nc", *paths)
+    folder = where + "/sparse"
+    os.mkdir(folder)
+    paths = ["%s/t%d" % (folder, i) for i in (0, 1)]
+    for path, box in zip(paths, ((0, 6), (6, 12))):
+        h5(path, box)
+        with h5py.File(path, "a") as f:
+            w = f.create_dataset("w", (2**33, 6), "i4", chunks=(1, 1))
+            w.dims[1].attach_scale(f["x"])
+    refused(folder, ["t0", "w"], "-o", folder + "/out.nc", *paths)
+
+
 def large(where):
     """Tiles of 8 MB each that do not fit the chunks of the output."""
     rng = np.random.default_rng(1)
@@ -555,8 +600,8 @@ def damaged_files(where):
 
 
 CASES = [
-    random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, unknown_filters, filters_of_the_library,
-    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, full_disk, signals, damaged_files,
+    random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, user_blocks, unknown_filters, filters_of_the_library,
+    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, impossible_sizes, full_disk, signals, damaged_files,
 ]
 
 

@@ -6,8 +6,8 @@
 
 The large kinds have temp, salt and u (time, z, y, x) and ssh (time, y, x) of 7 x 8 x 1080 x 1440 float32, 1.1 GB, smooth with
 noise, deflate 4 and shuffle, with a chunk for each level of a tile: `16` tiles whose chunks are aligned, `240` tiles with
-42,000 chunks, and `49` uneven tiles. The same values come out each time. `small-SEED` is a random decomposition of small variables with
-random types, chunks, filters, byte orders, halos, gaps and groups.
+42,000 chunks, and `49` uneven tiles. `small-SEED` is a random decomposition of small variables with random types, chunks,
+filters, byte orders, halos, gaps and groups. The same values come out each time.
 """
 import sys
 

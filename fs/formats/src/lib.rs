@@ -6,7 +6,7 @@
 //! reads and writes HDF5 and NetCDF-4 files with the HDF5 library, which [`hdf5`] wraps; [`npy`], [`npz`] and [`zarr`] are the formats of these
 //! names. [`types`] are types of HDF5 in words, [`boxes`] divides
 //! data, [`output`] gives a file its name when it is complete, and [`cdl`] prints a tree as
-//! `ncdump -h` does.
+//! `ncdump -h` does. [`collate`] joins the tiles of a parallel model.
 //!
 //! Values are never changed on the way: a variable's bytes are its elements in row-major order, in the byte order that
 //! its dtype says. What a format has and the model has not is an error that names it.

@@ -46,6 +46,7 @@ fn types_attributes_groups_and_dims_are_joined() {
 fn chunks_and_filters_are_joined() {
     cases(&[
         "masks_and_unwritten_chunks",
+        "user_blocks",
         "unknown_filters",
         "filters_of_the_library",
     ]);
@@ -58,7 +59,7 @@ fn options_and_other_programs() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    cases(&["misfits"]);
+    cases(&["misfits", "impossible_sizes"]);
 }
 
 #[test]

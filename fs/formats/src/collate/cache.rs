@@ -45,6 +45,14 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
             .map(|(value, _)| Arc::clone(value))
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        let mut held = self.held();
+        held.values.clear();
+        held.order.clear();
+        held.weight = 0;
+    }
+
     /// Adds a value, unless it weighs a quarter of the limit or more, and forgets others for it.
     pub(super) fn add(&self, key: K, value: &Arc<V>, weight: usize) {
         let mut held = self.held();
@@ -78,5 +86,9 @@ mod tests {
         assert_eq!(cache.get(1).as_deref(), Some(&1));
         cache.add(9, &Arc::new(9), 3);
         assert_eq!(cache.get(9), None, "too heavy");
+        cache.clear();
+        assert_eq!(cache.get(5), None);
+        cache.add(5, &Arc::new(5), 2);
+        assert_eq!(cache.get(5).as_deref(), Some(&5));
     }
 }

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::tile::{
-    DECOMPOSITION, Element, Format, Identity, PACKING, Storage, Tile, TileDim, TileVariable,
+    DECOMPOSITION, Description, Element, Format, Identity, PACKING, Storage, Tile, TileDim,
+    TileVariable,
 };
 use crate::{FormatError, Result};
 
@@ -233,7 +235,7 @@ impl Header<'_> {
             }
             None => None,
         };
-        Ok(TileVariable {
+        let description = Description {
             path: format!("/{}", raw.name),
             bare_dim: false,
             element: Element {
@@ -249,15 +251,18 @@ impl Header<'_> {
                 .map(|(name, _)| format!("/{name}"))
                 .collect(),
             growing: raw.axes.iter().map(|(_, len)| *len == 0).collect(),
+            filters: Vec::new(),
+            fill,
+            packing: raw.attributes.packing.clone(),
+            missing: element("_FillValue").or_else(|| element("missing_value")),
+        };
+        Ok(TileVariable {
+            description: Arc::new(description),
             shape,
             storage: Storage::Plain {
                 offset: Some(raw.begin),
                 stride: raw.grows.then_some(record),
             },
-            filters: Vec::new(),
-            fill,
-            packing: raw.attributes.packing.clone(),
-            missing: element("_FillValue").or_else(|| element("missing_value")),
             decomposition,
         })
     }

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::classic;
 use super::tile::{
-    DECOMPOSITION, Element, Format, Identity, PACKING, Storage, Tile, TileDim, TileVariable, shown,
+    DECOMPOSITION, Description, Element, Format, Identity, PACKING, Storage, Tile, TileDim,
+    TileVariable, shown,
 };
 use crate::hdf5::{
-    self, Attribute, Attributed, Class, Dataset, Datatype, Group, Layout, Space, Target,
+    self, Attribute, Attributed, Class, Creation, Dataset, Datatype, Group, Layout, Space, Target,
 };
 use crate::{FormatError, Result};
 
@@ -149,31 +151,7 @@ impl Walk<'_> {
             _ => (Vec::new(), Vec::new()),
         };
         let creation = dataset.creation()?;
-        if creation.external_files()? > 0 {
-            return Err(refused(
-                self.path,
-                &path,
-                "has its data in another file, which is not supported",
-            ));
-        }
-        let storage = match creation.layout()? {
-            Layout::Chunked => Storage::Chunked {
-                shape: creation.chunk()?,
-                header: address,
-            },
-            Layout::Contiguous => Storage::Plain {
-                offset: dataset.offset(),
-                stride: None,
-            },
-            Layout::Compact => Storage::Library,
-            Layout::Virtual => {
-                return Err(refused(
-                    self.path,
-                    &path,
-                    "has its data in other datasets, which is not supported",
-                ));
-            }
-        };
+        let storage = self.storage(dataset, &creation, &path, address)?;
         let class = text(dataset, "CLASS")?;
         let scale = class.as_deref() == Some(b"DIMENSION_SCALE");
         let bare_dim =
@@ -195,19 +173,56 @@ impl Walk<'_> {
             own_number,
             numbers: integers(dataset, "_Netcdf4Coordinates")?,
             variable: TileVariable {
-                path,
-                bare_dim,
-                element,
-                dims: Vec::new(),
+                description: Arc::new(Description {
+                    path,
+                    bare_dim,
+                    element,
+                    dims: Vec::new(),
+                    growing,
+                    filters: creation.filters()?,
+                    fill,
+                    packing,
+                    missing,
+                }),
                 shape,
-                growing,
                 storage,
-                filters: creation.filters()?,
-                fill,
-                packing,
-                missing,
                 decomposition,
             },
+        })
+    }
+
+    /// Where the elements are.
+    fn storage(
+        &self,
+        dataset: &Dataset,
+        creation: &Creation,
+        path: &str,
+        address: u64,
+    ) -> Result<Storage> {
+        if creation.external_files()? > 0 {
+            return Err(refused(
+                self.path,
+                path,
+                "has its data in another file, which is not supported",
+            ));
+        }
+        Ok(match creation.layout()? {
+            Layout::Chunked => Storage::Chunked {
+                shape: creation.chunk()?,
+                header: address,
+            },
+            Layout::Contiguous => Storage::Plain {
+                offset: dataset.offset(),
+                stride: None,
+            },
+            Layout::Compact => Storage::Library,
+            Layout::Virtual => {
+                return Err(refused(
+                    self.path,
+                    path,
+                    "has its data in other datasets, which is not supported",
+                ));
+            }
         })
     }
 
@@ -264,7 +279,7 @@ impl Walk<'_> {
         let mut dims: BTreeMap<String, TileDim> = BTreeMap::new();
         for (found, names) in self.found.into_iter().zip(names) {
             let mut variable = found.variable;
-            variable.dims = names;
+            Arc::make_mut(&mut variable.description).dims = names;
             for (axis, dim) in variable
                 .dims
                 .iter()

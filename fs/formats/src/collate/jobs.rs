@@ -126,7 +126,14 @@ fn mixed(
         })
         .collect();
     let row = chunk[0];
-    for start in (0..variable.shape[0]).step_by(row as usize) {
+    // There is nothing before the first and after the last of them.
+    let first = rest
+        .iter()
+        .map(|&number| parts[number].region.start[0] / row)
+        .min();
+    let last = rest.iter().map(|&number| parts[number].region.end(0)).max();
+    let rows = first.unwrap_or(0) * row..last.unwrap_or(0);
+    for start in rows.step_by(row as usize) {
         let end = (start + row).min(variable.shape[0]);
         let inside = |part: &Part<'_>| part.region.start[0] < end && part.region.end(0) > start;
         // Copied, or never written where a tile has all of it.

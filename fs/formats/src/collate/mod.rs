@@ -11,7 +11,7 @@
 //!
 //! # Flow
 //!
-//! 1. Each tile is inspected ([`inspect`]), and all of them are planned ([`plan()`]): nothing is written, and what does not fit
+//! 1. Each tile is inspected ([`inspect()`]), and all of them are planned ([`plan()`]): nothing is written, and what does not fit
 //!    is refused.
 //! 2. [`check`] compares elements that are in several tiles. Nothing is written.
 //! 3. [`write()`] creates the output at the given place and writes it. The caller gives it a temporary name, and renames it
@@ -52,7 +52,9 @@ pub use jobs::Job;
 pub use plan::{Chunks, Joined, JoinedDim, Piece, Plan, Wish, plan};
 pub use region::Region;
 pub use source::{Entry, Index, Part, Source};
-pub use tile::{Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown};
+pub use tile::{
+    Description, Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown,
+};
 pub use write::{Done, Progress, Watch};
 
 use crate::Result;

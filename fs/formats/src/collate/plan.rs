@@ -15,6 +15,12 @@ use super::tile::{DECOMPOSITION, Element, Format, Storage, Tile, TileVariable, s
 use crate::hdf5::Filter;
 use crate::{FormatError, Result};
 
+/// How much larger than what is in files an array can be, because of compression and of parts that were never written. More
+/// is damage, which would take forever to write.
+const EMPTY: u128 = 1 << 20;
+/// The most bytes of a variable.
+const MOST_BYTES: u128 = 1 << 56;
+
 /// What is wanted of the joined file.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
@@ -183,16 +189,73 @@ fn joined(
     missing: &mut Missing,
 ) -> Result<Joined> {
     let model = &tiles[0].variables[at];
-    let rank = model.shape.len();
     let axes: Vec<Option<usize>> = model
         .dims
         .iter()
         .map(|path| dims.iter().position(|dim| dim.path == *path))
         .collect();
     let decomposed = axes.iter().any(Option::is_some);
+    let placed = placed(tiles, at, dims, &axes)?;
+    let covered = !decomposed || is_covered(tiles, dims, &axes, missing);
+    let mut element = model.element.clone();
+    let classic = tiles[0].format == Format::Classic;
+    let mut fill = model
+        .fill
+        .clone()
+        .or_else(|| model.missing.clone())
+        .unwrap_or_else(|| vec![0; element.size]);
+    if classic && element.number {
+        element.big_endian = false;
+        super::codec::swap(&mut fill, element.size);
+    }
+    let mut variable = Joined {
+        path: model.path.clone(),
+        decomposed,
+        bare_dim: model.bare_dim,
+        element,
+        dims: model.dims.clone(),
+        shape: placed.shape,
+        growing: model.growing.clone(),
+        chunk: None,
+        filters: Vec::new(),
+        fill,
+        holes: placed.short || !covered,
+        pieces: placed.pieces,
+    };
+    if decomposed || classic || !variable.element.flat {
+        let own: Vec<&TileVariable> = variable
+            .pieces
+            .iter()
+            .filter_map(|piece| same_place(&tiles[piece.tile], at, &model.path))
+            .collect();
+        variable.filters = filters(model, &variable, wish);
+        variable.chunk = grid::chunk(model, &own, &variable, wish);
+        if variable.chunk.is_none() {
+            variable.filters.clear();
+        }
+        unencodable(tiles, &variable, &own)?;
+    }
+    Ok(variable)
+}
+
+/// Where the parts of a variable are.
+struct Placed {
+    /// The shape of all of it.
+    shape: Vec<u64>,
+    /// A tile has less of it than its dimensions are long.
+    short: bool,
+    pieces: Vec<Piece>,
+}
+
+/// Places the parts of a variable, whose number in the first tile is `at`, and whose axes have these decomposed dimensions.
+fn placed(tiles: &[Tile], at: usize, dims: &[JoinedDim], axes: &[Option<usize>]) -> Result<Placed> {
+    let model = &tiles[0].variables[at];
+    let rank = model.shape.len();
+    let decomposed = axes.iter().any(Option::is_some);
     let mut shape = model.shape.clone();
     let mut pieces = Vec::new();
     let mut short = false;
+    let mut had = 0_u128;
     for (number, tile) in tiles.iter().enumerate() {
         let Some(own) = same_place(tile, at, &model.path) else {
             return Err(refused(&tile.path, &model.path, "is missing"));
@@ -215,13 +278,16 @@ fn joined(
                 }
             }
         }
-        if region.elements_checked().is_none() {
-            return Err(refused(
-                &tile.path,
-                &model.path,
-                "has more elements than 64 bits can count",
-            ));
+        let bytes = bytes(&region.count, model.element.size);
+        let most = u128::from(tile.identity.len) * EMPTY;
+        if bytes > most {
+            let why = format!(
+                "has {bytes} bytes, too many for a file of {}",
+                tile.identity.len
+            );
+            return Err(refused(&tile.path, &model.path, why));
         }
+        had += bytes;
         if !region.count.contains(&0) {
             pieces.push(Piece {
                 tile: number,
@@ -229,46 +295,18 @@ fn joined(
             });
         }
     }
-    let holes = short || (decomposed && !is_covered(tiles, dims, &axes, missing));
-    let mut element = model.element.clone();
-    let classic = tiles[0].format == Format::Classic;
-    let mut fill = model
-        .fill
-        .clone()
-        .or_else(|| model.missing.clone())
-        .unwrap_or_else(|| vec![0; element.size]);
-    if classic && element.number {
-        element.big_endian = false;
-        super::codec::swap(&mut fill, element.size);
+    let all = bytes(&shape, model.element.size);
+    if all > had.max(1) * EMPTY || all > MOST_BYTES {
+        let why = format!(
+            "would have {all} bytes, and the tiles have {had} of them; a {DECOMPOSITION} is damaged"
+        );
+        return Err(refused(&tiles[0].path, &model.path, why));
     }
-    let mut variable = Joined {
-        path: model.path.clone(),
-        decomposed,
-        bare_dim: model.bare_dim,
-        element,
-        dims: model.dims.clone(),
+    Ok(Placed {
         shape,
-        growing: model.growing.clone(),
-        chunk: None,
-        filters: Vec::new(),
-        fill,
-        holes,
+        short,
         pieces,
-    };
-    if decomposed || classic || !variable.element.flat {
-        let own: Vec<&TileVariable> = variable
-            .pieces
-            .iter()
-            .filter_map(|piece| same_place(&tiles[piece.tile], at, &model.path))
-            .collect();
-        variable.filters = filters(model, &variable, wish);
-        variable.chunk = grid::chunk(model, &own, &variable, wish);
-        if variable.chunk.is_none() {
-            variable.filters.clear();
-        }
-        unencodable(tiles, &variable, &own)?;
-    }
-    Ok(variable)
+    })
 }
 
 /// The variable of a tile by its path; in most files it has the same number as in the first.
@@ -407,15 +445,10 @@ impl FormatError {
     }
 }
 
-impl Region {
-    /// The number of elements, if it fits into 63 bits.
-    fn elements_checked(&self) -> Option<u64> {
-        let all = self
-            .count
-            .iter()
-            .try_fold(1_u64, |all, &len| all.checked_mul(len.max(1)));
-        all.filter(|&all| all < 1 << 60)
-    }
+/// The bytes of an array.
+fn bytes(shape: &[u64], size: usize) -> u128 {
+    let lens = shape.iter().map(|&len| u128::from(len));
+    lens.fold(size as u128, u128::saturating_mul)
 }
 
 impl Joined {

@@ -1,7 +1,5 @@
 //! Boxes of elements, and copying between buffers that hold boxes.
 
-use crate::boxes::Boxes;
-
 /// A box of an array: the first element and the number of elements along each axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Region {
@@ -52,16 +50,35 @@ impl Region {
         Region::new(start.collect(), self.count.clone())
     }
 
-    /// Cuts it into boxes in row-major order with at most `most` elements each, or one row.
-    pub fn parts(&self, most: u64) -> Vec<Region> {
-        let boxes = Boxes::rows(&self.count, 1, most.max(1));
-        boxes
-            .map(|block| {
-                let start = block.start.iter().zip(&self.start);
-                let start = start.map(|(at, from)| at + from);
-                Region::new(start.collect(), block.count)
-            })
-            .collect()
+    /// Cuts it into boxes in row-major order with at most `most` elements each, or one row; one after the other, since there
+    /// can be many.
+    pub fn parts(&self, most: u64) -> impl Iterator<Item = Region> + use<> {
+        // The last axes are complete, one is cut, and the first ones have a length of one.
+        let (mut axis, mut inner) = (self.count.len(), 1_u64);
+        while axis > 0 && inner.saturating_mul(self.count[axis - 1]) <= most {
+            axis -= 1;
+            inner *= self.count[axis];
+        }
+        let all = self.clone();
+        let step = (most / inner.max(1)).max(1);
+        let mut next = (!self.count.contains(&0)).then(|| self.start.clone());
+        std::iter::from_fn(move || {
+            let start = next.take()?;
+            let mut part = Region::new(start, all.count.clone());
+            if let Some(cut) = axis.checked_sub(1) {
+                part.count[..cut].fill(1);
+                part.count[cut] = step.min(all.end(cut) - part.start[cut]);
+                let mut after = part.start.clone();
+                after[cut] += part.count[cut];
+                if after[cut] < all.end(cut) {
+                    next = Some(after);
+                } else {
+                    after[cut] = all.start[cut];
+                    next = advance(&mut after[..cut], &all).then_some(after);
+                }
+            }
+            Some(part)
+        })
     }
 }
 
@@ -117,6 +134,34 @@ pub(super) fn advance(at: &mut [u64], part: &Region) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_all_of_it_in_order() {
+        let all = Region::new(vec![2, 0, 3], vec![3, 4, 5]);
+        for most in [1, 2, 5, 7, 10, 20, 39, 60, 1000] {
+            let mut seen = Vec::new();
+            for part in all.parts(most) {
+                assert!(part.elements() <= most);
+                let mut at = part.start.clone();
+                loop {
+                    seen.push(at.clone());
+                    if !advance(&mut at, &part) {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(seen.len(), 60, "{most}");
+            assert!(seen.is_sorted(), "{most}");
+        }
+        assert_eq!(Region::new(vec![], vec![]).parts(9).count(), 1);
+        assert_eq!(Region::new(vec![1], vec![0]).parts(9).count(), 0);
+        let large = Region::new(vec![0, 0], vec![1 << 31, 1 << 31]);
+        assert_eq!(
+            large.parts(1 << 20).take(3).count(),
+            3,
+            "none of them is made before"
+        );
+    }
 
     #[test]
     fn copies_what_two_boxes_share() {

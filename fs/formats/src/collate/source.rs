@@ -18,7 +18,12 @@ use crate::Result;
 use crate::hdf5::{self, stored_chunks};
 
 /// The most files that are open at a time.
-const OPEN_FILES: usize = 128;
+const OPEN_FILES: usize = 400;
+/// How many chunks a variable of a tile may have for each that is stored, or if fewer are stored: all of them are looked at.
+const SPARSE: u128 = 1 << 12;
+const MOST_EMPTY: u128 = 1 << 24;
+/// The number of the error EMFILE: the process may not open more files.
+const TOO_MANY: i32 = 24;
 /// The most bytes of decoded chunks that are in memory for parts that are still to come.
 const DECODED: usize = 48 << 20;
 
@@ -136,7 +141,14 @@ impl<'a> Source<'a> {
         }
         let described = &self.tiles[tile];
         let failed = |error: std::io::Error| failed(&described.path, "opening it", &error);
-        let file = Arc::new(File::open(&described.path).map_err(failed)?);
+        let file = File::open(&described.path).or_else(|error| {
+            if error.raw_os_error() == Some(TOO_MANY) {
+                self.files.clear();
+                return File::open(&described.path);
+            }
+            Err(error)
+        });
+        let file = Arc::new(file.map_err(failed)?);
         if identity(&file).map_err(failed)? != described.identity {
             return Err(refused(
                 &described.path,
@@ -211,6 +223,16 @@ impl<'a> Source<'a> {
             .zip(shape)
             .map(|(len, chunk)| len.div_ceil((*chunk).max(1)))
             .collect();
+        let all = counts
+            .iter()
+            .fold(1_u128, |all, &len| all.saturating_mul(u128::from(len)));
+        if all > (chunks.len() as u128 * SPARSE).max(MOST_EMPTY) {
+            let why = format!(
+                "has {all} chunks, of which {} are stored; the file is damaged",
+                chunks.len()
+            );
+            return Err(refused(&tile.path, &own.path, why));
+        }
         let raw = shape
             .iter()
             .try_fold(own.element.size as u64, |all, &len| all.checked_mul(len));

@@ -1,7 +1,9 @@
 //! A tile: one of the files that are joined, without its data.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::hdf5::Filter;
 
@@ -66,6 +68,19 @@ pub struct TileDim {
 /// A variable of a tile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TileVariable {
+    /// What is mostly the same in all tiles.
+    pub description: Arc<Description>,
+    /// The lengths of its axes; along unlimited dimensions they can be less than the dimension's.
+    pub shape: Vec<u64>,
+    /// Where its elements are.
+    pub storage: Storage,
+    /// Its own `domain_decomposition`.
+    pub decomposition: Option<[i64; 4]>,
+}
+
+/// What is mostly the same of a variable in all tiles, and then there once in memory ([`Tile::share`]).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
     /// Its path, such as `/ice/thickness`.
     pub path: String,
     /// It is a dimension of NetCDF-4 that has no variable.
@@ -74,22 +89,24 @@ pub struct TileVariable {
     pub element: Element,
     /// The paths of its dimensions; an empty text for an axis that has none.
     pub dims: Vec<String>,
-    /// The lengths of its axes; along unlimited dimensions they can be less than the dimension's.
-    pub shape: Vec<u64>,
     /// Whether each axis can grow.
     pub growing: Vec<bool>,
-    /// Where its elements are.
-    pub storage: Storage,
     /// The filters of its chunks.
     pub filters: Vec<Filter>,
     /// The element that was never written, as it would be stored, if the file says so.
     pub fill: Option<Vec<u8>>,
-    /// Attributes of `PACKING` with their types.
+    /// Attributes that say what numbers mean (units, scales, fill values), with their types.
     pub packing: BTreeMap<String, Vec<u8>>,
     /// The first of `_FillValue` and `missing_value` that is one element, as it would be stored.
     pub missing: Option<Vec<u8>>,
-    /// It has `DECOMPOSITION` itself.
-    pub decomposition: Option<[i64; 4]>,
+}
+
+impl Deref for TileVariable {
+    type Target = Description;
+
+    fn deref(&self) -> &Description {
+        &self.description
+    }
 }
 
 /// The type of the elements of a variable.
@@ -129,6 +146,15 @@ pub enum Storage {
 }
 
 impl Tile {
+    /// Uses the descriptions of variables of `other` where they are the same.
+    pub fn share(&mut self, other: &Tile) {
+        for (own, other) in self.variables.iter_mut().zip(&other.variables) {
+            if own.description == other.description {
+                own.description = Arc::clone(&other.description);
+            }
+        }
+    }
+
     /// A variable by its path.
     pub fn variable(&self, path: &str) -> Option<&TileVariable> {
         self.variables.iter().find(|variable| variable.path == path)

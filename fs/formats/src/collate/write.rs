@@ -118,7 +118,7 @@ pub(super) fn count(source: &Source<'_>, at: usize, variable: &Joined) -> Result
                     .map(|(_, entry)| u64::from(entry.size))
                     .sum::<u64>();
             }
-            Job::Assemble { .. } => done.encoded += 1,
+            Job::Assemble { .. } => done.encoded += u64::from(variable.chunk.is_some()),
         }
         true
     });

@@ -258,6 +258,7 @@ impl Creation {
             return Err(self.handle.unsupported(format!("filter {id}"), why));
         }
         values.truncate(len);
+        values.shrink_to_fit();
         let id = id as u32;
         Ok(Filter { id, flags, values })
     }

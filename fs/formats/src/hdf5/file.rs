@@ -80,6 +80,7 @@ impl File {
             unsafe {
                 h5p::H5Pset_link_creation_order(list.id, order)
                     .min(h5p::H5Pset_attr_creation_order(list.id, order))
+                    .min(h5p::H5Pset_obj_track_times(list.id, 0))
                     .min(match create.index_k {
                         0 => 0,
                         k => h5p::H5Pset_istore_k(list.id, k),

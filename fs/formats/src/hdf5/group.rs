@@ -72,7 +72,7 @@ impl Group {
         Group::open(&self.handle, name)
     }
 
-    /// Creates a group in it, which remembers the order of its members and attributes.
+    /// Creates a group in it, which has the order of its members and attributes, and no times.
     ///
     /// # Errors
     /// Of the library.
@@ -89,6 +89,7 @@ impl Group {
             unsafe {
                 h5p::H5Pset_link_creation_order(list.id, order)
                     .min(h5p::H5Pset_attr_creation_order(list.id, order))
+                    .min(h5p::H5Pset_obj_track_times(list.id, 0))
             }
         })?;
         let links = self.utf8_names()?;

@@ -172,7 +172,9 @@ impl Handle {
 fn is_shown(tiling: &Tiling<Stored>, record: &Record<Stored>) -> bool {
     let (mut parts, mut holes) = (Vec::new(), Vec::new());
     tiling.plan(&record.slab, &mut parts, &mut holes);
-    let own = parts.iter().filter(|part| part.record.order == record.order);
+    let own = parts
+        .iter()
+        .filter(|part| part.record.order == record.order);
     own.map(|part| part.want.volume()).sum::<u64>() == record.slab.volume()
 }
 

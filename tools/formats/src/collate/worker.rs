@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Progress, Wish, shown};
+use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Progress, Tile, Wish, shown};
 
 use super::message::Message;
 use super::{UNFINISHED, container};
@@ -39,6 +39,8 @@ pub(super) fn run(args: &Collate, dir: &Path, verbose: bool) -> anyhow::Result<E
 fn limit(threads: usize) -> anyhow::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
     // A write beyond the largest size of a file is then an error of the write.
     SigSet::from_iter([Signal::SIGXFSZ]).thread_block()?;
     let memory = MEMORY + THREAD * threads as u64;
@@ -57,10 +59,14 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
         .map(|name| std::ffi::OsString::from_vec(name.to_vec()).into())
         .collect();
     let wish = wish(args)?;
-    let mut tiles = Vec::with_capacity(inputs.len());
+    let mut tiles: Vec<Tile> = Vec::with_capacity(inputs.len());
     for input in inputs {
         Message::Reading(input.clone()).send()?;
-        tiles.push(collate::inspect(&input)?);
+        let mut tile = collate::inspect(&input)?;
+        if let Some(first) = tiles.first() {
+            tile.share(first);
+        }
+        tiles.push(tile);
     }
     Message::Comparing.send()?;
     let plan = collate::plan(tiles, &wish)?;
