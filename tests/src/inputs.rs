@@ -19,6 +19,21 @@ fn dir() -> PathBuf {
     )
 }
 
+/// The Python of `tools/setup --tests`, with the libraries of tests/scripts/requirements.txt.
+///
+/// # Panics If it is missing.
+pub fn python() -> PathBuf {
+    let dir = dir();
+    let place = dir.parent().expect("a directory above");
+    let path = place.join("python/bin/python");
+    assert!(
+        path.exists(),
+        "{} is missing; run tools/setup --tests",
+        path.display()
+    );
+    path
+}
+
 /// The `fsx` program.
 ///
 /// # Panics If it is missing.

@@ -1,5 +1,7 @@
-//! `slabfs import`, `slabfs export` and `slabfs collate`: run `slabfs-formats`, which needs the libraries of the formats.
+//! `slabfs import`, `slabfs export`, `slabfs collate` and `slabfs info --cdl`: run `slabfs-formats`, which needs the
+//! libraries of the formats.
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +18,11 @@ const PROGRAM: &str = "slabfs-formats";
 
 /// Runs it with the command line of this process.
 pub(crate) fn run() -> anyhow::Result<()> {
+    exec(std::env::args_os().skip(1))
+}
+
+/// Runs it with this command line.
+pub(crate) fn exec(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> anyhow::Result<()> {
     let this = std::env::current_exe().context("cannot find this program")?;
     let program: PathBuf = this.with_file_name(PROGRAM);
     if !program.exists() {
@@ -26,8 +33,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         );
     }
     // Returns only if that fails.
-    let error = Command::new(&program)
-        .args(std::env::args_os().skip(1))
-        .exec();
+    let error = Command::new(&program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }

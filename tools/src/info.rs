@@ -1,5 +1,6 @@
 //! `slabfs info`: shows the properties of a file.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use slabfs_model::Tag;
 use crate::args::show_size;
 use crate::create::DIM_NAMES;
 use crate::tags::{self, one_line};
-use crate::{onmount, output, table};
+use crate::{import, onmount, output, table};
 
 /// Show the dims, type, layout and chunks of a file.
 ///
@@ -18,6 +19,7 @@ use crate::{onmount, output, table};
   slabfs info mnt/temp
   slabfs info 'mnt/temp@[0:10,:]'       # shape and bytes of a selection
   slabfs info mnt/temp --json | jq .dims
+  slabfs info --cdl mnt/run1            # as `ncdump -h` shows a NetCDF file
 
 Next: `slabfs layout mnt/temp` draws how it is stored, `slabfs set` changes it.")]
 pub(crate) struct Args {
@@ -26,9 +28,15 @@ pub(crate) struct Args {
     /// As JSON, for programs
     #[arg(long)]
     json: bool,
+    /// Dimensions, variables and attributes as CDL, the text form of NetCDF
+    #[arg(long, conflicts_with = "json")]
+    cdl: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.cdl {
+        return import::exec([OsStr::new("cdl"), OsStr::new("--"), args.path.as_os_str()]);
+    }
     if args.path.is_dir() {
         return container(args);
     }

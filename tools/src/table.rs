@@ -53,7 +53,7 @@ fn is_number(text: &str) -> bool {
             .all(|b| b.is_ascii_digit() || b".,-+x".contains(&b))
 }
 
-/// A JSON object as lines; nested objects are indented below their name.
+/// A JSON object as lines, sorted by name; nested objects are indented below their name.
 pub(crate) fn lines(value: &Value) -> String {
     let mut out = String::new();
     push_lines(value, 0, &mut out);
@@ -67,7 +67,9 @@ fn push_lines(value: &Value, depth: usize, out: &mut String) {
         return;
     };
     let width = map.keys().map(|key| key.len()).max().unwrap_or(0) + 1;
-    for (key, value) in map {
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    for (key, value) in entries {
         out.push_str(&"  ".repeat(depth));
         match value {
             Value::Object(inner) if !inner.is_empty() => {

@@ -4,18 +4,33 @@ use std::fmt::Write;
 
 use slabfs_model::{DType, DTypeKind};
 
-use crate::tree::{Attribute, Group, Value, Variable};
+use crate::tree::{Attribute, Exact, Group, Hdf5Value, NamedType, Value, Variable};
+use crate::types::Hdf5Type;
 
 /// The text for a file of this name.
 pub fn show(name: &str, tree: &Group) -> String {
     let mut out = format!("netcdf {name} {{\n");
-    show_group(tree, 0, &mut out);
+    show_group(tree, 0, &mut Vec::new(), &mut out);
     out.push_str("}\n");
     out
 }
 
-fn show_group(group: &Group, depth: usize, out: &mut String) {
+/// `types` are those that the groups above define.
+fn show_group<'a>(
+    group: &'a Group,
+    depth: usize,
+    types: &mut Vec<&'a NamedType>,
+    out: &mut String,
+) {
     let indent = "  ".repeat(depth);
+    let known = types.len();
+    types.extend(&group.types);
+    if !group.types.is_empty() {
+        let _ = writeln!(out, "{indent}types:");
+        for typ in &group.types {
+            show_type(typ, &indent, types, out);
+        }
+    }
     if !group.dims.is_empty() {
         let _ = writeln!(out, "{indent}dimensions:");
         for dim in &group.dims {
@@ -23,59 +38,137 @@ fn show_group(group: &Group, depth: usize, out: &mut String) {
                 true => format!("UNLIMITED ; // ({} currently)", dim.len),
                 false => format!("{} ;", dim.len),
             };
-            let _ = writeln!(out, "{indent}\t{} = {len}", dim.name);
+            let _ = writeln!(out, "{indent}\t{} = {len}", escaped(&dim.name));
         }
     }
     if !group.variables.is_empty() {
         let _ = writeln!(out, "{indent}variables:");
         for variable in &group.variables {
-            show_variable(variable, &indent, out);
+            show_variable(variable, &indent, types, out);
         }
     }
     if !group.attributes.is_empty() {
         let what = if depth == 0 { "global" } else { "group" };
         let _ = writeln!(out, "\n{indent}// {what} attributes:");
         for attribute in &group.attributes {
-            show_attribute("", attribute, &indent, out);
+            show_attribute("", attribute, &format!("{indent}\t"), types, out);
         }
     }
     for below in &group.groups {
-        let _ = writeln!(out, "\n{indent}group: {} {{", below.name);
-        show_group(below, depth + 1, out);
-        let _ = writeln!(out, "{indent}  }} // group {}", below.name);
+        let _ = writeln!(out, "\n{indent}group: {} {{", escaped(&below.name));
+        show_group(below, depth + 1, types, out);
+        let _ = writeln!(out, "{indent}  }} // group {}", escaped(&below.name));
+    }
+    types.truncate(known);
+}
+
+/// The definition of a type.
+fn show_type(one: &NamedType, indent: &str, types: &[&NamedType], out: &mut String) {
+    let name = escaped(&one.name);
+    let _ = match &one.typ {
+        Hdf5Type::Enum { base, members } => {
+            let members = members
+                .iter()
+                .map(|(name, value)| format!("{} = {value}", escaped(name)));
+            let members: Vec<String> = members.collect();
+            let (base, members) = (type_name(base), members.join(", "));
+            writeln!(out, "{indent}  {base} enum {name} {{{members}}} ;")
+        }
+        Hdf5Type::Opaque { len, .. } => writeln!(out, "{indent}  opaque({len}) {name} ;"),
+        Hdf5Type::Compound { members, .. } => {
+            let _ = writeln!(out, "{indent}  compound {name} {{");
+            for (member, _, typ) in members {
+                let (typ, dims) = match typ {
+                    Hdf5Type::Array { of, dims } => {
+                        let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
+                        (of.as_ref(), format!("({})", dims.join(", ")))
+                    }
+                    typ => (typ, String::new()),
+                };
+                let _ = writeln!(
+                    out,
+                    "{indent}    {} {}{dims} ;",
+                    name_of(typ, types),
+                    escaped(member)
+                );
+            }
+            writeln!(out, "{indent}  }}; // {name}")
+        }
+        // NetCDF has no others.
+        typ => writeln!(out, "{indent}  // {name}: {typ}"),
+    };
+}
+
+/// The name of a type, as the nearest group has it.
+fn name_of(typ: &Hdf5Type, types: &[&NamedType]) -> String {
+    match (types.iter().rfind(|one| one.typ == *typ), typ) {
+        (Some(one), _) => escaped(&one.name),
+        (None, Hdf5Type::Number(dtype)) => type_name(dtype),
+        (None, Hdf5Type::String { len: None, .. }) => "string".to_owned(),
+        (None, Hdf5Type::String { len: Some(1), .. }) => "char".to_owned(),
+        (None, typ) => typ.to_string(),
     }
 }
 
-fn show_variable(variable: &Variable, indent: &str, out: &mut String) {
-    let dims: Vec<&str> = variable
+/// A name as CDL has it: characters with a meaning follow a backslash.
+fn escaped(name: &str) -> String {
+    let mut out = String::new();
+    for (at, char) in name.chars().enumerate() {
+        let plain = char.is_ascii_alphanumeric() || "_-+.@".contains(char) || !char.is_ascii();
+        if !plain || (at == 0 && char.is_ascii_digit()) {
+            out.push('\\');
+        }
+        out.push(char);
+    }
+    out
+}
+
+fn show_variable(variable: &Variable, indent: &str, types: &[&NamedType], out: &mut String) {
+    let dims: Vec<String> = variable
         .dims
         .iter()
-        .map(|dim| dim.dim.name.as_str())
+        .map(|dim| escaped(&dim.dim.name))
         .collect();
     let dims = match dims.is_empty() {
         true => String::new(),
         false => format!("({})", dims.join(", ")),
     };
-    let _ = writeln!(
-        out,
-        "{indent}\t{} {}{dims} ;",
-        type_name(&variable.dtype),
-        variable.name
-    );
+    let typ = match &variable.exact {
+        Some(Exact::Strings { .. }) => "string".to_owned(),
+        Some(Exact::Hdf5(typ)) => name_of(typ, types),
+        _ => match Hdf5Type::of(&variable.dtype)
+            .filter(|typ| matches!(typ, Hdf5Type::Opaque { .. }))
+        {
+            Some(typ) => name_of(&typ, types),
+            None => type_name(&variable.dtype),
+        },
+    };
+    let name = escaped(&variable.name);
+    let _ = writeln!(out, "{indent}\t{typ} {name}{dims} ;");
     for attribute in &variable.attributes {
-        show_attribute(&variable.name, attribute, &format!("{indent}\t"), out);
+        show_attribute(&name, attribute, &format!("{indent}\t"), types, out);
     }
 }
 
-fn show_attribute(of: &str, attribute: &Attribute, indent: &str, out: &mut String) {
+fn show_attribute(
+    of: &str,
+    attribute: &Attribute,
+    indent: &str,
+    types: &[&NamedType],
+    out: &mut String,
+) {
     let kind = match &attribute.value {
-        Value::Strings(_) => "string ",
-        Value::Numbers { .. } | Value::Chars(_) => "",
+        Value::Strings(_) => "string ".to_owned(),
+        Value::Hdf5(value) => match &value.typ {
+            Hdf5Type::Number(_) | Hdf5Type::String { len: Some(_), .. } => String::new(),
+            typ => format!("{} ", name_of(typ, types)),
+        },
+        _ => String::new(),
     };
     let _ = writeln!(
         out,
         "{indent}\t{kind}{of}:{} = {} ;",
-        attribute.name,
+        escaped(&attribute.name),
         show_value(&attribute.value)
     );
 }
@@ -83,6 +176,9 @@ fn show_attribute(of: &str, attribute: &Attribute, indent: &str, out: &mut Strin
 fn show_value(value: &Value) -> String {
     match value {
         Value::Chars(bytes) => quoted(&String::from_utf8_lossy(bytes)),
+        Value::Text(text) => quoted(text),
+        Value::Json(json) => quoted(&json.to_string()),
+        Value::Hdf5(value) => show_typed(value),
         Value::Strings(strings) => {
             let strings: Vec<String> = strings.iter().map(|string| quoted(string)).collect();
             strings.join(", ")
@@ -92,6 +188,28 @@ fn show_value(value: &Value) -> String {
             let members: Vec<String> = members.map(|one| number(dtype, one)).collect();
             members.join(", ")
         }
+    }
+}
+
+/// Names of an enumeration; other values as they are.
+fn show_typed(value: &Hdf5Value) -> String {
+    match (&value.elements, &value.typ) {
+        (Value::Numbers { dtype, bytes }, Hdf5Type::Enum { members, .. }) => {
+            let values = bytes.chunks_exact(dtype.size() as usize).map(|one| {
+                let shown = number(dtype, one);
+                let digits = shown.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+                let found = members
+                    .iter()
+                    .find(|(_, value)| value.to_string() == digits);
+                found.map_or(digits.to_owned(), |(name, _)| escaped(name))
+            });
+            values.collect::<Vec<String>>().join(", ")
+        }
+        (Value::Chars(bytes), Hdf5Type::Opaque { .. } | Hdf5Type::Compound { .. }) => {
+            let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+            format!("0X{}", digits.concat())
+        }
+        (elements, _) => show_value(elements),
     }
 }
 
@@ -145,8 +263,8 @@ fn float(value: f64, digits: usize, suffix: &str) -> String {
     let power: i32 = exponent.parse().unwrap_or(0);
     if power < -4 || power >= digits as i32 {
         let mantissa = match mantissa.contains('.') {
-            true => mantissa.trim_end_matches('0').trim_end_matches('.'),
-            false => mantissa,
+            true => mantissa.trim_end_matches('0').to_owned(),
+            false => format!("{mantissa}."),
         };
         let sign = if power < 0 { '-' } else { '+' };
         return format!("{mantissa}e{sign}{:02}{suffix}", power.abs());

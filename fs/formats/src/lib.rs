@@ -1,22 +1,34 @@
 //! Files of other formats, for `slabfs import` and `export`: what they contain, readers and writers.
 //!
 //! [`tree`] is the data model that the formats share: groups with attributes, dimensions and variables
-//! (docs/data-model.md has its mapping to slabfs and to each format). [`netcdf`] reads and writes NetCDF files of all
-//! kinds with the NetCDF library, [`cdl`] prints a tree as `ncdump -h` does. [`hdf5`] wraps the HDF5 library, for what needs
-//! stored chunks, and [`collate`] joins the tiles of a parallel model.
+//! (docs/data-model.md has its mapping to slabfs and to each format). [`source`] has the interface of readers and finds
+//! the one for a file, [`sink`] that of writers. [`netcdf`] reads classic NetCDF files with the NetCDF library; [`h5`]
+//! reads and writes HDF5 and NetCDF-4 files with the HDF5 library, which [`hdf5`] wraps; [`npy`], [`npz`] and [`zarr`] are the formats of these
+//! names. [`types`] are types of HDF5 in words, [`boxes`] divides
+//! data, [`output`] gives a file its name when it is complete, and [`cdl`] prints a tree as
+//! `ncdump -h` does. [`collate`] joins the tiles of a parallel model.
 //!
-//! Bytes are never converted on the way: a variable's bytes are its elements in row-major order, little-endian.
-//! What a format has and the model has not is an error that names it.
+//! Values are never changed on the way: a variable's bytes are its elements in row-major order, in the byte order that
+//! its dtype says. What a format has and the model has not is an error that names it.
 //!
 //! Nothing here knows slabfs objects, mounts or services.
 
+pub mod boxes;
 pub mod cdl;
 pub mod collate;
+pub mod h5;
 pub mod hdf5;
 pub mod netcdf;
+pub mod npy;
+pub mod npz;
+pub mod output;
+pub mod sink;
+pub mod source;
 pub mod tree;
+pub mod types;
+pub mod zarr;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -24,7 +36,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The library of the format reports an error.
+    /// The library of the format, or the filesystem, reports an error.
     #[error("{}: {what}: {why}", path.display())]
     Library {
         /// The file.
@@ -48,3 +60,27 @@ pub enum FormatError {
 
 /// The result of reading or writing a file.
 pub type Result<T> = std::result::Result<T, FormatError>;
+
+impl FormatError {
+    /// An error of the filesystem or a library, while doing `what`.
+    pub fn file(path: &Path, what: impl Into<String>, why: &dyn std::fmt::Display) -> FormatError {
+        FormatError::Library {
+            path: path.to_owned(),
+            what: what.into(),
+            why: why.to_string(),
+        }
+    }
+
+    /// `what` in the file cannot be represented, because it `why`.
+    pub fn unsupported(
+        path: &Path,
+        what: impl Into<String>,
+        why: impl Into<String>,
+    ) -> FormatError {
+        FormatError::Unsupported {
+            path: path.to_owned(),
+            what: what.into(),
+            why: why.into(),
+        }
+    }
+}

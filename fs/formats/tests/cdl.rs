@@ -1,8 +1,9 @@
 //! Compares CDL with that of `ncdump`. A binary of its own: a process that is started inherits the descriptors of files that
 //! other tests have open, and with them the locks of the HDF5 library.
 
-use slabfs_formats::netcdf::Reader;
+use slabfs_formats::source::open;
 
+#[allow(dead_code)]
 mod example;
 use example::made;
 
@@ -16,7 +17,7 @@ fn cdl_is_that_of_ncdump() {
         .arg(&path)
         .output();
     let dumped = String::from_utf8(dumped.expect("ncdump runs").stdout).expect("text");
-    let shown = slabfs_formats::cdl::show("made", Reader::open(&path).expect("opened").tree());
+    let shown = slabfs_formats::cdl::show("made", open(&path).expect("opened").tree());
     let lines =
         |text: &str| -> Vec<String> { text.lines().map(|line| line.trim().to_owned()).collect() };
     assert_eq!(lines(&shown), lines(&dumped));

@@ -5,10 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use slabfs_formats::Result;
+use slabfs_formats::boxes::Block;
 use slabfs_formats::collate::{self, Chunks, Done, Plan, Wish};
-use slabfs_formats::netcdf::{Reader, Writer};
+use slabfs_formats::h5::{Dialect, Writer};
+use slabfs_formats::netcdf::Reader;
+use slabfs_formats::sink::Sink;
+use slabfs_formats::source::Source;
 use slabfs_formats::tree::{Attribute, Deflate, Dim, DimRef, Group, Value, Variable};
-use slabfs_formats::{FormatError, Result};
 
 const FILL: i32 = -9;
 
@@ -57,8 +61,6 @@ fn variable(name: &str, dims: &[Dim], set: &Set) -> Variable {
     let lens = dims.iter().map(|dim| dim.len.max(1));
     let chunk = set.chunk.as_ref().filter(|_| large);
     Variable {
-        name: name.to_owned(),
-        dtype: "i4".parse().unwrap(),
         dims: dims
             .iter()
             .map(|dim| DimRef {
@@ -66,7 +68,6 @@ fn variable(name: &str, dims: &[Dim], set: &Set) -> Variable {
                 up: 0,
             })
             .collect(),
-        fill: None,
         chunk: chunk.map(|chunk| {
             chunk
                 .iter()
@@ -82,6 +83,7 @@ fn variable(name: &str, dims: &[Dim], set: &Set) -> Variable {
             ],
             false => Vec::new(),
         },
+        ..Variable::new(name, "i4".parse().unwrap())
     }
 }
 
@@ -122,13 +124,19 @@ fn write_tile(path: &Path, set: &Set, [y, x]: Box, change: impl FnOnce(&mut Grou
             .push(attribute("domain_decomposition", numbers(&place)));
     }
     change(&mut tree);
-    let mut writer = Writer::create(path, &tree).unwrap();
+    let writer = Writer::create(path, Dialect::NetCdf, &tree).unwrap();
+    let mut writer = std::boxed::Box::new(writer);
+    let block = |start: &[u64], count: &[u64]| Block {
+        start: start.to_vec(),
+        count: count.to_vec(),
+    };
     for (name, start, end) in [("t", 0, set.shape[0]), ("y", y.0, y.1), ("x", x.0, x.1)] {
         let own = tree.variables.iter().find(|one| one.name == name).unwrap();
         let bytes: Vec<u8> = (start..end)
             .flat_map(|at| (at as i32).to_le_bytes())
             .collect();
-        writer.write("", own, &[0], &[end - start], &bytes).unwrap();
+        let all = block(&[0], &[end - start]);
+        writer.write("", own, &all, &bytes).unwrap();
     }
     let own = tree.variables.iter().find(|one| one.name == "v").unwrap();
     let mut bytes = Vec::new();
@@ -138,7 +146,8 @@ fn write_tile(path: &Path, set: &Set, [y, x]: Box, change: impl FnOnce(&mut Grou
         }
     }
     let count = [set.shape[0], y.1 - y.0, x.1 - x.0];
-    writer.write("", own, &[0, 0, 0], &count, &bytes).unwrap();
+    let all = block(&[0, 0, 0], &count);
+    writer.write("", own, &all, &bytes).unwrap();
     writer.finish().unwrap();
 }
 
@@ -189,11 +198,11 @@ fn joined(set: &Set, wish: &Wish) -> (Plan, Done) {
     );
     for variable in &tree.variables {
         let mut bytes = Vec::new();
-        let read = read.read::<FormatError>("", variable, 1 << 20, &mut |_, part| {
-            bytes.extend_from_slice(part);
-            Ok(())
-        });
-        read.unwrap();
+        let mut part = Vec::new();
+        for block in slabfs_formats::boxes::Boxes::rows(&variable.shape(), 4, 1 << 20) {
+            read.read("", variable, &block, &mut part).unwrap();
+            bytes.extend_from_slice(&part);
+        }
         let values: Vec<i32> = bytes
             .as_chunks::<4>()
             .0

@@ -1,71 +1,47 @@
-//! NetCDF files of the `ferret-datasets` package and made ones: read, written, read again.
+//! NetCDF files of the `ferret-datasets` package and made ones: read, written, read again; also by the NetCDF library.
 
 use std::path::{Path, PathBuf};
 
-use slabfs_formats::FormatError;
-use slabfs_formats::netcdf::{Reader, Writer};
-use slabfs_formats::tree::Attribute;
+use slabfs_formats::netcdf;
+use slabfs_formats::source::{Source, open};
+use slabfs_formats::tree::{Attribute, Group};
 
 mod example;
-use example::{example, made};
+use example::{example, made, read, write};
 
-/// All data of a file, by the path of the variable.
-fn data(reader: &Reader, part: u64) -> Vec<(String, Vec<u8>)> {
-    let mut all = Vec::new();
-    reader.tree().each(&mut |path, group| {
-        for variable in &group.variables {
-            let mut bytes = Vec::new();
-            let read = reader.read::<FormatError>(path, variable, part, &mut |offset, part| {
-                assert_eq!(offset, bytes.len() as u64);
-                bytes.extend_from_slice(part);
-                Ok(())
-            });
-            read.expect("read");
-            all.push((format!("{path}/{}", variable.name), bytes));
-        }
-    });
-    all
+/// The groups of a tree with their paths.
+fn groups(tree: &Group) -> Vec<(String, &Group)> {
+    let mut groups = Vec::new();
+    tree.each(&mut |path, group| groups.push((path.to_owned(), group)));
+    groups
 }
 
-/// Writes what was read, and compares what is read from that.
+/// Writes what was read, and compares what is read from that, here and by the NetCDF library.
 fn copied(from: &Path) {
     let dir = tempfile::tempdir().expect("a directory");
     let to = dir.path().join("copy.nc");
-    let reader = Reader::open(from).expect("opened");
-    let before = data(&reader, 1 << 20);
-    let mut writer = Writer::create(&to, reader.tree()).expect("created");
-    reader.tree().each(&mut |path, group| {
-        for variable in &group.variables {
-            let (_, bytes) = before
-                .iter()
-                .find(|(name, _)| *name == format!("{path}/{}", variable.name))
-                .expect("read before");
-            let shape = variable.shape();
-            if shape.contains(&0) {
-                continue;
-            }
-            let start = vec![0; shape.len()];
-            let written = writer.write(path, variable, &start, &shape, bytes);
-            written.expect("written");
-        }
-    });
-    assert!(!to.exists(), "it appears when it is complete");
-    writer.finish().expect("finished");
-    let again = Reader::open(&to).expect("opened again");
-    assert_eq!(data(&again, 1 << 12), before, "{}", from.display());
-    let mut named = Vec::new();
-    again
-        .tree()
-        .each(&mut |path, group| named.push((path.to_owned(), group.clone())));
-    reader.tree().each(&mut |path, group| {
-        let (_, copy) = named
-            .iter()
-            .find(|(other, _)| other == path)
-            .expect("the group");
-        assert_eq!(copy.dims, group.dims, "{}: {path}", from.display());
-        assert_eq!(sorted(&copy.attributes), sorted(&group.attributes));
-        for (one, other) in copy.variables.iter().zip(&group.variables) {
-            assert_eq!(one.name, other.name);
+    let source = open(from).expect("opened");
+    write(&to, source.tree(), |group, variable| {
+        read(&*source, group, variable)
+    })
+    .expect("written");
+    same(from, &*source, &*open(&to).expect("opened again"));
+    let library = netcdf::Reader::open(&to).expect("opened by the library");
+    same(from, &*source, &library);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
+}
+
+fn same(from: &Path, source: &dyn Source, copy: &dyn Source) {
+    let copies = groups(copy.tree());
+    for (path, group) in groups(source.tree()) {
+        let found = copies.iter().find(|(other, _)| *other == path);
+        let (_, copied) = found.expect("the group");
+        assert_eq!(copied.dims, group.dims, "{}: {path}", from.display());
+        assert_eq!(sorted(&copied.attributes), sorted(&group.attributes));
+        assert_eq!(copied.variables.len(), group.variables.len());
+        for one in &group.variables {
+            let other = copied.variables.iter().find(|other| other.name == one.name);
+            let other = other.expect("the variable");
             assert_eq!(one.dtype, other.dtype);
             assert_eq!(one.dims, other.dims);
             assert_eq!(one.fill, other.fill, "{}", one.name);
@@ -75,9 +51,10 @@ fn copied(from: &Path) {
                 "{}",
                 one.name
             );
+            let data = read(source, &path, one) == read(copy, &path, other);
+            assert!(data, "{}: {path}/{}", from.display(), one.name);
         }
-    });
-    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
+    }
 }
 
 /// Attributes by name: `_FillValue` is set first.
@@ -111,16 +88,14 @@ fn all_types_groups_and_attributes() {
     let path = dir.path().join("made.nc");
     made(&path);
     copied(&path);
-    let read = Reader::open(&path).expect("opened");
-    assert_eq!(
-        sorted(&read.tree().attributes),
-        sorted(&example().attributes)
-    );
-    assert_eq!(
-        read.tree().variables[3].deflate,
-        example().variables[3].deflate
-    );
-    assert_eq!(read.tree().groups[0].variables[0].dims[0].up, 1);
+    let source = open(&path).expect("opened");
+    let (tree, written) = (source.tree(), example());
+    assert_eq!(sorted(&tree.attributes), sorted(&written.attributes));
+    let variable = tree.variables.iter().find(|one| one.name == "v_i8");
+    let variable = variable.expect("the variable");
+    assert_eq!(variable.deflate, written.variables[3].deflate);
+    assert_eq!(variable.chunk, Some(vec![1, 3]));
+    assert_eq!(tree.groups[0].variables[0].dims[0].up, 1);
 }
 
 #[test]
@@ -128,10 +103,29 @@ fn what_is_no_netcdf_file_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("text.nc");
     std::fs::write(&path, "no").expect("written");
-    let error = Reader::open(&path).expect_err("no such file").to_string();
-    assert!(error.contains("text.nc"), "{error}");
-    let error = Reader::open(&dir.path().join("none.nc"))
-        .expect_err("none")
-        .to_string();
-    assert!(error.contains("none.nc"), "{error}");
+    for (file, name) in [
+        (path, "text.nc"),
+        (dir.path().join("none.nc"), "none.nc"),
+        (dir.path().to_owned(), "no Zarr directory"),
+    ] {
+        let Err(error) = open(&file) else {
+            panic!("{name} is opened");
+        };
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_truncated_classic_file_is_refused() {
+    let from = Path::new("/usr/share/ferret-vis/data/coads_climatology.cdf");
+    let bytes = std::fs::read(from).expect("the package ferret-datasets");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("short.nc");
+    for len in [bytes.len() - 1, bytes.len() / 2, 100] {
+        std::fs::write(&path, &bytes[..len]).expect("written");
+        let Err(error) = open(&path) else {
+            panic!("a file of {len} bytes is opened");
+        };
+        assert!(error.to_string().contains("short.nc"), "{error}");
+    }
 }

@@ -54,6 +54,7 @@ pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::part::{Part, Wanted};
 pub use handle::{Handle, OpenMode, ReadSink, Written};
 pub use placement::drain::Drained;
+pub use request::EncodedChunk;
 pub use session::lease::Caches;
 pub use stored::layout::{ChunkView, LayoutView};
 

@@ -34,6 +34,7 @@ mod attr;
 mod buffers;
 mod call;
 mod calls;
+mod chunks_file;
 mod connection;
 mod device;
 mod errno;

@@ -13,6 +13,7 @@ use slabfs_model::Selection;
 use crate::client::{Client, FsError, Handle, OpenMode};
 
 use super::call::Call;
+use super::chunks_file::ChunksFile;
 use super::errno::report;
 use super::families::{Families, Family};
 use super::viewed::Views;
@@ -56,6 +57,8 @@ pub(super) struct OpenFile {
     appends: bool,
     other: OnceLock<Arc<Handle>>,
     views: Views,
+    /// Set once it is a file of encoded chunks.
+    chunks: OnceLock<ChunksFile>,
     mount: Weak<dyn Closes>,
     /// Locks that end with this file, once it is released.
     closing: OnceLock<Vec<(LockKind, LockOwner)>>,
@@ -117,6 +120,7 @@ impl OpenFile {
             appends: mode.append,
             other: OnceLock::new(),
             views: Views::default(),
+            chunks: OnceLock::new(),
             mount,
             closing: OnceLock::new(),
             over: false,
@@ -171,6 +175,17 @@ impl OpenFile {
         &self.views
     }
 
+    /// What makes it a file of encoded chunks, if it is one.
+    pub(super) fn chunks(&self) -> Option<&ChunksFile> {
+        self.chunks.get()
+    }
+
+    /// Makes it a file of encoded chunks; it stays one.
+    pub(super) fn set_chunks(&self, chunks: ChunksFile) {
+        // A second call finds it done.
+        let _done = self.chunks.set(chunks);
+    }
+
     /// The handle for reads, seeks and other operations with an explicit offset.
     pub(super) fn handle(&self) -> &Arc<Handle> {
         &self.handle
@@ -222,12 +237,17 @@ impl OpenFile {
 
     /// Flushes, as `close(2)` does.
     pub(super) fn flush(&self) -> Result<(), FsError> {
-        self.each(Handle::flush)
+        self.check_chunks().and(self.each(Handle::flush))
+    }
+
+    /// Fails if the last encoded chunk is incomplete.
+    fn check_chunks(&self) -> Result<(), FsError> {
+        self.chunks().map_or(Ok(()), ChunksFile::check)
     }
 
     /// Syncs, as `fsync(2)` does.
     pub(super) fn fsync(&self) -> Result<(), FsError> {
-        self.each(Handle::fsync)
+        self.check_chunks().and(self.each(Handle::fsync))
     }
 
     /// Does `what` with each of its handles, even if the first one fails.

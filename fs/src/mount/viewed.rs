@@ -27,7 +27,10 @@ const ROOM: usize = 1 << 20;
 /// Nodes that all views of one user other than root may have: no user takes all the room.
 const SHARE: usize = ROOM / 4;
 
-/// The number of nodes of a mount's views.
+/// Bytes of memory that count as one node.
+const NODE: usize = 270;
+
+/// The number of nodes of a mount's views. Parts of encoded chunks (`chunks_file.rs`) count as so many nodes.
 #[derive(Debug, Default)]
 pub(super) struct Room(Arc<Mutex<Used>>);
 
@@ -40,7 +43,7 @@ struct Used {
 
 /// Counted nodes; dropping this releases them.
 #[derive(Debug)]
-struct Counted {
+pub(super) struct Counted {
     used: Arc<Mutex<Used>>,
     user: u32,
     nodes: usize,
@@ -48,7 +51,7 @@ struct Counted {
 
 impl Room {
     /// Begins the count of a new view of a user, with no nodes.
-    fn begin(&self, user: u32) -> Counted {
+    pub(super) fn begin(&self, user: u32) -> Counted {
         Counted {
             used: self.0.clone(),
             user,
@@ -58,6 +61,18 @@ impl Room {
 }
 
 impl Counted {
+    /// Counts memory instead of what was counted before, if there is room for it.
+    pub(super) fn set_memory(&mut self, bytes: usize) -> Outcome<()> {
+        let nodes = bytes.div_ceil(NODE);
+        match nodes.checked_sub(self.nodes) {
+            Some(more) => self.add(more),
+            None => {
+                self.remove(self.nodes - nodes);
+                Ok(())
+            }
+        }
+    }
+
     /// Counts `nodes` more, if there is room for them.
     fn add(&mut self, nodes: usize) -> Outcome<()> {
         let mut used = self.used.lock();
@@ -65,10 +80,16 @@ impl Counted {
         let own = used.by_user.get(&self.user).copied().unwrap_or(0);
         let own = own.saturating_add(nodes);
         if all > ROOM {
-            return refused(Errno::ENOMEM, "too many views on this mount");
+            return refused(
+                Errno::ENOMEM,
+                "too many views, or parts of encoded chunks, on this mount",
+            );
         }
         if own > SHARE && self.user != 0 {
-            return refused(Errno::ENOMEM, "too many views of this user on this mount");
+            return refused(
+                Errno::ENOMEM,
+                "too many views, or parts of encoded chunks, of this user on this mount",
+            );
         }
         if nodes > 0 {
             used.all = all;
@@ -79,16 +100,23 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
+impl Counted {
+    fn remove(&mut self, nodes: usize) {
+        self.nodes -= nodes;
         let mut used = self.used.lock();
-        used.all -= self.nodes;
+        used.all -= nodes;
         if let Some(own) = used.by_user.get_mut(&self.user) {
-            *own -= self.nodes;
+            *own -= nodes;
             if *own == 0 {
                 used.by_user.remove(&self.user);
             }
         }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.remove(self.nodes);
     }
 }
 

@@ -74,7 +74,7 @@ pub struct NewObject {
     /// Its declaration as an array; empty for a byte object.
     pub spec: SpecChange,
     /// Its tags, without `user.`.
-    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_FIRST_TAGS }>")]
     pub tags: Vec<(String, Tag)>,
 }
 

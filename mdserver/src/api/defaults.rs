@@ -22,7 +22,7 @@ pub struct Defaults {
     /// Properties; dims and max dims are never among them.
     pub spec: SpecChange,
     /// Tags, by key.
-    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_FIRST_TAGS }>")]
     pub tags: Vec<(String, Tag)>,
 }
 
@@ -30,7 +30,7 @@ pub struct Defaults {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DefaultsChange {
     /// The defaults to clear; a missing one is no error.
-    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_XATTRS as usize }>")]
+    #[serde(deserialize_with = "bounded::list::<_, _, { super::MAX_FIRST_TAGS }>")]
     pub clear: Vec<DefaultKey>,
     /// The defaults to set.
     pub set: Defaults,

@@ -32,7 +32,7 @@ pub enum MdError {
     NoSpace,
     /// The inode has as many extended attributes as it may have (`ENOSPC`).
     #[error(
-        "an object has at most 1024 tags and other extended attributes, and 64 KiB of their names; \
+        "an object has at most 65,536 tags and other extended attributes, and 4 MiB of their names; \
          remove some, or put what belongs together into a list"
     )]
     TooManyTags,

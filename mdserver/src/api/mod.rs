@@ -61,10 +61,12 @@ pub const MAX_NAME: usize = 255;
 /// Longest value of an extended attribute, in bytes.
 pub const MAX_XATTR_VALUE: usize = 64 * 1024;
 /// Most extended attributes of one inode, tags among them.
-pub const MAX_XATTRS: u32 = 1024;
-/// Longest list of extended attribute names of one inode, each with its terminating zero, in bytes
-/// (the kernel's `XATTR_LIST_MAX`).
-pub const MAX_XATTR_LIST: usize = 64 * 1024;
+pub const MAX_XATTRS: u32 = 65_536;
+/// Longest list of extended attribute names of one inode, each with its terminating zero, in bytes. The kernel passes
+/// on lists up to `XATTR_LIST_MAX`, 64 KiB; `listxattr` of a longer one is E2BIG.
+pub const MAX_XATTR_LIST: usize = 4 << 20;
+/// Most tags that an object is created with, or that a container gives to new objects.
+pub const MAX_FIRST_TAGS: usize = 1024;
 /// Longest target of a symbolic link, in bytes.
 pub const MAX_SYMLINK: usize = 4095;
 /// Most hard links of one inode.

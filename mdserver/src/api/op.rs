@@ -3,7 +3,7 @@
 //! `operation.rs` says what is made of them. Their order is their number on the wire.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, ServerId, Version};
+use slabfs_model::{ChunkId, Coords, Hyperslab, Placement, Region, ServerId, Version};
 use slabfs_objstore::server::{ServerOrders, ServerReport};
 use std::time::Duration;
 
@@ -307,6 +307,10 @@ operations! {
         /// most [`MAX_COMMIT_RECORDS`].
         #[serde(deserialize_with = "bounded::list::<_, _, { MAX_COMMIT_RECORDS }>")]
         records: Vec<(Hyperslab, Stored)>,
+        /// What is shown of each record, in cells: a chunk that came from a file may reach beyond its part of the object.
+        /// Empty if all of each is shown.
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_COMMIT_RECORDS }>")]
+        clips: Vec<Option<Region>>,
         /// Dims (elements) that the object has at least afterwards; longer axes stay.
         grow_to: Option<Coords>,
         /// Bytes that a byte object has at least afterwards; other objects grow by complete rows.

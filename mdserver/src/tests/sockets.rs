@@ -181,6 +181,7 @@ fn hostile_requests_do_not_affect_other_clients() {
             ino,
             generation,
             records,
+            clips: Vec::new(),
             grow_to,
             size_at_least,
             mtime: None,

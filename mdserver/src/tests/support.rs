@@ -139,6 +139,7 @@ pub(crate) fn commit_of(md: &Md, ino: Ino) -> Commit {
         ino,
         generation: info(md.call(op::GetAttr { ino }).unwrap()).generation,
         records: vec![],
+        clips: vec![],
         grow_to: None,
         size_at_least: 0,
         mtime: None,

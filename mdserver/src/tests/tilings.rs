@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use slabfs_model::layout::tiling::Tiling;
-use slabfs_model::{Axis, Coords, Hyperslab, Version};
+use slabfs_model::{Axis, Coords, Hyperslab, Region, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::support::*;
+use crate::api::op::Commit;
 use crate::api::{Ino, MdError, ResizeHow, Stored, TilingReply, WantedPart, op};
 use crate::client::Md;
 use crate::kv::MemoryKv;
@@ -53,6 +54,36 @@ fn a_commit_is_in_the_tiling() {
     let tiling = full_tiling(&md, ino);
     assert_eq!(tiling.len(), 1);
     assert_eq!(shown(&tiling, &[8, 8])[0], second.0);
+}
+
+/// A chunk may reach beyond the part of the object that it is for, and beyond the object.
+#[test]
+fn a_record_shows_its_clip_only() {
+    let (_service, md) = ready();
+    let ino = array(&md, "a", &[8, 8]);
+    let (below, _) = put(&md, ino, &[0, 0], &[8, 8]).unwrap();
+    let with_clips = |clips: Vec<Option<Region>>| {
+        let lease = md.call(op::LeaseChunks { count: 1 }).unwrap();
+        let commit = Commit {
+            records: vec![(slab(&[2, 4], &[4, 6]), stored(&lease, 0))],
+            clips,
+            ..commit_of(&md, ino)
+        };
+        md.call(commit).map(|_| lease.first)
+    };
+    let two = vec![None, None];
+    assert!(matches!(with_clips(two), Err(MdError::Invalid(_))));
+    let shape = vec![Some(Region::new(&[2], &[1]))];
+    assert!(matches!(with_clips(shape), Err(MdError::Invalid(_))));
+    let above = with_clips(vec![Some(Region::new(&[3, 0], &[2, 20]))]).unwrap();
+    let cells = shown(&full_tiling(&md, ino), &[8, 8]);
+    for y in 0..8 {
+        for x in 0..8 {
+            let is_above = (3..5).contains(&y) && x >= 4;
+            let expected = if is_above { above } else { below };
+            assert_eq!(cells[y * 8 + x], expected.0, "{y} {x}");
+        }
+    }
 }
 
 #[test]

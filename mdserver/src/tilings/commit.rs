@@ -60,7 +60,8 @@ fn commit_aligned(
     }
     let mut info = object.info.clone();
     grow_info(&mut info, &commit)?;
-    let checked = check(std::mem::take(&mut commit.records), &info.cells()?)?;
+    let records = std::mem::take(&mut commit.records);
+    let checked = check(records, std::mem::take(&mut commit.clips), &info.cells()?)?;
     if checked.records.is_empty() {
         return without_records(core.begin(ctx)?, &commit, false);
     }

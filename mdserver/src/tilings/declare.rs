@@ -127,7 +127,7 @@ fn rewritten(
 ) -> Result<(), MdError> {
     let size = inode.attr.size;
     let object = inode.object_mut()?;
-    let checked = check(rewrite.records, &info.cells()?)?;
+    let checked = check(rewrite.records, Vec::new(), &info.cells()?)?;
     let mut stripe = None;
     match (info.is_grid(), rewrite.spare) {
         (true, Some(spare)) if checked.records.is_empty() => {

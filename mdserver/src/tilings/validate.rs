@@ -14,17 +14,30 @@ pub(super) struct Checked {
     pub(super) chunks: Vec<ChunkId>,
 }
 
-/// Checks records against the object's cells. Parts beyond them (the object was shrunk meanwhile) are cut off.
-pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result<Checked, MdError> {
+/// Checks records and their clips against the object's cells. Parts beyond them (the object was shrunk meanwhile) are
+/// cut off.
+pub(super) fn check(
+    records: Vec<(Hyperslab, Stored)>,
+    clips: Vec<Option<Region>>,
+    cells: &Coords,
+) -> Result<Checked, MdError> {
     if records.len() > MAX_COMMIT_RECORDS {
         return Err(MdError::Invalid(format!(
             "at most {MAX_COMMIT_RECORDS} records in a commit"
+        )));
+    }
+    if !clips.is_empty() && clips.len() != records.len() {
+        return Err(MdError::Invalid(format!(
+            "{} clips for {} records",
+            clips.len(),
+            records.len()
         )));
     }
     let limits = Coords::from_elem(MAX_BYTES, cells.len());
     let all = Region::all(cells);
     let mut chunks = Vec::new();
     let mut out = Vec::with_capacity(records.len());
+    let mut clips = clips.into_iter();
     for (order, (slab, value)) in records.into_iter().enumerate() {
         slab.validate(&limits)
             .map_err(|error| MdError::Invalid(error.to_string()))?;
@@ -43,7 +56,12 @@ pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result
             }
             chunks.push(chunk.chunk);
         }
-        let clip = if all.contains(&bounds) {
+        let given = clips.next().flatten();
+        if let Some(clip) = &given {
+            clip.validate(&limits)
+                .map_err(|error| MdError::Invalid(error.to_string()))?;
+        }
+        let clip = if given.is_none() && all.contains(&bounds) {
             None
         } else {
             // Nothing is left of it: an empty clip, which shows nothing.
@@ -53,7 +71,9 @@ pub(super) fn check(records: Vec<(Hyperslab, Stored)>, cells: &Coords) -> Result
                     &Coords::from_elem(0, cells.len()),
                 )
             };
-            Some(bounds.intersect(&all).unwrap_or_else(nothing))
+            let bounds = given.map_or(Some(bounds.clone()), |clip| bounds.intersect(&clip));
+            let shown = bounds.and_then(|bounds| bounds.intersect(&all));
+            Some(shown.unwrap_or_else(nothing))
         };
         out.push(Record {
             slab,

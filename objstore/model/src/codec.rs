@@ -67,6 +67,34 @@ impl Codec {
         )
     }
 
+    /// Its number in stored forms (`docs/formats/chunks.md`), and its level.
+    pub fn number(self) -> (u8, i32) {
+        match self {
+            Codec::None => (0, 0),
+            Codec::Lz4 => (1, 0),
+            Codec::Deflate(level) => (2, level as i32),
+            Codec::Zstd(level) => (3, level),
+            Codec::ShuffleZstd(level) => (4, level),
+            Codec::ShuffleDeflate(level) => (5, level as i32),
+            Codec::ShuffleLz4 => (6, 0),
+        }
+    }
+
+    /// The codec of a number and a level; `None` if there is none.
+    pub fn of_number(number: u8, level: i32) -> Option<Codec> {
+        let codec = match number {
+            0 => Codec::None,
+            1 => Codec::Lz4,
+            2 => Codec::Deflate(level as u32),
+            3 => Codec::Zstd(level),
+            4 => Codec::ShuffleZstd(level),
+            5 => Codec::ShuffleDeflate(level as u32),
+            6 => Codec::ShuffleLz4,
+            _ => return None,
+        };
+        codec.is_valid().then_some(codec)
+    }
+
     /// Whether its level is one that [`Codec::from_str`] accepts; for values from the wire.
     pub fn is_valid(self) -> bool {
         match self {

@@ -32,6 +32,7 @@ mod span;
 mod tag;
 
 pub mod batch;
+pub mod chunk_stream;
 pub mod layout;
 
 pub use box_set::{BoxSet, Unfit};

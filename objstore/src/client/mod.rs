@@ -27,6 +27,7 @@
 mod batch;
 mod blank;
 mod counters;
+mod encoded;
 mod fanout;
 mod manage;
 mod pieces;

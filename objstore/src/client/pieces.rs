@@ -45,6 +45,8 @@ pub struct WritePiece<'a> {
 pub enum WriteKind<'a> {
     /// They are a complete immutable chunk.
     Put,
+    /// They are a complete immutable chunk, encoded.
+    PutEncoded,
     /// They follow what an unsealed chunk already has.
     Append {
         /// Their packed offset in the chunk.

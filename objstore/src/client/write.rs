@@ -47,6 +47,7 @@ impl Servers {
             let given = bytes(piece.data);
             let wanted = match piece.kind {
                 WriteKind::Put => piece.form.volume(),
+                WriteKind::PutEncoded => Some(given),
                 // A message with batches carries only complete chunks besides.
                 _ if !asks.is_empty() => None,
                 WriteKind::Append { .. } => Some(given),
@@ -100,7 +101,7 @@ impl Servers {
             let sent = bytes(piece.data);
             let touched_bytes = match piece.kind {
                 WriteKind::Write(_) => touched(piece.form, sent),
-                WriteKind::Put | WriteKind::Append { .. } => sent,
+                WriteKind::Put | WriteKind::PutEncoded | WriteKind::Append { .. } => sent,
             };
             side.piece(sent, touched_bytes);
         }
@@ -127,6 +128,7 @@ fn all_local(table: &Table, pieces: &[WritePiece<'_>]) -> Result<bool> {
 fn local_write(store: &dyn ChunkStore, piece: &WritePiece<'_>) -> Result<()> {
     match piece.kind {
         WriteKind::Put => store.put(piece.name, piece.form, piece.data),
+        WriteKind::PutEncoded => store.put_encoded(piece.name, piece.form, piece.data),
         WriteKind::Append { at } => store.append(piece.name, piece.form, at, piece.data),
         WriteKind::Write(slab) => store.write(piece.name, piece.form, slab, piece.data),
     }
@@ -182,7 +184,7 @@ fn sort_pieces<'a>(
             continue;
         }
         match piece.kind {
-            WriteKind::Put => {
+            WriteKind::Put | WriteKind::PutEncoded => {
                 return Err(StoreError::Invalid(format!(
                     "{}: a chunk of {all} bytes does not fit one message of {most}; append to it in parts and seal it",
                     piece.name
@@ -210,6 +212,7 @@ impl<'a> Part<'a> {
     fn op(&self) -> WriteOp<&Hyperslab> {
         match (self.piece.kind, &self.slab) {
             (WriteKind::Put, _) => WriteOp::Put,
+            (WriteKind::PutEncoded, _) => WriteOp::PutEncoded,
             (WriteKind::Append { at }, _) => WriteOp::Append { at: at + self.from },
             (WriteKind::Write(_), Some(slab)) => WriteOp::Write(slab),
             (WriteKind::Write(slab), None) => WriteOp::Write(slab),

@@ -2,17 +2,25 @@
 //!
 //! The bytes of the chunk are cut into blocks of one length, complete rows where rows are shorter than 1 MiB, so that
 //! a small read unpacks little. The packed blocks follow each other; after them comes a table of their lengths (u32
-//! each; a length equal to that of the raw block means "unpacked"), and after the table a tail of 24 bytes: raw bytes
-//! (u64), raw bytes a block (u32), number of blocks (u32), CRC-32C of the table and the 16 bytes before it (u32), and
-//! the magic `SLCB`.
+//! each; a length equal to that of the raw block means "unpacked", and the highest bit "packed, whatever the length"),
+//! and after the table a tail of 24 bytes: raw bytes (u64), raw bytes a block (u32), number of blocks (u32), CRC-32C of
+//! the table and the 16 bytes before it (u32), and the magic `SLCB`.
+//!
+//! A chunk that came packed, from a file of another format, is one block ([`end_of_one_block`]).
 
 use slabfs_model::Codec;
 
-use super::{CodecError, pack, unpack};
+use super::{CodecError, pack, unpack, unpack_always};
 use crate::checksum::crc32c;
 
-/// The most raw bytes in a block.
+/// The most raw bytes in a block that is packed here.
 pub const BLOCK_MAX: u64 = 1 << 20;
+
+/// The most raw bytes of a chunk that came packed: it is unpacked into memory as one block.
+pub const ONE_BLOCK_MAX: u64 = 64 << 20;
+
+/// In the length of a block: it is packed, even if it is as long as the raw block.
+const ALWAYS: u32 = 1 << 31;
 
 /// The bytes of the tail.
 pub const TAIL_LEN: u64 = 24;
@@ -30,6 +38,34 @@ pub fn block_len(shape: &[u64]) -> u32 {
         }
     }
     unit as u32
+}
+
+/// Table and tail of a chunk of `raw` bytes whose only block was packed elsewhere, into `packed` bytes. `None` if one
+/// of the lengths is out of range.
+#[must_use]
+pub fn end_of_one_block(raw: u64, packed: u64) -> Option<Vec<u8>> {
+    let block = u32::try_from(raw).ok()?;
+    let len = u32::try_from(packed).ok().filter(|len| *len < ALWAYS)?;
+    if raw == 0 || raw > ONE_BLOCK_MAX {
+        return None;
+    }
+    let mut out = Vec::with_capacity(4 + TAIL_LEN as usize);
+    put_end(&mut out, &[len | ALWAYS], raw, block);
+    Some(out)
+}
+
+/// Appends table and tail.
+fn put_end(out: &mut Vec<u8>, lens: &[u32], raw: u64, block: u32) {
+    let table = out.len();
+    for len in lens {
+        out.extend_from_slice(&len.to_le_bytes());
+    }
+    out.extend_from_slice(&raw.to_le_bytes());
+    out.extend_from_slice(&block.to_le_bytes());
+    out.extend_from_slice(&(lens.len() as u32).to_le_bytes());
+    let crc = crc32c(&out[table..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&MAGIC);
 }
 
 /// Packs a chunk block by block.
@@ -77,17 +113,7 @@ impl Encoder {
     /// The bytes to store.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
-        let table = self.out.len();
-        for len in &self.lens {
-            self.out.extend_from_slice(&len.to_le_bytes());
-        }
-        self.out.extend_from_slice(&self.raw.to_le_bytes());
-        self.out.extend_from_slice(&self.block.to_le_bytes());
-        self.out
-            .extend_from_slice(&(self.lens.len() as u32).to_le_bytes());
-        let crc = crc32c(&self.out[table..]);
-        self.out.extend_from_slice(&crc.to_le_bytes());
-        self.out.extend_from_slice(&MAGIC);
+        put_end(&mut self.out, &self.lens, self.raw, self.block);
         self.out
     }
 }
@@ -99,6 +125,8 @@ pub struct Table {
     block: u32,
     /// The offset of each block in the stored bytes, and the end of the last one.
     starts: Vec<u64>,
+    /// The blocks that are packed even if they are as long as the raw block, in order.
+    always: Vec<usize>,
 }
 
 impl Table {
@@ -117,6 +145,15 @@ impl Table {
             return Err("the table of packed blocks does not end as it should".to_owned());
         }
         Ok(TAIL_LEN + u64::from(blocks) * 4)
+    }
+
+    /// Parses table and tail of a complete chunk.
+    pub fn of(stored: &[u8]) -> Result<Self, String> {
+        let last = |len: u64| {
+            let at = (stored.len() as u64).checked_sub(len);
+            at.map_or(stored, |at| &stored[at as usize..])
+        };
+        Self::parse(last(Self::needs(last(TAIL_LEN))?), stored.len() as u64)
     }
 
     /// Parses table and tail, the last bytes of a chunk that has `stored` bytes in all.
@@ -147,22 +184,40 @@ impl Table {
             return bad("the number of blocks");
         }
         let mut starts = Vec::with_capacity(blocks as usize + 1);
+        let mut always = Vec::new();
         let mut at = 0u64;
         starts.push(at);
-        for len in table.as_chunks::<4>().0 {
-            at += u64::from(u32::from_le_bytes(*len));
+        for (number, len) in table.as_chunks::<4>().0.iter().enumerate() {
+            let len = u32::from_le_bytes(*len);
+            if len & ALWAYS != 0 {
+                always.push(number);
+            }
+            at += u64::from(len & !ALWAYS);
             starts.push(at);
         }
         if at + bytes.len() as u64 != stored {
             return bad("the lengths of the blocks");
         }
-        Ok(Self { raw, block, starts })
+        Ok(Self {
+            raw,
+            block,
+            starts,
+            always,
+        })
     }
 
     /// The raw bytes of the chunk.
     #[must_use]
     pub fn raw_len(&self) -> u64 {
         self.raw
+    }
+
+    /// The stored bytes of the only block, if there is one block and it is packed.
+    #[must_use]
+    pub fn only_packed(&self) -> Option<std::ops::Range<u64>> {
+        let stored = (self.blocks() == 1).then(|| self.stored_range(0))?;
+        let is_packed = stored.end - stored.start != self.raw || !self.always.is_empty();
+        is_packed.then_some(stored)
     }
 
     /// The block that holds the raw byte `at`.
@@ -190,7 +245,22 @@ impl Table {
         self.starts[block]..self.starts[block + 1]
     }
 
-    /// Unpacks the stored bytes of a block into `raw`, which is resized to the block's raw length.
+    /// Unpacks the stored bytes of a block into `raw`, which has the block's raw length.
+    pub fn unpack_into(
+        &self,
+        block: usize,
+        codec: Codec,
+        elem: usize,
+        packed: &[u8],
+        raw: &mut [u8],
+    ) -> Result<(), CodecError> {
+        match self.always.binary_search(&block) {
+            Ok(_) => unpack_always(codec, elem, packed, raw),
+            Err(_) => unpack(codec, elem, packed, raw),
+        }
+    }
+
+    /// The same; `raw` is resized to the block's raw length.
     pub fn unpack_block(
         &self,
         block: usize,
@@ -201,7 +271,7 @@ impl Table {
     ) -> Result<(), CodecError> {
         let range = self.raw_range(block);
         raw.resize((range.end - range.start) as usize, 0);
-        unpack(codec, elem, packed, raw)
+        self.unpack_into(block, codec, elem, packed, raw)
     }
 }
 
@@ -255,6 +325,30 @@ mod tests {
                 "{flip}"
             );
         }
+    }
+
+    /// A block that was packed elsewhere may be as long as the raw block, or longer. Bytes after the end of the deflate
+    /// stream do not count.
+    #[test]
+    fn a_block_that_came_packed_is_unpacked_whatever_its_length() {
+        let raw: Vec<u8> = (0..1000u32).map(|x| (x * x * 7 + x / 3) as u8).collect();
+        for (level, len) in [(0, 0), (1, 0), (9, 0), (9, raw.len()), (1, 3 * raw.len())] {
+            let level = flate2::Compression::new(level);
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            std::io::Write::write_all(&mut encoder, &raw).unwrap();
+            let mut packed = encoder.finish().unwrap();
+            packed.resize(packed.len().max(len), 0);
+            let end = end_of_one_block(raw.len() as u64, packed.len() as u64).unwrap();
+            let table = Table::parse(&end, (packed.len() + end.len()) as u64).unwrap();
+            let mut out = Vec::new();
+            table
+                .unpack_block(0, Codec::Deflate(1), 4, &packed, &mut out)
+                .unwrap();
+            assert_eq!(out, raw);
+        }
+        assert!(end_of_one_block(0, 1).is_none());
+        assert!(end_of_one_block(ONE_BLOCK_MAX + 1, 1).is_none());
+        assert!(end_of_one_block(1, 1 << 31).is_none());
     }
 
     #[test]

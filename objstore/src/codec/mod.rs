@@ -128,6 +128,16 @@ pub fn unpack(codec: Codec, elem: usize, packed: &[u8], raw: &mut [u8]) -> Resul
         raw.copy_from_slice(packed);
         return Ok(());
     }
+    unpack_always(codec, elem, packed, raw)
+}
+
+/// Unpacks bytes that are packed even if they are as many as the raw ones.
+fn unpack_always(
+    codec: Codec,
+    elem: usize,
+    packed: &[u8],
+    raw: &mut [u8],
+) -> Result<(), CodecError> {
     if codec.shuffles() && elem > 1 {
         SCRATCH.with_borrow_mut(|shuffled| {
             shuffled.resize(raw.len(), 0);

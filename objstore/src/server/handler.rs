@@ -1,5 +1,6 @@
 //! Dispatches the requests of mounts to a chunk store.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -12,7 +13,7 @@ use crate::{
     name::ChunkName,
     store::ChunkStore,
     wire::{
-        Call, Handler, Incoming, Listener, MAX_CONTROL, ServeOptions, Serving, UntilNext,
+        Call, Handler, Incoming, Listener, MAX_CONTROL, MAX_DATA, ServeOptions, Serving, UntilNext,
         WireError, WireResult,
         messages::{
             AllocatedItem, Answer, BySession, ClipItem, Found, ListQuery, Outcome, PunchItem,
@@ -194,6 +195,7 @@ impl Handler for Answerer {
                 };
                 items.iter().map(look).collect::<Result<Vec<_>>>()
             }),
+            kind::READ_ENCODED => read_encoded(store, call),
             kind::LIST => answer(call, |query: ListQuery| {
                 query.after.as_ref().map_or(Ok(()), check::name)?;
                 store.list(query.after, (query.limit as usize).clamp(1, MAX_LIST))
@@ -203,6 +205,25 @@ impl Handler for Answerer {
             )),
         }
     }
+}
+
+/// Replies with the stored bytes of a chunk that is encoded.
+fn read_encoded(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
+    let found = decode::<ChunkName>(call.control).and_then(|name| {
+        check::name(&name)?;
+        check::kind_of(&name, false, "read as it is encoded")?;
+        let found = store.read_encoded(&name)?;
+        match &found {
+            Some(bytes) if bytes.len() > MAX_DATA => Err(StoreError::Invalid(format!(
+                "{name}: {} encoded bytes do not fit one message of {MAX_DATA}",
+                bytes.len()
+            ))),
+            _ => Ok(found),
+        }
+    });
+    let answer: Answer<bool> = found.as_ref().map(Option::is_some).map_err(Clone::clone);
+    let bytes = found.ok().flatten().unwrap_or_default();
+    call.reply(&encode(&answer)?, &[IoSlice::new(&bytes)])
 }
 
 /// Refuses a payload where none belongs, in the request's own reply format.
@@ -218,7 +239,8 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
         | kind::READ_BATCH
         | kind::BLANKS
         | kind::SAME_HOST_FILES
-        | kind::ALLOCATED => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
+        | kind::ALLOCATED
+        | kind::READ_ENCODED => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
         _ => outcome(call, |_, _| Err((0, error))),
     }
 }

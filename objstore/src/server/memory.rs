@@ -104,6 +104,14 @@ impl ChunkStore for Memory {
         Ok(())
     }
 
+    fn put_encoded(&self, name: &ChunkName, _: &ChunkForm, _: &[IoSlice<'_>]) -> Result<()> {
+        Err(StoreError::Invalid(format!("{name}: no codecs here")))
+    }
+
+    fn read_encoded(&self, _: &ChunkName) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
         let blanks_in = self.blanks_in.lock();
         let Some(dir) = &*blanks_in else {

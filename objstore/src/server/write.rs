@@ -12,7 +12,8 @@ use crate::wire::messages::{BatchRequests, BatchWrites, BySession, WriteItem, Wr
 pub(super) fn decode(kind: u16, control: &[u8]) -> Result<BySession<BatchWrites>> {
     if kind == kind::WRITE_BATCH {
         let asked: BySession<BatchWrites> = handler::decode(control)?;
-        if asked.items.puts.iter().any(|item| item.op != WriteOp::Put) {
+        let is_put = |item: &WriteItem| matches!(item.op, WriteOp::Put | WriteOp::PutEncoded);
+        if !asked.items.puts.iter().all(is_put) {
             let text = "only complete chunks may accompany batches".into();
             return Err(StoreError::Protocol(text));
         }
@@ -78,6 +79,10 @@ pub(super) fn write_one(store: &dyn ChunkStore, item: &WriteItem, data: &[u8]) -
                 return wrong("are not the complete chunk");
             }
             store.put(name, form, &slices)
+        }
+        WriteOp::PutEncoded => {
+            check::kind_of(name, false, "put")?;
+            store.put_encoded(name, form, &slices)
         }
         WriteOp::Append { at } => {
             check::kind_of(name, false, "appended to")?;

@@ -142,6 +142,14 @@ pub trait ChunkStore: Send + Sync {
     /// Stores a complete immutable chunk: `data` is all its cells. Repeating it with the same data is allowed.
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
 
+    /// Stores a complete immutable chunk that is encoded already: `data` is what the store has on disk of a chunk with
+    /// the form's codec ([`crate::codec::coded`]). Table and tail are checked; whether the blocks can be decoded is
+    /// found out by reads. Repeating it with the same data is allowed.
+    fn put_encoded(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
+
+    /// What `put_encoded` takes, of a chunk that is stored encoded; `None` of one that is not.
+    fn read_encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>>;
+
     /// Creates an empty file for another process to fill with a complete immutable chunk, for [`ChunkStore::adopt`].
     /// Returns `None` if the chunk must be `put` instead: it is unsuitable or exists already.
     fn blank(&self, _name: &ChunkName, _form: &ChunkForm) -> Result<Option<Blank>> {

@@ -57,6 +57,9 @@ pub mod kind {
     pub const SAME_HOST_FILES: u16 = 0x0112;
     /// [`super::AllocatedItem`]s; answered by [`super::Answer`] of one [`crate::store::Allocated`] each.
     pub const ALLOCATED: u16 = 0x0113;
+    /// The name of a free chunk; answered by [`super::Answer`] of whether it is stored encoded, and then its stored
+    /// bytes.
+    pub const READ_ENCODED: u16 = 0x0114;
 }
 
 /// A request and the session it comes from. A change of grid chunks is refused when the session is over.
@@ -194,6 +197,8 @@ pub enum WriteOp<S = Hyperslab> {
     },
     /// Cells of a grid chunk, in place.
     Write(S),
+    /// A complete immutable chunk that is encoded already.
+    PutEncoded,
 }
 
 /// A complete free chunk that the client wants to write to a file.

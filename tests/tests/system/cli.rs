@@ -5,7 +5,7 @@ use slabfs_tests::{
     Area, Cluster, Random, Service, Up, binary, file, mounts, needs_mount, poll, slabfs,
 };
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "up",
     "mdserver",
     "objserver",
@@ -130,7 +130,20 @@ fn help_names_every_flag() {
         ("tag", vec!["KEY=VALUE", "--to"]),
         ("untag", vec!["KEY", "--from"]),
         ("tags", vec!["PATH", "--json"]),
-        ("info", vec!["PATH", "--json"]),
+        ("info", vec!["PATH", "--json", "--cdl"]),
+        (
+            "import",
+            vec![
+                "FILE",
+                "DEST",
+                "--append",
+                "--dry-run",
+                "--verify",
+                "--jobs",
+                "--json",
+            ],
+        ),
+        ("export", vec!["SOURCE", "FILE", ".zarr"]),
         ("layout", vec!["PATH", "--svg", "--axes"]),
         ("status", vec!["MOUNTPOINT", "--json"]),
         ("stats", vec!["MOUNTPOINT", "--json", "--watch"]),

@@ -46,7 +46,7 @@ fn before(command: &str) -> String {
         "create" => MOUNT.to_owned(),
         "import" => {
             let file = format!("{}/coads_climatology.cdf", inputs::FERRET);
-            format!("{MOUNT}\nfor name in sst a b; do cp {file} $name.nc; done")
+            format!("{MOUNT}\nfor name in sst a b day-1 day-2; do cp {file} $name.nc; done")
         }
         "collate" => {
             let (python, tiles) = (inputs::PYTHON, inputs::script("tiles.py"));

@@ -6,6 +6,7 @@ mod bad_flags;
 mod bad_places;
 mod bad_wire;
 mod cases;
+mod chunks;
 mod cli;
 mod codecs;
 mod collate;

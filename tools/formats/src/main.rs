@@ -1,15 +1,21 @@
 //! `slabfs-formats`: what `slabfs import`, `slabfs export` and `slabfs collate` run.
 //!
 //! `args` are the command lines, which `slabfs` shares for its help; `mapping` the rules between a file's tree and
-//! containers (docs/data-model.md); `mount` requests to the mount; `import`, `export` and `collate` the commands. Everything goes
-//! through the mount with the caller's own rights.
+//! containers (docs/data-model.md); `mount` requests to the mount, `blocks` boxes of arrays on it; `import`, `export`, `collate`
+//! and `cdl` the commands; `progress` and `signals` what they share. Everything goes through the mount with the caller's own
+//! rights.
 
 mod args;
+mod blocks;
+mod cdl;
 mod collate;
+mod encoded;
 mod export;
 mod import;
 mod mapping;
 mod mount;
+mod progress;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -34,20 +40,27 @@ enum Command {
     Import(args::Import),
     Export(args::Export),
     Collate(args::Collate),
+    #[command(hide = true)]
+    Cdl(cdl::Cdl),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
-        Command::Import(args) => import::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Import(args) => import::run(&args).map(success),
+        Command::Export(args) => export::run(&args).map(success),
         Command::Collate(args) => collate::run(&args, cli.verbose > 0, cli.quiet),
+        Command::Cdl(args) => cdl::run(&args).map(success),
     };
     match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("slabfs: {}", plain(&format!("{error:#}")));
-            ExitCode::FAILURE
+            match error.downcast_ref::<signals::Interrupted>() {
+                Some(interrupted) => ExitCode::from(interrupted.status()),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }

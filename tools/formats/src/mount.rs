@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The most bytes of a reply.
 const REPLY: usize = 8 << 20;
@@ -50,6 +50,28 @@ impl Mount {
         let text = inside.to_str();
         let text = text.with_context(|| format!("{} is not UTF-8", path.display()))?;
         Ok(text.to_owned())
+    }
+
+    /// The content of a hidden file, by its path in `.slabfs`.
+    pub(crate) fn hidden(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let path = self.root.join(".slabfs").join(path);
+        std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// The tags of a path on the mount, with their types.
+    pub(crate) fn tags(&self, inside: &str) -> anyhow::Result<Map<String, Value>> {
+        let mut request = json!({ "op": "tags", "path": inside, "typed": true, "after": "" });
+        let mut all = Map::new();
+        loop {
+            let mut page = self.call(&request)?;
+            if let Some(Value::Object(tags)) = page.get_mut("tags").map(Value::take) {
+                all.extend(tags);
+            }
+            match page.get_mut("next").map(Value::take) {
+                Some(Value::String(next)) => request["after"] = Value::String(next),
+                _ => return Ok(all),
+            }
+        }
     }
 
     /// Sends a request, and returns the value of `ok` in the reply.

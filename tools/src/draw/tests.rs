@@ -12,6 +12,8 @@ pub(super) fn table() -> LayoutView {
         clip: None,
         chunk: None,
         step: None,
+        order: None,
+        codec: None,
     };
     LayoutView {
         dtype: "f4".to_owned(),
@@ -60,6 +62,8 @@ fn partially_covered_elements_are_drawn_in_full() {
         clip: None,
         chunk: None,
         step: None,
+        order: None,
+        codec: None,
     }];
     let picture = super::picture(&view, &plain()).expect("a picture");
     assert_eq!(picture.pieces[0].across.span, 1..3);
@@ -76,6 +80,8 @@ fn steps_leave_gaps() {
         clip: None,
         chunk: None,
         step: Some(vec![3, 8]),
+        order: None,
+        codec: None,
     }];
     let picture = super::picture(&view, &plain()).expect("a picture");
     let piece = &picture.pieces[0];
@@ -127,6 +133,8 @@ fn planes_of_higher_rank() {
                 clip: None,
                 chunk: None,
                 step: None,
+                order: None,
+                codec: None,
             },
             ChunkView {
                 offset: vec![2, 0, 4],
@@ -136,6 +144,8 @@ fn planes_of_higher_rank() {
                 clip: None,
                 chunk: None,
                 step: None,
+                order: None,
+                codec: None,
             },
         ],
     };
@@ -181,6 +191,8 @@ fn vectors_scalars_and_nothing() {
             clip: None,
             chunk: None,
             step: None,
+            order: None,
+            codec: None,
         }],
     };
     let picture = super::picture(&scalar, &plain()).expect("a picture");
@@ -203,6 +215,8 @@ fn vectors_scalars_and_nothing() {
             clip: None,
             chunk: None,
             step: None,
+            order: None,
+            codec: None,
         }],
     };
     let picture = super::picture(&vector, &plain()).expect("a picture");

@@ -178,7 +178,10 @@ impl Codec {
 }
 
 /// Removes the checksum at the end, and fails if it is wrong.
-fn check(bytes: &mut Vec<u8>) -> Result<(), CodecError> {
+///
+/// # Errors
+/// It is wrong, or there is none.
+pub fn check(bytes: &mut Vec<u8>) -> Result<(), CodecError> {
     let at = bytes.len().checked_sub(4).ok_or(CodecError::Checksum)?;
     let stored = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
     bytes.truncate(at);

@@ -88,6 +88,28 @@ pub fn count(plan: &Plan) -> Result<Vec<(&Joined, Done)>> {
         .collect()
 }
 
+/// Whether a variable's elements are read from the tiles: it is not in [`skeleton`].
+pub fn is_joined(plan: &Plan, variable: &Joined) -> bool {
+    variable.element.flat && variable.is_written(plan.tiles[0].format == Format::Classic)
+}
+
+/// Writes the joined file without the data of joined variables ([`is_joined`]) to `place`, where there is none. It is to get
+/// the name `named`, which errors name too.
+///
+/// # Errors
+/// As those of [`write()`].
+pub fn skeleton(
+    plan: &Plan,
+    (place, named): (&Path, &Path),
+    progress: &mut Watch<'_>,
+) -> Result<()> {
+    progress(Progress::Reading(&plan.tiles[0].path))?;
+    let out = skeleton::create(plan, place, named)?;
+    write::others(plan, &out, progress)?;
+    progress(Progress::Done(Done::default()))?;
+    out.close()
+}
+
 /// Writes the joined file to `place`, where there is none, with `threads` threads that read and encode. It is to get the name
 /// `named`, which errors name too. `progress` can stop it by an error.
 ///

@@ -11,11 +11,14 @@ use super::codec::is_native;
 use super::inspect::{BARE_DIM, refused};
 use super::plan::{Joined, Plan};
 use super::tile::{DECOMPOSITION, Format};
+use crate::h5::{Dialect, Writer};
 use crate::hdf5::{
     Attribute, Attributed, Class, Create, Creation, DIMENSION_LIST, Dataset, Datatype, File,
     Filter, Group, REFERENCE_LIST, Space, Target, Time,
 };
-use crate::netcdf::{Reader, Writer};
+use crate::netcdf::Reader;
+use crate::sink::Sink as _;
+use crate::source::Source as _;
 use crate::tree;
 use crate::{FormatError, Result};
 
@@ -333,7 +336,7 @@ fn of_classic(plan: &Plan, place: &Path, named: &Path) -> Result<File> {
             variable.deflate = deflate(&joined.filters);
         }
     }
-    Writer::create(place, &tree)?.finish()?;
+    Box::new(Writer::create(place, Dialect::NetCdf, &tree)?).finish()?;
     let out = File::open_writable(place)?;
     let root = out.root()?;
     // Along unlimited dimensions there is nothing yet.

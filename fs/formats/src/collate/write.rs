@@ -94,6 +94,17 @@ pub(super) fn write(
     Ok(done)
 }
 
+/// Writes the joined variables that have elements with pointers.
+pub(super) fn others(plan: &Plan, out: &hdf5::File, progress: &mut Watch<'_>) -> Result<()> {
+    let root = out.root()?;
+    for variable in &plan.variables {
+        if !variable.element.flat && variable.is_written(false) {
+            with_pointers(plan, variable, &root.dataset(&variable.path)?, progress)?;
+        }
+    }
+    Ok(())
+}
+
 /// Counts the chunks that would be copied and encoded.
 pub(super) fn count(source: &Source<'_>, at: usize, variable: &Joined) -> Result<Done> {
     let mut done = Done::default();

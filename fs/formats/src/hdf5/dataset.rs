@@ -49,6 +49,16 @@ impl Dataset {
         Dataset { handle, name }
     }
 
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The bytes that its elements have in the file; 0 if nothing was written.
+    pub fn stored(&self) -> u64 {
+        // SAFETY: the dataset is open.
+        with_lock(|| unsafe { h5d::H5Dget_storage_size(self.handle.id) })
+    }
+
     /// The name by which it was opened or created.
     pub fn name(&self) -> &str {
         &self.name
@@ -74,11 +84,7 @@ impl Dataset {
         Space::of(&self.space_handle()?)
     }
 
-    pub(super) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
-    fn space_handle(&self) -> Result<Handle> {
+    pub(super) fn space_handle(&self) -> Result<Handle> {
         Handle::new(&self.handle.file, self.what("the shape of"), || {
             // SAFETY: the dataset is open.
             unsafe { h5d::H5Dget_space(self.handle.id) }

@@ -1,5 +1,6 @@
 //! Datatypes.
 
+use hdf5_metno_sys::h5i;
 use hdf5_metno_sys::h5o;
 use hdf5_metno_sys::h5t::{self, H5T_class_t, H5T_order_t, H5T_sign_t};
 
@@ -66,6 +67,21 @@ impl Datatype {
             h5t::H5Tcopy(self.handle.id)
         })?;
         Ok(Datatype::new(copy))
+    }
+
+    /// Another reference to it, with its name in a file.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn again(&self) -> Result<Datatype> {
+        let handle = Handle::new(&self.handle.file, "a type", || {
+            // SAFETY: the type is open; the new reference is released by its own handle.
+            match unsafe { h5i::H5Iinc_ref(self.handle.id) } {
+                1.. => self.handle.id,
+                _ => -1,
+            }
+        })?;
+        Ok(Datatype::new(handle))
     }
 
     /// Its kind.
@@ -150,6 +166,14 @@ impl Datatype {
     /// Of the library.
     pub fn has_references(&self) -> Result<bool> {
         self.detects(H5T_class_t::H5T_REFERENCE)
+    }
+
+    /// Whether an element has parts of variable length, other than a string.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn has_sequences(&self) -> Result<bool> {
+        self.detects(H5T_class_t::H5T_VLEN)
     }
 
     fn detects(&self, class: H5T_class_t) -> Result<bool> {

@@ -152,6 +152,86 @@ impl Group {
         Ok(Dataset::new(handle, name))
     }
 
+    /// Gives a datatype a name in it.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn commit(&self, name: &str, datatype: &Datatype) -> Result<()> {
+        let (text, links) = (self.handle.c_name(name)?, self.utf8_names()?);
+        let what = format!("creating type {name}");
+        checked(&self.handle.file, what, || {
+            // SAFETY: all identifiers are open, and the name is a C string.
+            unsafe {
+                h5t::H5Tcommit2(
+                    self.handle.id,
+                    text.as_ptr(),
+                    datatype.handle().id,
+                    links.id,
+                    h5p::H5P_DEFAULT,
+                    h5p::H5P_DEFAULT,
+                )
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The path that a soft link has.
+    ///
+    /// # Errors
+    /// There is no such link; the path is longer than 4096 bytes or not UTF-8.
+    pub fn soft_path(&self, name: &str) -> Result<String> {
+        let text = self.handle.c_name(name)?;
+        let mut path = vec![0_u8; 4097];
+        checked(
+            &self.handle.file,
+            format_args!("reading link {name}"),
+            || {
+                // SAFETY: the group is open, the name is a C string, and `path` has the given length.
+                unsafe {
+                    h5l::H5Lget_val(
+                        self.handle.id,
+                        text.as_ptr(),
+                        path.as_mut_ptr().cast(),
+                        path.len(),
+                        h5p::H5P_DEFAULT,
+                    )
+                }
+            },
+        )?;
+        let end = path.iter().position(|&byte| byte == 0);
+        let path = end.and_then(|end| std::str::from_utf8(&path[..end]).ok());
+        path.map(str::to_owned).ok_or_else(|| {
+            self.handle
+                .unsupported(name, "is a link to a path that is too long or not UTF-8")
+        })
+    }
+
+    /// Creates a soft link in it.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn link_soft(&self, name: &str, path: &str) -> Result<()> {
+        let (text, path) = (self.handle.c_name(name)?, self.handle.c_name(path)?);
+        let links = self.utf8_names()?;
+        checked(
+            &self.handle.file,
+            format_args!("creating link {name}"),
+            || {
+                // SAFETY: the group and the list are open, and both texts are C strings.
+                unsafe {
+                    h5l::H5Lcreate_soft(
+                        path.as_ptr(),
+                        self.handle.id,
+                        text.as_ptr(),
+                        links.id,
+                        h5p::H5P_DEFAULT,
+                    )
+                }
+            },
+        )?;
+        Ok(())
+    }
+
     /// Opens a named datatype in it; `name` may be a path.
     ///
     /// # Errors

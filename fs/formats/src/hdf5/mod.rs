@@ -4,9 +4,9 @@
 //! |---|---|
 //! | `handle` | identifiers that are released when dropped, the lock of the library, its errors |
 //! | `file`, `group`, `attribute` | the tree of objects, and what stands in it |
-//! | `space`, `datatype` | shapes and types |
+//! | `space`, `datatype`, `description` | shapes and types, and types in words |
+//! | `scale`, `texts` | dimension scales, and texts of any length |
 //! | `creation`, `dataset` | how a dataset is stored, its elements, and chunks as they are stored |
-//! | `scale` | the dimensions of datasets |
 //! | `index` | the places of all stored chunks of a dataset, read without the library |
 //!
 //! `unsafe` is in these files only. Every call holds the process-wide lock that the NetCDF library uses too, since the
@@ -20,12 +20,14 @@ mod attribute;
 mod creation;
 mod dataset;
 mod datatype;
+mod description;
 mod file;
 mod group;
 mod handle;
 mod index;
 mod scale;
 mod space;
+mod texts;
 
 pub use attribute::{Attribute, Attributed};
 pub use creation::{Creation, Filter, Layout, Time};
@@ -36,3 +38,4 @@ pub use group::{Group, Link, Target};
 pub use index::{Chunk, stored_chunks};
 pub use scale::{DIMENSION_LIST, REFERENCE_LIST};
 pub use space::Space;
+pub use texts::put_texts_of;

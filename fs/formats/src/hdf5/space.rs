@@ -36,6 +36,14 @@ impl Space {
         }
     }
 
+    /// A shape that cannot grow and has axes.
+    pub fn fixed_axes(dims: &[u64]) -> Space {
+        Space::Simple {
+            dims: dims.to_vec(),
+            max_dims: dims.iter().map(|&len| Some(len)).collect(),
+        }
+    }
+
     /// The lengths of the axes; of a scalar or null space, none.
     pub fn dims(&self) -> &[u64] {
         match self {

@@ -1,11 +1,11 @@
-//! NetCDF files of all kinds: classic, 64-bit offset, CDF-5 and NetCDF-4, by the NetCDF library.
+//! Classic NetCDF files, also with 64-bit offsets and CDF-5, by the NetCDF library.
 //!
-//! `raw` has the calls of the library and all `unsafe`; `read` and `write` are in terms of it. The library is not safe
-//! for threads: `raw` serialises all calls of the process.
+//! `raw` has the calls of the library and all `unsafe`; `read` is in terms of it; `classic` knows how long a file must be.
+//! The library is not safe for threads: `raw` serialises all calls of the process. It reads NetCDF-4 files too, which
+//! tests use; [`crate::h5`] reads and writes these otherwise.
 
+mod classic;
 mod raw;
 mod read;
-mod write;
 
-pub use read::{Reader, Taker, parts};
-pub use write::Writer;
+pub use read::Reader;

@@ -3,7 +3,7 @@
 //! `unsafe` is in this file only. Every call holds the library's global lock. Buffers are checked against the sizes
 //! that the library reports before it writes into them.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -64,23 +64,6 @@ impl Open {
         Ok(open)
     }
 
-    /// Creates a NetCDF-4 file at `place`, where there is none; errors name `path`.
-    pub(super) fn create(place: &Path, path: &Path) -> Result<Open> {
-        be_quiet();
-        let text = c_path(place)?;
-        let mut id = 0;
-        let mode = nc::NC_NETCDF4 | nc::NC_NOCLOBBER;
-        // SAFETY: as for `read`.
-        let code = with_lock(|| unsafe { nc::nc_create(text.as_ptr(), mode, &mut id) });
-        let open = Open {
-            id,
-            path: path.to_owned(),
-            root: code == 0,
-        };
-        open.check(code, "creating it")?;
-        Ok(open)
-    }
-
     /// The same group again, which does not close the file.
     pub(super) fn same(&self) -> Open {
         self.group(self.id)
@@ -92,14 +75,6 @@ impl Open {
             path: self.path.clone(),
             root: false,
         }
-    }
-
-    /// Closes a file that was written; an error means that it is incomplete.
-    pub(super) fn close(mut self) -> Result<()> {
-        self.root = false;
-        // SAFETY: the number is that of an open file, which is not used again.
-        let code = with_lock(|| unsafe { nc::nc_close(self.id) });
-        self.check(code, "closing it")
     }
 
     fn check(&self, code: c_int, what: &str) -> Result<()> {
@@ -176,16 +151,6 @@ impl Open {
             .collect()
     }
 
-    /// Creates a group in it.
-    pub(super) fn add_group(&self, name: &str) -> Result<Open> {
-        let text = self.c_name(name)?;
-        let mut id = 0;
-        // SAFETY: the name is a C string, and `id` outlives the call.
-        let code = with_lock(|| unsafe { nc::nc_def_grp(self.id, text.as_ptr(), &mut id) });
-        self.check(code, &format!("creating group {name}"))?;
-        Ok(self.group(id))
-    }
-
     /// The dimensions that it defines: number, name, length, unlimited.
     pub(super) fn dims(&self) -> Result<Vec<(c_int, String, u64, bool)>> {
         // SAFETY: as in `groups`.
@@ -209,17 +174,6 @@ impl Open {
                 Ok((id, name, len as u64, unlimited.contains(&id)))
             })
             .collect()
-    }
-
-    /// Defines a dimension.
-    pub(super) fn add_dim(&self, name: &str, len: Option<u64>) -> Result<c_int> {
-        let text = self.c_name(name)?;
-        let mut id = 0;
-        let len = len.map_or(nc::NC_UNLIMITED, |len| len as usize);
-        // SAFETY: the name is a C string, and `id` outlives the call.
-        let code = with_lock(|| unsafe { nc::nc_def_dim(self.id, text.as_ptr(), len, &mut id) });
-        self.check(code, &format!("defining dimension {name}"))?;
-        Ok(id)
     }
 
     /// Its variables.
@@ -265,19 +219,6 @@ impl Open {
             dims,
             attributes,
         })
-    }
-
-    /// Defines a variable.
-    pub(super) fn add_var(&self, name: &str, typ: Type, dims: &[c_int]) -> Result<c_int> {
-        let text = self.c_name(name)?;
-        let mut id = 0;
-        // SAFETY: the name is a C string, `dims` has the given length, and `id` outlives the call.
-        let code = with_lock(|| unsafe {
-            let rank = dims.len() as c_int;
-            nc::nc_def_var(self.id, text.as_ptr(), typ, rank, dims.as_ptr(), &mut id)
-        });
-        self.check(code, &format!("defining variable {name}"))?;
-        Ok(id)
     }
 
     /// The size of a type, and what it is if the file defines it.
@@ -329,46 +270,6 @@ impl Open {
         Ok(TypeInfo {
             size,
             user: Some((name, class)),
-        })
-    }
-
-    /// How many types the group defines.
-    pub(super) fn type_count(&self) -> Result<usize> {
-        let mut count = 0;
-        // SAFETY: a null pointer is not written; `count` outlives the call.
-        let code =
-            with_lock(|| unsafe { nc::nc_inq_typeids(self.id, &mut count, std::ptr::null_mut()) });
-        self.check(code, "its types")?;
-        Ok(usize::try_from(count).unwrap_or(0))
-    }
-
-    /// How many links each of these groups has in the HDF5 file, by their paths; `None` if it is no such file.
-    pub(super) fn links(&self, paths: &[String]) -> Option<Vec<u64>> {
-        use hdf5_metno_sys::{h5f, h5g, h5p};
-        let text = c_path(&self.path).ok()?;
-        with_lock(|| {
-            // SAFETY: the path is a C string.
-            let file =
-                unsafe { h5f::H5Fopen(text.as_ptr(), h5f::H5F_ACC_RDONLY, h5p::H5P_DEFAULT) };
-            if file < 0 {
-                return None;
-            }
-            let links = paths.iter().map(|path| {
-                let path = CString::new(format!("/{path}")).ok()?;
-                // SAFETY: the file is open, and the path is a C string.
-                let group = unsafe { h5g::H5Gopen2(file, path.as_ptr(), h5p::H5P_DEFAULT) };
-                let mut info = h5g::H5G_info_t::default();
-                // SAFETY: the group is open, `info` outlives the call, and the group is not used after it is closed.
-                let read = group >= 0
-                    && unsafe {
-                        h5g::H5Gget_info(group, &mut info) >= 0 && h5g::H5Gclose(group) >= 0
-                    };
-                read.then_some(info.nlinks)
-            });
-            let links = links.collect();
-            // SAFETY: the file is open, and is not used any more.
-            unsafe { h5f::H5Fclose(file) };
-            links
         })
     }
 
@@ -445,40 +346,6 @@ impl Open {
         Ok(strings)
     }
 
-    /// Sets an attribute of an atomic type other than string.
-    pub(super) fn put_attribute(
-        &self,
-        var: c_int,
-        name: &str,
-        (typ, size): (Type, usize),
-        bytes: &[u8],
-    ) -> Result<()> {
-        let text = self.c_name(name)?;
-        // SAFETY: the name is a C string; `bytes` has that many members of `size` bytes.
-        let code = with_lock(|| unsafe {
-            let len = bytes.len() / size;
-            nc::nc_put_att(self.id, var, text.as_ptr(), typ, len, bytes.as_ptr().cast())
-        });
-        self.check(code, &format!("setting attribute {name}"))
-    }
-
-    /// Sets an attribute of strings.
-    pub(super) fn put_strings(&self, var: c_int, name: &str, strings: &[String]) -> Result<()> {
-        let text = self.c_name(name)?;
-        let strings: Vec<CString> = strings
-            .iter()
-            .map(|string| self.c_name(string))
-            .collect::<Result<_>>()?;
-        let mut pointers: Vec<*const c_char> =
-            strings.iter().map(|string| string.as_ptr()).collect();
-        // SAFETY: the name and the strings are C strings that outlive the call.
-        let code = with_lock(|| unsafe {
-            let len = pointers.len();
-            nc::nc_put_att_string(self.id, var, text.as_ptr(), len, pointers.as_mut_ptr())
-        });
-        self.check(code, &format!("setting attribute {name}"))
-    }
-
     /// The shape of a variable's chunks, if it has any. Files that are not NetCDF-4 have none.
     pub(super) fn chunks(&self, var: c_int, rank: usize) -> Option<Vec<u64>> {
         let mut storage = 0;
@@ -500,35 +367,6 @@ impl Open {
         });
         let level = u32::try_from(level).unwrap_or(0);
         (code == 0 && deflate != 0).then_some((level, shuffle != 0))
-    }
-
-    /// Sets the shape of a variable's chunks.
-    pub(super) fn set_chunks(&self, var: c_int, shape: &[u64]) -> Result<()> {
-        let shape: Vec<usize> = shape.iter().map(|&len| len as usize).collect();
-        // SAFETY: `shape` has as many members as the variable has dimensions.
-        let code = with_lock(|| unsafe {
-            nc::nc_def_var_chunking(self.id, var, nc::NC_CHUNKED, shape.as_ptr())
-        });
-        self.check(code, "setting the shape of chunks")
-    }
-
-    /// Compresses a variable.
-    pub(super) fn set_deflate(&self, var: c_int, level: u32, shuffle: bool) -> Result<()> {
-        let (level, shuffle) = (level as c_int, c_int::from(shuffle));
-        // SAFETY: numbers only.
-        let code = with_lock(|| unsafe {
-            nc::nc_def_var_deflate(self.id, var, shuffle, c_int::from(level > 0), level)
-        });
-        self.check(code, "setting compression")
-    }
-
-    /// Sets the fill value of a variable, which becomes its attribute `_FillValue`. `fill` has the size of an element.
-    pub(super) fn set_fill(&self, var: c_int, fill: &[u8]) -> Result<()> {
-        // SAFETY: the caller gives one element of the variable's type.
-        let code = with_lock(|| unsafe {
-            nc::nc_def_var_fill(self.id, var, 0, fill.as_ptr().cast::<c_void>())
-        });
-        self.check(code, "setting a fill value")
     }
 
     /// The element of a variable that was never written; `size` is that of an element.
@@ -564,28 +402,6 @@ impl Open {
             )
         });
         self.check(code, &format!("reading variable {}", var.name))
-    }
-
-    /// Writes a box of a variable; `data` has exactly its bytes.
-    pub(super) fn write_box(
-        &self,
-        (var, name): (c_int, &str),
-        start: &[u64],
-        count: &[u64],
-        data: &[u8],
-    ) -> Result<()> {
-        let (start, count) = (sizes(start), sizes(count));
-        // SAFETY: as for `read_box`.
-        let code = with_lock(|| unsafe {
-            nc::nc_put_vara(
-                self.id,
-                var,
-                start.as_ptr(),
-                count.as_ptr(),
-                data.as_ptr().cast(),
-            )
-        });
-        self.check(code, &format!("writing variable {name}"))
     }
 
     fn c_name(&self, name: &str) -> Result<CString> {

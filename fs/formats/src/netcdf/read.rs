@@ -1,24 +1,26 @@
 //! Reads a NetCDF file into the model, and the data of its variables.
 
 use std::ffi::c_int;
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use netcdf_sys as nc;
 use slabfs_model::DType;
 
+use super::classic;
 use super::raw::{GLOBAL, Open, Type, Var};
-use crate::Result;
+use crate::boxes::{Block, Boxes};
+use crate::source::Source;
 use crate::tree::{Attribute, Deflate, Dim, DimRef, Group, Value, Variable};
+use crate::{FormatError, Result};
 
 /// Groups nested deeper than this are refused: a file cannot have them by accident.
 const MAX_DEPTH: usize = 64;
 
-/// What takes the data of a variable: the offset of a part in bytes, and the part.
-pub type Taker<'a, E> = dyn FnMut(u64, &[u8]) -> std::result::Result<(), E> + 'a;
-
 /// An open NetCDF file.
 #[derive(Debug)]
 pub struct Reader {
+    path: PathBuf,
     root: Open,
     tree: Group,
 }
@@ -56,83 +58,13 @@ impl Reader {
     /// strings.
     pub fn open(path: &Path) -> Result<Reader> {
         let root = Open::read(path)?;
+        complete(path)?;
         let tree = group(&root, "", None, 0)?;
-        let reader = Reader { root, tree };
-        reader.see_all()?;
-        Ok(reader)
-    }
-
-    /// Fails if an HDF5 file has objects that the NetCDF library does not show: datasets of other types.
-    fn see_all(&self) -> Result<()> {
-        let mut groups = Vec::new();
-        self.tree
-            .each(&mut |path, group| groups.push((path.to_owned(), group)));
-        let paths: Vec<String> = groups.iter().map(|(path, _)| path.clone()).collect();
-        let Some(links) = self.root.links(&paths) else {
-            // A classic file.
-            return Ok(());
-        };
-        for ((path, group), links) in groups.into_iter().zip(links) {
-            let named = |dim: &&Dim| group.variables.iter().any(|one| one.name == dim.name);
-            // The library makes up dimensions where a file has none.
-            let dims = group
-                .dims
-                .iter()
-                .filter(|dim| !dim.name.starts_with("phony_dim_"));
-            let dims = dims.filter(|dim| !named(dim)).count();
-            let types = self.find(&path)?.type_count()?;
-            let shown = group.variables.len() + group.groups.len() + dims + types;
-            if links > shown as u64 {
-                return Err(self.root.unsupported(
-                    format!("group /{path}"),
-                    format!(
-                        "has {} objects that are no variables of NetCDF (booleans, enumerations, complex numbers, compounds \
-                         or references of HDF5), which are not supported",
-                        links - shown as u64
-                    ),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// What the file has.
-    pub fn tree(&self) -> &Group {
-        &self.tree
-    }
-
-    /// Calls `f` with all data of a variable in parts of at most `part` bytes, in row-major order: the offset of a part
-    /// in bytes, and its bytes. `group` is the path of its group.
-    ///
-    /// # Errors
-    /// The file is damaged; those of `f`.
-    pub fn read<E: From<crate::FormatError>>(
-        &self,
-        group: &str,
-        variable: &Variable,
-        part: u64,
-        f: &mut Taker<'_, E>,
-    ) -> std::result::Result<(), E> {
-        let open = self.find(group)?;
-        let var = open
-            .vars()?
-            .into_iter()
-            .find(|var| var.name == variable.name);
-        let Some(var) = var else {
-            return Err(open.unsupported(&variable.name, "is gone").into());
-        };
-        let shape = variable.shape();
-        let elem = variable.dtype.size();
-        let mut buffer = Vec::new();
-        let mut offset = 0;
-        for (start, count) in parts(&shape, elem, part) {
-            let bytes = count.iter().product::<u64>() * elem;
-            buffer.resize(bytes as usize, 0);
-            open.read_box(&var, &start, &count, &mut buffer)?;
-            f(offset, &buffer)?;
-            offset += bytes;
-        }
-        Ok(())
+        Ok(Reader {
+            path: path.to_owned(),
+            root,
+            tree,
+        })
     }
 
     fn find(&self, path: &str) -> Result<Open> {
@@ -149,40 +81,62 @@ impl Reader {
     }
 }
 
-/// Boxes that cover `shape` in row-major order, of at most `part` bytes or one element: start and count for each axis.
-pub fn parts(shape: &[u64], elem: u64, part: u64) -> Vec<(Vec<u64>, Vec<u64>)> {
-    if shape.contains(&0) {
-        return Vec::new();
+/// Fails if a classic file is shorter than its header says.
+fn complete(path: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| FormatError::file(path, "opening it", &error);
+    let file = File::open(path).map_err(failed)?;
+    let has = file.metadata().map_err(failed)?.len();
+    match classic::needed(&file).filter(|needed| has < *needed) {
+        Some(needed) => Err(FormatError::unsupported(
+            path,
+            "its data",
+            match needed {
+                u64::MAX => format!(
+                    "is incomplete: its header does not end in {has} bytes; it is truncated"
+                ),
+                _ => {
+                    format!("is incomplete: it has {has} bytes and needs {needed}; it is truncated")
+                }
+            },
+        )),
+        None => Ok(()),
     }
-    // The first axes have a count of one, the next one as many as fit, the last ones are complete.
-    let mut inner = elem;
-    let mut axis = shape.len();
-    while axis > 0 && inner.saturating_mul(shape[axis - 1]) <= part {
-        axis -= 1;
-        inner = inner.saturating_mul(shape[axis]);
+}
+
+impl Source for Reader {
+    fn tree(&self) -> &Group {
+        &self.tree
     }
-    if axis == 0 {
-        return vec![(vec![0; shape.len()], shape.to_vec())];
+
+    fn boxes(&self, _group: &str, variable: &Variable, part: u64) -> Result<Boxes> {
+        let (shape, elem) = (variable.shape(), variable.dtype.size());
+        Ok(match &variable.chunk {
+            Some(chunk) => Boxes::chunks(&shape, chunk, elem, part),
+            None => Boxes::rows(&shape, elem, part),
+        })
     }
-    let cut = axis - 1;
-    let step = (part / inner).max(1);
-    let mut boxes = Vec::new();
-    let mut start = vec![0; shape.len()];
-    loop {
-        let mut count = vec![1; shape.len()];
-        count[axis..].copy_from_slice(&shape[axis..]);
-        count[cut] = step.min(shape[cut] - start[cut]);
-        boxes.push((start.clone(), count.clone()));
-        start[cut] += count[cut];
-        let mut carry = cut;
-        while start[carry] == shape[carry] {
-            if carry == 0 {
-                return boxes;
-            }
-            start[carry] = 0;
-            carry -= 1;
-            start[carry] += 1;
-        }
+
+    fn read(
+        &self,
+        group: &str,
+        variable: &Variable,
+        block: &Block,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let open = self.find(group)?;
+        let var = open
+            .vars()?
+            .into_iter()
+            .find(|var| var.name == variable.name);
+        let Some(var) = var.filter(|var| var.dims.len() == block.start.len()) else {
+            return Err(FormatError::unsupported(
+                &self.path,
+                &variable.name,
+                "is gone",
+            ));
+        };
+        out.resize((block.elements() * variable.dtype.size()) as usize, 0);
+        open.read_box(&var, &block.start, &block.count, out)
     }
 }
 
@@ -220,6 +174,7 @@ fn group(open: &Open, name: &str, above: Option<&Scope<'_>>, depth: usize) -> Re
         attributes,
         variables,
         groups,
+        ..Group::default()
     })
 }
 
@@ -245,13 +200,12 @@ fn variable(open: &Open, var: &Var, scope: &Scope<'_>) -> Result<Variable> {
         .deflate(var.id)
         .map(|(level, shuffle)| Deflate { level, shuffle });
     Ok(Variable {
-        name: var.name.clone(),
-        dtype,
         dims,
         fill,
         chunk: open.chunks(var.id, var.dims.len()),
         deflate,
         attributes,
+        ..Variable::new(&var.name, dtype)
     })
 }
 
@@ -320,46 +274,4 @@ fn dtype(open: &Open, typ: Type, what: &str) -> Result<DType> {
     text.parse().map_err(|error| {
         open.unsupported(what, format!("has a type that is unknown here: {error}"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_cover_a_shape_in_order() {
-        for (shape, elem, part) in [
-            (vec![4, 3, 5], 4, 24),
-            (vec![4, 3, 5], 4, 60),
-            (vec![4, 3, 5], 4, 1000),
-            (vec![4, 3, 5], 4, 1),
-            (vec![7], 2, 4),
-            (vec![], 8, 1),
-            (vec![2, 0, 3], 8, 100),
-            (vec![1, 1, 9], 1, 2),
-        ] {
-            let mut seen = Vec::new();
-            for (start, count) in parts(&shape, elem, part) {
-                let elements: u64 = count.iter().product();
-                assert!(elements == 1 || elements * elem <= part, "{shape:?} {part}");
-                let mut at = start.clone();
-                for _ in 0..elements {
-                    let index = at
-                        .iter()
-                        .zip(&shape)
-                        .fold(0, |all, (&at, &len)| all * len + at);
-                    seen.push(index);
-                    for axis in (0..shape.len()).rev() {
-                        at[axis] += 1;
-                        if at[axis] < start[axis] + count[axis] {
-                            break;
-                        }
-                        at[axis] = start[axis];
-                    }
-                }
-            }
-            let all: u64 = shape.iter().product();
-            assert_eq!(seen, (0..all).collect::<Vec<_>>(), "{shape:?} {part}");
-        }
-    }
 }

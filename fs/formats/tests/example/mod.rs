@@ -1,8 +1,10 @@
-//! A NetCDF-4 file with groups, an inherited dimension, all types, and attributes of all kinds.
+//! Trees to write and to read, with what reads and writes their data. One is a file with groups, an inherited dimension, all types, and attributes of all kinds.
 
 use std::path::Path;
 
-use slabfs_formats::netcdf::Writer;
+use slabfs_formats::boxes::Boxes;
+use slabfs_formats::sink::{Format, create};
+use slabfs_formats::source::Source;
 use slabfs_formats::tree::{Attribute, Deflate, Dim, DimRef, Group, Value, Variable};
 
 fn dim(name: &str, len: u64, unlimited: bool) -> Dim {
@@ -37,13 +39,10 @@ pub(crate) fn example() -> Group {
             .iter()
             .map(|fill| attribute("_FillValue", number(dtype, fill)));
         Variable {
-            name: name.to_owned(),
-            dtype: dtype.parse().expect("a type"),
             dims,
             attributes: attributes.collect(),
             fill,
-            chunk: None,
-            deflate: None,
+            ..Variable::new(name, dtype.parse().expect("a type"))
         }
     };
     let types = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"];
@@ -93,18 +92,63 @@ pub(crate) fn example() -> Group {
     }
 }
 
-pub(crate) fn made(path: &Path) {
-    let tree = example();
-    let mut writer = Writer::create(path, &tree).expect("created");
-    tree.each(&mut |path, group| {
-        for variable in &group.variables {
-            let shape = variable.shape();
-            let bytes = shape.iter().product::<u64>() * variable.dtype.size();
-            let data: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
-            writer
-                .write(path, variable, &vec![0; shape.len()], &shape, &data)
-                .expect("written");
+/// Writes a tree; `data` has the bytes of a variable.
+pub(crate) fn write(
+    path: &Path,
+    tree: &Group,
+    mut data: impl FnMut(&str, &Variable) -> Vec<u8>,
+) -> slabfs_formats::Result<()> {
+    let format = Format::of(path).expect("an ending that says the format");
+    let mut sink = create(path, format, tree, false)?;
+    let mut groups = Vec::new();
+    tree.each(&mut |path, group| groups.push((path.to_owned(), group)));
+    for (group, variable) in groups
+        .iter()
+        .flat_map(|(path, group)| group.variables.iter().map(move |one| (path, one)))
+    {
+        let all = data(group, variable);
+        let elem = variable.dtype.size() as usize;
+        for block in sink.boxes(group, variable, 64) {
+            let mut bytes = Vec::new();
+            for run in Boxes::within(&block, &variable.shape()) {
+                let index = run.offset_in(&variable.shape()).expect("a run") as usize;
+                bytes.extend(&all[index * elem..][..run.elements() as usize * elem]);
+            }
+            sink.write(group, variable, &block, &bytes)?;
         }
-    });
-    writer.finish().expect("finished");
+    }
+    assert!(!path.exists(), "it appears when it is complete");
+    sink.finish()
+}
+
+/// All data of a variable; what was never written is its fill value, or zero.
+pub(crate) fn read(source: &dyn Source, group: &str, variable: &Variable) -> Vec<u8> {
+    let elem = variable.dtype.size() as usize;
+    let elements = variable.shape().iter().product::<u64>() as usize;
+    let zero = vec![0; elem];
+    let fill = variable.fill.as_ref().filter(|fill| fill.len() == elem);
+    let mut all = fill.unwrap_or(&zero).repeat(elements);
+    let mut bytes = Vec::new();
+    for block in source.boxes(group, variable, 1 << 16).expect("boxes") {
+        source
+            .read(group, variable, &block, &mut bytes)
+            .expect("read");
+        let mut from = bytes.as_slice();
+        for run in Boxes::within(&block, &variable.shape()) {
+            let index = run.offset_in(&variable.shape()).expect("a run") as usize;
+            let (now, rest) = from.split_at(run.elements() as usize * elem);
+            all[index * elem..][..now.len()].copy_from_slice(now);
+            from = rest;
+        }
+    }
+    all
+}
+
+/// Writes [`example`].
+pub(crate) fn made(path: &Path) {
+    let data = |_: &str, variable: &Variable| {
+        let bytes = variable.shape().iter().product::<u64>() * variable.dtype.size();
+        (0..bytes).map(|at| at as u8).collect()
+    };
+    write(path, &example(), data).expect("written");
 }

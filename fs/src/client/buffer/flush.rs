@@ -351,7 +351,7 @@ impl Client {
         let ends = records.iter().filter_map(|(slab, _)| slab.bounds());
         let ends = ends.chain(boxes.iter().cloned());
         let ends: Vec<Coords> = ends.map(|region| ends_of(&region)).collect();
-        match self.commit(object, geometry, records, change) {
+        match self.commit(object, geometry, records, Vec::new(), change) {
             Ok(reply) => {
                 if is_cut(&reply, ends.iter().chain([&placed]))? {
                     object.blame_cut(&reply.info.dims);

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{Commit, CommitReply, Stored, Time};
 use slabfs_model::layout::Record;
-use slabfs_model::{Coords, Hyperslab};
+use slabfs_model::{Coords, Hyperslab, Region};
 
 use crate::client::Client;
 use crate::client::error::FsError;
@@ -36,7 +36,7 @@ pub(super) struct Change {
 }
 
 impl Client {
-    /// Commits `records` and adopts the reply, but for the object's form, which needs its lock exclusively
+    /// Commits `records`, of which `clips` are shown (all of them if it is empty), and adopts the reply, but for the object's form, which needs its lock exclusively
     /// ([`Client::take_reply`]).
     ///
     /// # Errors
@@ -46,12 +46,14 @@ impl Client {
         object: &Object,
         geometry: &Geometry,
         records: Vec<(Hyperslab, Stored)>,
+        clips: Vec<Option<Region>>,
         change: Change,
     ) -> Result<CommitReply, FsError> {
         let reply = self.md().call(Commit {
             ino: object.ino,
             generation: geometry.info.generation,
             records: records.clone(),
+            clips: clips.clone(),
             grow_to: None,
             size_at_least: change.size_at_least,
             mtime: change.mtime,
@@ -59,7 +61,7 @@ impl Client {
             stored: change.stored.min(i64::MAX as u64) as i64,
             settled: false,
         })?;
-        self.insert_records(object, geometry, &reply, records);
+        self.insert_records(object, geometry, &reply, records, clips);
         if geometry.grid.is_none() {
             object.grow(geometry, change.reach);
             object.epoch.fetch_add(1, Ordering::AcqRel);
@@ -75,6 +77,7 @@ impl Client {
         geometry: &Geometry,
         reply: &CommitReply,
         records: Vec<(Hyperslab, Stored)>,
+        clips: Vec<Option<Region>>,
     ) {
         let mut chunks = object.tiling.write();
         let same_form = geometry.dims_at(reply.attr.size) == reply.info.dims;
@@ -83,10 +86,11 @@ impl Client {
             chunks.version = None;
             return;
         }
-        for (order, (slab, value)) in (reply.first_order..).zip(records) {
+        let clips = clips.into_iter().chain(std::iter::repeat(None));
+        for ((order, (slab, value)), clip) in (reply.first_order..).zip(records).zip(clips) {
             let record = Record {
                 slab,
-                clip: None,
+                clip,
                 order,
                 value,
             };

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use slabfs_mdserver::api::{Stored, StoredChunk};
 use slabfs_model::batch::Plan as Pattern;
-use slabfs_model::{Coords, Hyperslab, Region, ServerId};
+use slabfs_model::{Codec, Coords, Hyperslab, Region, ServerId};
 use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
@@ -27,6 +27,10 @@ pub(in crate::client) struct NewChunk<'a> {
     pub(in crate::client) name: ChunkName,
     pub(in crate::client) form: ChunkForm,
     pub(in crate::client) data: Slices<'a>,
+    /// What is shown of it, if that is not all.
+    pub(in crate::client) clip: Option<Region>,
+    /// `data` is encoded.
+    is_encoded: bool,
 }
 
 /// A part of a grid chunk that is written in place.
@@ -147,6 +151,35 @@ impl Client {
             region,
             slab,
             stored,
+            clip: None,
+            is_encoded: false,
+        })
+    }
+
+    /// A chunk that is stored as it is encoded, with `codec`, and of which `shown` becomes part of the object.
+    pub(in crate::client) fn encoded_chunk<'a>(
+        &self,
+        geometry: &Geometry,
+        slab: Hyperslab,
+        shown: Region,
+        codec: Codec,
+        data: Slices<'a>,
+    ) -> Result<NewChunk<'a>, FsError> {
+        let (chunk, server) = self.place(geometry, &shown, slab.volume())?;
+        let stored = StoredChunk {
+            chunk,
+            server,
+            codec,
+        };
+        Ok(NewChunk {
+            name: stored.name(),
+            form: stored.form(&slab, &geometry.info),
+            data,
+            region: shown.clone(),
+            slab,
+            stored,
+            clip: Some(shown),
+            is_encoded: !codec.is_none(),
         })
     }
 
@@ -163,7 +196,11 @@ impl Client {
         let slices: Vec<Vec<IoSlice<'_>>> = data.map(Slices::io).collect();
         let puts = chunks.iter().map(|chunk| {
             let server = chunk.stored.server;
-            (server, &chunk.name, &chunk.form, WriteKind::Put)
+            let kind = match chunk.is_encoded {
+                true => WriteKind::PutEncoded,
+                false => WriteKind::Put,
+            };
+            (server, &chunk.name, &chunk.form, kind)
         });
         let writes = grid.iter().map(|part| {
             let (chunk, kind) = (&part.chunk, WriteKind::Write(&part.slab));

@@ -503,6 +503,7 @@ impl Handle {
             ino: object.ino,
             generation: geometry.info.generation,
             records: Vec::new(),
+            clips: Vec::new(),
             grow_to: None,
             size_at_least: 0,
             mtime: None,

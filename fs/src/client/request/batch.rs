@@ -196,7 +196,7 @@ fn within(range: Range<u64>, pattern: &Pattern) -> Range<u64> {
 }
 
 /// Ends requests of which only the calling thread knows.
-struct OnThisThread;
+pub(super) struct OnThisThread;
 
 impl Ends for OnThisThread {
     fn end(&self, done: Vec<(Begun, Result<(), FsError>)>) {

@@ -329,25 +329,48 @@ impl Buffer<'_> {
 pub(in crate::client) fn with_buffer(
     plan: Plan,
     memory: &mut Buffer<'_>,
-    run: impl FnOnce(Begun),
+    run: impl FnMut(Begun),
 ) -> Result<(), FsError> {
-    struct Waits(Arc<Core>);
-    impl Drop for Waits {
-        fn drop(&mut self) {
-            self.0.wait();
-        }
-    }
     let (writes, place) = match memory {
         Buffer::From(bytes) => (true, Place::of(bytes)),
         Buffer::Into(bytes) => (false, Place::of_mut(bytes)),
     };
     assert_eq!(plan.writes, writes, "the direction of a request");
     let core = Core::new(plan, place, None, None, None);
-    let waits = Waits(core.clone());
-    run(Begun::of(core.clone()));
+    run_all(vec![core], |mut begun| {
+        begun.pop().into_iter().for_each(run)
+    })
+}
+
+/// Gives `run` writes out of memory, and returns the first error. Returns when all have ended, also when `run` panics.
+///
+/// # Panics
+/// If one is a read.
+pub(in crate::client) fn with_buffers<'a>(
+    writes: impl Iterator<Item = (Plan, &'a [u8])>,
+    run: impl FnOnce(Vec<Begun>),
+) -> Result<(), FsError> {
+    let cores = writes.map(|(plan, bytes)| {
+        assert!(plan.writes, "the direction of a request");
+        Core::new(plan, Place::of(bytes), None, None, None)
+    });
+    run_all(cores.collect(), run)
+}
+
+fn run_all(cores: Vec<Arc<Core>>, run: impl FnOnce(Vec<Begun>)) -> Result<(), FsError> {
+    struct Waits(Vec<Arc<Core>>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.iter().for_each(|core| core.wait());
+        }
+    }
+    let waits = Waits(cores.clone());
+    run(cores.iter().cloned().map(Begun::of).collect());
     drop(waits);
-    let result = core.state.lock().result.take();
-    result.unwrap_or(Err(FsError::Cancelled))
+    let result = |core: &Arc<Core>| core.state.lock().result.take();
+    cores
+        .iter()
+        .try_for_each(|core| result(core).unwrap_or(Err(FsError::Cancelled)))
 }
 
 impl Place {

@@ -13,8 +13,8 @@
 //! paint      reads: the overlay of dirty data over what came
 //! ```
 //!
-//! Started transfers (`transfer`) wait in a queue for a thread that runs them; batches of a handle (`batch`) are run by
-//! the thread that asks. Plain reads and writes of a handle go through caches and dirty data first (`read`, `write` of
+//! Started transfers (`transfer`) wait in a queue for a thread that runs them; batches of a handle (`batch`) and chunks that
+//! are encoded already (`encoded`) are run by the thread that asks. Plain reads and writes of a handle go through caches and dirty data first (`read`, `write` of
 //! the client) and share the steps below.
 //!
 //! Several objects are entered without blocking on any of them: an object that cannot be entered at once is run alone,
@@ -26,6 +26,7 @@ mod convert;
 pub(super) mod core;
 mod cut;
 mod elements;
+mod encoded;
 pub(super) mod group;
 mod in_place;
 mod memory;
@@ -38,5 +39,6 @@ mod wanted;
 mod write;
 
 pub(super) use elements::room;
+pub use encoded::EncodedChunk;
 pub(super) use in_place::A_SERVER;
 pub use memory::Memory;

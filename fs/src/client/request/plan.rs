@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use slabfs_model::batch::{self, Plan as Pattern};
 use slabfs_model::layout::{Grid, boxes_of_run};
-use slabfs_model::{Coords, GeometryError, Hyperslab, Region};
+use slabfs_model::{Codec, Coords, GeometryError, Hyperslab, Region};
 
 use super::memory::{Fitted, Memory};
 use crate::client::error::FsError;
@@ -30,6 +30,8 @@ pub(in crate::client) struct Plan {
     pub(in crate::client) writes: bool,
     /// A batch instead of selections. `slab` is then its bounding box, and `memory` is empty.
     pub(in crate::client) batch: Option<Batched>,
+    /// The bytes are a chunk as it is encoded, of which `slab` is shown. `memory` is empty then.
+    pub(in crate::client) encoded: Option<Encoded>,
     /// The selection of the object, in its cells.
     pub(in crate::client) slab: Hyperslab,
     /// The bounding box of `slab`.
@@ -37,6 +39,16 @@ pub(in crate::client) struct Plan {
     pub(in crate::client) memory: Fitted,
     /// Whether a write in place is committed before it ends, and not with the next sync, as plain writes are.
     pub(in crate::client) commits: bool,
+}
+
+/// A chunk whose bytes are encoded.
+#[derive(Debug)]
+pub(in crate::client) struct Encoded {
+    /// Its cells in the object; parts of it may lie outside.
+    pub(in crate::client) chunk: Hyperslab,
+    pub(in crate::client) codec: Codec,
+    /// What follows the caller's bytes in the stored chunk.
+    pub(in crate::client) end: Vec<u8>,
 }
 
 /// The bytes of a batch that a request moves.
@@ -80,11 +92,18 @@ impl Handle {
             handle: self.clone(),
             writes,
             batch: None,
+            encoded: None,
             slab,
             bounds,
             memory,
             commits: true,
         };
+        self.check_plan(&plan)?;
+        Ok(plan)
+    }
+
+    /// Checks a plan against the object's form as it is known.
+    pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), FsError> {
         let fits = |this: &Self| {
             let geometry = this.object.geometry.read();
             plan.check(&geometry, this.object.size(&geometry))
@@ -98,7 +117,7 @@ impl Handle {
             Err(_) if self.client.shared() => {}
             other => other?,
         }
-        Ok(plan)
+        Ok(())
     }
 
     /// The plan of a request for some packed bytes of a batch into or out of a buffer of `len` bytes. If the buffer is
@@ -150,6 +169,7 @@ impl Handle {
                 base,
                 span,
             }),
+            encoded: None,
             commits: true,
         })
     }
@@ -183,6 +203,11 @@ impl Plan {
         }
         if let Some(batch) = &self.batch {
             return self.check_batch(batch, geometry, size);
+        }
+        if self.encoded.is_some() && geometry.grid.is_some() {
+            return Err(FsError::Invalid(
+                "encoded chunks are for objects of the layout `aligned`".into(),
+            ));
         }
         let Some(bounds) = &self.bounds else {
             return Ok(());

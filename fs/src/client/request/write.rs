@@ -167,7 +167,8 @@ impl Client {
         let plan = &begun.plan;
         let mut parts = Vec::new();
         let is_batch = plan.batch.is_some();
-        if plan.bounds.is_some() && geometry.grid.is_none() && !is_batch {
+        let is_encoded = plan.encoded.is_some();
+        if plan.bounds.is_some() && geometry.grid.is_none() && !is_batch && !is_encoded {
             let most = self.chunk_limit();
             let elem = geometry.info.dtype.size();
             parts = cut(&plan.slab, elem, most, geometry.blocks.as_ref());
@@ -182,7 +183,7 @@ impl Client {
         }
         let one_chunk = geometry.grid.is_none() && parts.len() == 1;
         let nothing = || Slices::Borrowed(Vec::new());
-        let packed = match is_batch {
+        let packed = match is_batch || is_encoded {
             true => Ok(nothing()),
             false => plan.memory.take(begun.bytes(), one_chunk),
         };
@@ -270,6 +271,13 @@ impl Client {
             Sent::InPlace(sent) => {
                 return self.parts_in_place(object, item.geometry, sent, &mut pieces.grid);
             }
+        }
+        if let (Some(encoded), Some(shown)) = (&item.begun.plan.encoded, &item.begun.plan.bounds) {
+            let data = Slices::Borrowed(vec![item.begun.bytes(), &encoded.end]);
+            let (chunk, shown) = (encoded.chunk.clone(), shown.clone());
+            let chunk = self.encoded_chunk(item.geometry, chunk, shown, encoded.codec, data)?;
+            pieces.chunks.push(chunk);
+            return Ok(());
         }
         if let Some(grid) = &item.geometry.grid {
             for part in grid_parts(grid, slab)? {
@@ -453,6 +461,10 @@ impl Client {
         let records: Vec<(Hyperslab, Stored)> = chunks()
             .map(|chunk| (chunk.slab.clone(), Stored::Chunk(chunk.stored.clone())))
             .collect();
+        let clips = match chunks().any(|chunk| chunk.clip.is_some()) {
+            true => chunks().map(|chunk| chunk.clip.clone()).collect(),
+            false => Vec::new(),
+        };
         let written = chunks().map(|chunk| (chunk.stored.server, chunk.name.clone()));
         let reach = chosen
             .iter()
@@ -473,7 +485,7 @@ impl Client {
             stored: 0,
             reach,
         };
-        match self.commit(object, geometry, records, change) {
+        match self.commit(object, geometry, records, clips, change) {
             Ok(reply) => {
                 *object.written.lock() = Some(now);
                 for (at, _) in chosen {

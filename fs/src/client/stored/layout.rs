@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use slabfs_mdserver::api::{Ino, Stored};
+use slabfs_mdserver::api::{Ino, RightMode, Stored};
 use slabfs_model::{Coords, Hyperslab, format_dims};
 use slabfs_objstore::ChunkName;
 
 use crate::client::Client;
+use crate::client::coherence::rights::{self, BoxSet, By};
 use crate::client::error::FsError;
+use crate::client::object::Object;
 use crate::client::stored::tilings::Need;
 
 /// A grid of more chunks than this is not listed: the positions follow from the grid.
@@ -51,18 +53,46 @@ pub struct ChunkView {
     pub chunk: Option<String>,
     /// Bytes it has uncoded.
     pub bytes: u64,
+    /// Its number in the object, by which a file of encoded chunks finds it; of chunks of a grid none.
+    #[serde(default)]
+    pub order: Option<u64>,
+    /// How it is encoded, if it is.
+    #[serde(default)]
+    pub codec: Option<String>,
 }
 
 impl Client {
-    /// The chunks of an object, those of a grid as listed by its servers; dirty data of this mount is flushed first, so
-    /// that it is included.
+    /// The chunks of an object, those of a grid as listed by its servers, as a read would find them now: dirty data of
+    /// all mounts is flushed first.
     ///
     /// # Errors
     /// For an inode without data, and of the services.
     pub fn layout(self: &Arc<Self>, ino: Ino) -> Result<LayoutView, FsError> {
         self.flush_ino(ino)?;
         let object = self.borrow(ino)?;
-        self.refresh(&object)?;
+        self.admit(&object)?;
+        let need = rights::Need {
+            by: By::Program,
+            mode: RightMode::Read,
+            long: false,
+            span: None,
+            cells: &|_, _| BoxSet::All,
+        };
+        let _op = self.enter(&object, &need)?;
+        self.layout_of(&object)
+    }
+
+    /// The same without the dirty data of other mounts.
+    ///
+    /// # Errors
+    /// As [`Client::layout`].
+    pub fn own_layout(self: &Arc<Self>, ino: Ino) -> Result<LayoutView, FsError> {
+        self.flush_ino(ino)?;
+        self.layout_of(&*self.borrow(ino)?)
+    }
+
+    fn layout_of(self: &Arc<Self>, object: &Object) -> Result<LayoutView, FsError> {
+        self.refresh(object)?;
         let geometry = object.geometry.read();
         let info = &geometry.info;
         let mut view = LayoutView {
@@ -76,7 +106,7 @@ impl Client {
         };
         let all = Hyperslab::all(&geometry.cells);
         let Some(grid) = &geometry.grid else {
-            self.with_tiling(&object, &geometry, Need::All, |tiling| {
+            self.with_tiling(object, &geometry, Need::All, |tiling| {
                 view.chunks.extend(tiling.iter().map(chunk_view));
             })?;
             return Ok(view);
@@ -94,13 +124,13 @@ impl Client {
             view.complete = false;
             return Ok(view);
         }
-        let there: HashSet<Coords> = self.existing(&object, &geometry)?.into_iter().collect();
+        let there: HashSet<Coords> = self.existing(object, &geometry)?.into_iter().collect();
         let mut parts = Vec::new();
         grid.plan(&all, &mut parts);
         parts.retain(|part| there.contains(&part.at));
         for part in parts {
             let region = grid.chunk_region(&part.at);
-            let chunk = self.grid_chunk(&object, &geometry, grid, part.at)?;
+            let chunk = self.grid_chunk(object, &geometry, grid, part.at)?;
             let shape: Vec<u64> = part.chunk.packed_shape().to_vec();
             view.chunks.push(ChunkView {
                 offset: region.offset.to_vec(),
@@ -110,6 +140,8 @@ impl Client {
                 step: None,
                 server: Some(chunk.server.0),
                 chunk: Some(name_of(&chunk.name)),
+                order: None,
+                codec: None,
             });
         }
         Ok(view)
@@ -118,10 +150,11 @@ impl Client {
 
 fn chunk_view(record: &slabfs_model::layout::Record<Stored>) -> ChunkView {
     let bounds = record.slab.bounds();
-    let (server, chunk) = match &record.value {
-        Stored::Chunk(stored) => (Some(stored.server.0), Some(name_of(&stored.name()))),
-        Stored::Fill => (None, None),
+    let stored = match &record.value {
+        Stored::Chunk(stored) => Some(stored),
+        Stored::Fill => None,
     };
+    let codec = stored.map(|stored| stored.codec);
     ChunkView {
         offset: bounds.as_ref().map_or_else(Vec::new, |b| b.offset.to_vec()),
         shape: bounds.as_ref().map_or_else(Vec::new, |b| b.shape.to_vec()),
@@ -131,9 +164,13 @@ fn chunk_view(record: &slabfs_model::layout::Record<Stored>) -> ChunkView {
             .map(|clip| (clip.offset.to_vec(), clip.shape.to_vec())),
         step: (!record.slab.is_box())
             .then(|| record.slab.axes.iter().map(|axis| axis.stride).collect()),
-        server,
-        chunk,
+        server: stored.map(|stored| stored.server.0),
+        chunk: stored.map(|stored| name_of(&stored.name())),
         bytes: record.slab.volume(),
+        order: Some(record.order),
+        codec: codec
+            .filter(|codec| !codec.is_none())
+            .map(|codec| codec.to_string()),
     }
 }
 

@@ -59,6 +59,10 @@ struct End<'a> {
 impl<'a> End<'a> {
     fn of(open: &'a Open) -> Outcome<End<'a>> {
         match open {
+            Open::File(file) if file.chunks().is_some() => refused(
+                Errno::EINVAL,
+                "a file of encoded chunks is read and written, not copied",
+            ),
             Open::File(file) => Ok(End {
                 file,
                 view: file.views().get(),

@@ -25,7 +25,7 @@ pub(in crate::mount) fn answer(
     let Open::File(file) = &*open else {
         return reply.error(Errno::EBADF);
     };
-    if file.views().get().is_some() {
+    if file.views().get().is_some() || file.chunks().is_some() {
         return reply.error(Errno::EOPNOTSUPP);
     }
     let (object, client_handle) = (file.object, file.handle().clone());

@@ -78,7 +78,7 @@ fn of_object(shared: &Arc<Shared>, ino: Ino, attribute: Attribute) -> Outcome<Ve
 
 /// The number of an object's chunks; computed for a grid that is too large to list.
 fn chunks(shared: &Arc<Shared>, ino: Ino, info: &ArrayInfo) -> Outcome<u64> {
-    let view = shared.client.layout(ino)?;
+    let view = shared.client.own_layout(ino)?;
     match &info.layout {
         Layout::Grid(chunk) if !view.complete => Ok(info
             .dims

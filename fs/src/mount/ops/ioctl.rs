@@ -4,6 +4,7 @@
 //!   reply is read as after writes.
 //! - `_IOW('s', 2, …)`, `_IOWR('s', 3, …)` and `_IO('s', 4)` on an object set, get and remove a view;
 //!   `fs/capi/include/slabfs_ioctl.h` defines their arguments.
+//! - `_IO('s', 5)` on an object makes the open file one of encoded chunks (`chunks_file.rs`).
 //!
 //! Other commands are `ENOTTY`. Nothing here blocks.
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyIoctl};
 
+use crate::mount::chunks_file::ChunksFile;
 use crate::mount::errno::{Failure, Outcome, refused, report};
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
@@ -24,6 +26,7 @@ const ADD: u32 = WRITE | KIND | 1;
 const SET_VIEW: u32 = WRITE | KIND | 2;
 const GET_VIEW: u32 = READ | WRITE | KIND | 3;
 const CLEAR_VIEW: u32 = KIND | 4;
+const CHUNKS: u32 = KIND | 5;
 /// The bits of a command that hold the size.
 const SIZE: u32 = 0x3fff << 16;
 
@@ -43,6 +46,7 @@ pub(in crate::mount) fn answer(
         (Some(Open::File(file)), _) if file.inode != inode => return reply.error(Errno::ENOTTY),
         (Some(Open::File(file)), SET_VIEW) => set_view(shared, caller, file, data),
         (Some(Open::File(file)), GET_VIEW) => get_view(file, data),
+        (Some(Open::File(file)), CHUNKS) => set_chunks(shared, caller, file),
         (Some(Open::File(file)), CLEAR_VIEW) => {
             file.views().clear();
             Ok(Vec::new())
@@ -66,6 +70,17 @@ fn set_view(shared: &Shared, caller: Caller, file: &OpenFile, data: &[u8]) -> Ou
     let elem = file.handle().elem();
     file.views()
         .take(part, elem, &shared.view_room, caller.uid)?;
+    Ok(Vec::new())
+}
+
+fn set_chunks(shared: &Shared, caller: Caller, file: &OpenFile) -> Outcome<Vec<u8>> {
+    if file.is_selection() {
+        return refused(
+            Errno::EINVAL,
+            "this is a selection; encoded chunks are those of the object itself",
+        );
+    }
+    file.set_chunks(ChunksFile::new(&shared.view_room, caller.uid));
     Ok(Vec::new())
 }
 

@@ -68,10 +68,12 @@ pub(in crate::mount) fn answer(
         }
     };
     if by_kernel {
-        if !past_pages && file.views().get().is_some() {
+        if !past_pages && (file.views().get().is_some() || file.chunks().is_some()) {
             return reply.error(report("read", inode, &pages_of_a_view()));
         }
         file.note_mapped();
+    } else if file.chunks().is_some() {
+        return read_chunks(shared, &open, offset, len, reply);
     } else if let Some(view) = file.views().get() {
         return read_viewed(shared, &open, view, offset, len, reply);
     }
@@ -130,11 +132,28 @@ fn read_viewed(
     }));
 }
 
+/// Reads an encoded chunk and replies. On the pool, since it may wait for servers.
+fn read_chunks(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, len: u32, reply: ReplyData) {
+    let open = open.clone();
+    shared.for_bytes().submit(Box::new(move || {
+        let Open::File(file) = &*open else {
+            return reply.error(Errno::EBADF);
+        };
+        let Some(chunks) = file.chunks() else {
+            return reply.error(Errno::EINVAL);
+        };
+        match chunks.read(file.handle(), offset) {
+            Ok((bytes, at)) => reply.data(part(&bytes, at, len)),
+            Err(failure) => reply.error(report("read", file.inode, &failure)),
+        }
+    }));
+}
+
 /// The refusal of pages; see the module documentation.
 fn pages_of_a_view() -> Failure {
     Failure::Refused {
         errno: Errno::EIO,
-        why: "a page is asked for through a file that has a view and no O_DIRECT",
+        why: "a page is asked for through a file that has a view, or is one of encoded chunks, and no O_DIRECT",
     }
 }
 

@@ -53,6 +53,21 @@ impl How {
     }
 }
 
+/// What the bytes of a write are, if not those of the object from the offset on.
+enum Through {
+    /// Packed bytes of a view.
+    View(Arc<Viewed>),
+    /// A part of a stream of encoded chunks.
+    Chunks,
+}
+
+fn through_of(file: &OpenFile) -> Option<Through> {
+    match file.chunks() {
+        Some(_) => Some(Through::Chunks),
+        None => file.views().get().map(Through::View),
+    }
+}
+
 /// Writes and replies.
 pub(in crate::mount) fn answer(
     shared: &Arc<Shared>,
@@ -82,11 +97,11 @@ pub(in crate::mount) fn answer(
         return reply.error(report("write", file.inode, &FsError::Lost.into()));
     }
     if !how.by_kernel
-        && let Some(view) = file.views().get()
+        && let Some(through) = through_of(file)
     {
         return match how.append {
             true => reply.error(Errno::EINVAL),
-            false => write_on_pool(shared, &open, Some(view), offset, data, how, reply),
+            false => write_on_pool(shared, &open, Some(through), offset, data, how, reply),
         };
     }
     let page = how.by_kernel.then(|| shared.page_writes.begin());
@@ -194,11 +209,11 @@ fn write_back(
 }
 
 /// Executes a write that may wait: on the pool, with a copy of its bytes. Through a view, packed bytes go to the
-/// elements of its batch, and all inodes drop their pages: the kernel assumes other offsets than the view's.
+/// elements of its batch, and encoded chunks to their places; then all inodes drop their pages: the kernel assumes other offsets than the view's.
 fn write_on_pool(
     shared: &Arc<Shared>,
     open: &Arc<Open>,
-    view: Option<Arc<Viewed>>,
+    through: Option<Through>,
     offset: u64,
     data: &[u8],
     how: How,
@@ -206,18 +221,19 @@ fn write_on_pool(
 ) {
     let Open::File(file) = &**open else { return };
     let (object, inode) = (file.object, file.inode);
-    let through = view.is_none().then_some(inode);
+    let pages = through.is_none().then_some(inode);
     let copied = shared.buffers.copy(data);
     let (open, there) = (open.clone(), shared.clone());
     shared.change_on_pool(
         object,
-        through,
+        pages,
         move |shared| {
             let Open::File(file) = &*open else {
                 return refused(Errno::EBADF, "not a file");
             };
-            let len = match view {
-                Some(view) => write_viewed(shared, file, &view, offset, &copied)?,
+            let len = match through {
+                Some(Through::View(view)) => write_viewed(shared, file, &view, offset, &copied)?,
+                Some(Through::Chunks) => write_chunks(shared, file, offset, &copied)?,
                 None => write(shared, file, None, offset, &copied, how.append)?,
             };
             if how.sync {
@@ -231,6 +247,15 @@ fn write_on_pool(
         },
         move |written| give(&there, "write", inode, written, reply),
     );
+}
+
+fn write_chunks(shared: &Shared, file: &OpenFile, offset: u64, data: &[u8]) -> Outcome<u32> {
+    let Some(chunks) = file.chunks() else {
+        return refused(Errno::EINVAL, "not a file of encoded chunks");
+    };
+    let writer = file.writer(&shared.client, false)?;
+    chunks.write(writer, offset, data)?;
+    Ok(data.len() as u32)
 }
 
 fn write_viewed(

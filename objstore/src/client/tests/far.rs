@@ -43,6 +43,14 @@ impl ChunkStore for RemoteStore {
         self.write_as(name, form, WriteKind::Put, data)
     }
 
+    fn put_encoded(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.write_as(name, form, WriteKind::PutEncoded, data)
+    }
+
+    fn read_encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>> {
+        self.servers.read_encoded(self.id, name)
+    }
+
     fn append(
         &self,
         name: &ChunkName,

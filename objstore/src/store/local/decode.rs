@@ -1,12 +1,15 @@
-//! Reads cells of a compressed chunk: decompresses only the blocks that contain them, each once.
+//! Reads cells of a compressed chunk: decompresses only the blocks that contain them, each once; those that are read in
+//! parts stay decoded for a while (`decoded`).
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use slabfs_model::Codec;
 
+use super::decoded::Decoded;
 use super::extent::Extent;
-use crate::codec::coded::{TAIL_LEN, Table};
+use crate::codec::coded::{BLOCK_MAX, TAIL_LEN, Table};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -83,12 +86,16 @@ impl<'a> Packed<'a> {
     /// Reads the cells, packed together, into `out`.
     pub(super) fn read(
         &self,
+        decoded: &Decoded,
         extent: &Extent<'_>,
         out: &mut [u8],
         fetch: &mut Fetch<'_>,
     ) -> Result<()> {
         let mut raw = BLOCK.take();
-        let outcome = self.read_with(&mut raw, extent, out, fetch);
+        let outcome = self.read_with(&mut raw, decoded, extent, out, fetch);
+        if raw.capacity() as u64 > 2 * BLOCK_MAX {
+            raw = Vec::new();
+        }
         BLOCK.set(raw);
         outcome
     }
@@ -96,11 +103,13 @@ impl<'a> Packed<'a> {
     fn read_with(
         &self,
         raw: &mut Vec<u8>,
+        decoded: &Decoded,
         extent: &Extent<'_>,
         out: &mut [u8],
         fetch: &mut Fetch<'_>,
     ) -> Result<()> {
         let mut held = None;
+        let mut cached: Option<(usize, Arc<Vec<u8>>)> = None;
         let mut packed = 0;
         extent.runs(&mut |at, len| {
             let mut at = at;
@@ -111,10 +120,21 @@ impl<'a> Packed<'a> {
                 let upto = end.min(range.end);
                 let part = &mut out[packed..packed + (upto - at) as usize];
                 packed += part.len();
-                if held != Some(block) && at == range.start && upto == range.end {
+                if Decoded::takes((range.end - range.start) as usize)
+                    && (at, upto) != (range.start, range.end)
+                {
+                    let bytes = match cached.take().filter(|(last, _)| *last == block) {
+                        Some((_, bytes)) => bytes,
+                        None => self.cached(decoded, block, fetch)?,
+                    };
+                    let from = (at - range.start) as usize;
+                    part.copy_from_slice(&bytes[from..from + part.len()]);
+                    cached = Some((block, bytes));
+                } else if held != Some(block) && at == range.start && upto == range.end {
                     fetch(self.table.stored_range(block), &mut |bytes| {
-                        crate::codec::unpack(self.codec, self.elem, bytes, part)
-                            .map_err(|e| self.damaged(block, &e))
+                        let (codec, elem) = (self.codec, self.elem);
+                        let unpacked = self.table.unpack_into(block, codec, elem, bytes, part);
+                        unpacked.map_err(|e| self.damaged(block, &e))
                     })?;
                 } else {
                     if held != Some(block) {
@@ -129,6 +149,23 @@ impl<'a> Packed<'a> {
             }
             Ok(())
         })
+    }
+
+    /// A block that is read in parts.
+    fn cached(
+        &self,
+        decoded: &Decoded,
+        block: usize,
+        fetch: &mut Fetch<'_>,
+    ) -> Result<Arc<Vec<u8>>> {
+        if let Some(bytes) = decoded.get(self.name, block) {
+            return Ok(bytes);
+        }
+        let mut bytes = Vec::new();
+        self.unpack(block, &mut bytes, fetch)?;
+        let bytes = Arc::new(bytes);
+        decoded.insert(self.name, block, bytes.clone());
+        Ok(bytes)
     }
 
     /// Decompresses all blocks to verify them.

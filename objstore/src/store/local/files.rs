@@ -195,7 +195,7 @@ impl Files {
         if due.len() > SYNC_EACH && self.shared.durable {
             self.sync_together(&due, &watch)?;
         } else {
-            self.sync_each(&due, &watch)?;
+            self.sync_each(&due, &watch, FileChunk::sync)?;
         }
         match names {
             None => {
@@ -211,10 +211,15 @@ impl Files {
         Ok(())
     }
 
-    fn sync_each(&self, due: &[ChunkName], watch: &Watch<'_>) -> Result<()> {
+    fn sync_each(
+        &self,
+        due: &[ChunkName],
+        watch: &Watch<'_>,
+        sync: fn(&FileChunk) -> Result<()>,
+    ) -> Result<()> {
         for name in due {
             let synced = self.get(name).and_then(|chunk| {
-                chunk.sync()?;
+                sync(&chunk)?;
                 self.note_synced(&chunk, watch);
                 Ok(())
             });
@@ -238,8 +243,8 @@ impl Files {
         let synced =
             fs::File::open(path).and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from));
         synced.map_err(|e| StoreError::from_io("sync", path, &e))?;
-        // Each file is still synced; that finds nothing left to write and reports errors.
-        self.sync_each(due, watch)
+        // Each file is still looked at: that reports its errors, and syncs what was written since.
+        self.sync_each(due, watch, FileChunk::sync_after_syncfs)
     }
 
     fn note_synced(&self, chunk: &FileChunk, watch: &Watch<'_>) {

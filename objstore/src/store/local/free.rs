@@ -9,7 +9,7 @@ use super::file::head::{Encoding, Head};
 use super::index::Entry;
 use super::segment::Kind;
 use super::{LocalStore, SMALL, pieces};
-use crate::codec::coded::{Encoder, block_len};
+use crate::codec::coded::{Encoder, ONE_BLOCK_MAX, TAIL_LEN, Table, block_len};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -45,20 +45,8 @@ impl LocalStore {
             )));
         }
         let _lock = self.lock(name);
-        match self.entry(name) {
-            None => {}
-            Some(entry) => match self.check_resend(name, form, data) {
-                // Most likely a crash interrupted the first attempt, and this is the retry. In any case, `data` is the
-                // complete chunk.
-                Err(StoreError::Damaged { detail, .. }) => {
-                    tracing::warn!("{name} is put again, as the stored one is damaged: {detail}");
-                    if entry == Entry::File {
-                        self.index.write().remove(name);
-                        self.files.remove(name)?;
-                    }
-                }
-                other => return other,
-            },
+        if self.is_resend(name, &|| self.is_same(name, form, data))? {
+            return Ok(());
         }
         if form.codec.is_none() {
             return self.store_complete(name, form, Encoding::Raw, data);
@@ -83,8 +71,32 @@ impl LocalStore {
         self.store_complete(name, form, Encoding::Coded, &[IoSlice::new(&coded)])
     }
 
-    /// Accepts a repeated put of an existing chunk with the same content; anything else is an error.
-    fn check_resend(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+    /// Whether a put repeats an earlier one, for which `is_same` compares the content. Other content is an error.
+    fn is_resend(&self, name: &ChunkName, is_same: &dyn Fn() -> Result<bool>) -> Result<bool> {
+        let Some(entry) = self.entry(name) else {
+            return Ok(false);
+        };
+        match is_same() {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(StoreError::Invalid(format!(
+                "{name} exists already, with other content"
+            ))),
+            // Most likely a crash interrupted the first attempt, and this is the retry. In any case, what is put is the
+            // complete chunk.
+            Err(StoreError::Damaged { detail, .. }) => {
+                tracing::warn!("{name} is put again, as the stored one is damaged: {detail}");
+                if entry == Entry::File {
+                    self.index.write().remove(name);
+                    self.shared.decoded.forget(name);
+                    self.files.remove(name)?;
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_same(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<bool> {
         use crate::store::ChunkStore;
         let mut there = vec![0; pieces::len(data) as usize];
         self.read(
@@ -93,22 +105,42 @@ impl LocalStore {
             &slabfs_model::Hyperslab::all(&form.shape),
             &mut there,
         )?;
-        let mut rest = &there[..];
-        let same = data.iter().all(|piece| {
-            let (head, tail) = rest.split_at(piece.len());
-            rest = tail;
-            head == &**piece
-        });
         let sealed = match self.entry(name) {
             Some(Entry::File) => self.files.get(name)?.read_lock(0, 0).head.sealed,
             _ => true,
         };
-        if same && sealed {
+        Ok(sealed && are_bytes(data, &there))
+    }
+
+    pub(super) fn put_free_encoded(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        data: &[IoSlice<'_>],
+    ) -> Result<()> {
+        require_free(name)?;
+        let volume = require_volume(name, form)?;
+        check_encoded(form, volume, data)
+            .map_err(|why| StoreError::Invalid(format!("{name}: encoded bytes: {why}")))?;
+        let _lock = self.lock(name);
+        let is_same = || {
+            let there = self.encoded(name)?;
+            Ok(there.is_some_and(|there| are_bytes(data, &there)))
+        };
+        if self.is_resend(name, &is_same)? {
             return Ok(());
         }
-        Err(StoreError::Invalid(format!(
-            "{name} exists already, with other content"
-        )))
+        self.store_complete(name, form, Encoding::Coded, data)
+    }
+
+    /// The stored bytes of an encoded chunk.
+    pub(super) fn encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>> {
+        require_free(name)?;
+        self.look(
+            name,
+            &mut |place, bytes| Ok((place.kind == Kind::Coded).then(|| bytes.to_vec())),
+            &mut |chunk| chunk.encoded(),
+        )
     }
 
     fn store_complete(
@@ -321,6 +353,44 @@ impl LocalStore {
         let packed = self.name_file(packed, chunk.is_lasting())?;
         self.files.adopt(packed);
         Ok(())
+    }
+}
+
+/// Whether the slices are these bytes.
+fn are_bytes(data: &[IoSlice<'_>], bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    let same = data.iter().all(|piece| {
+        let (head, tail) = rest.split_at(rest.len().min(piece.len()));
+        rest = tail;
+        head == &**piece
+    });
+    same && rest.is_empty()
+}
+
+/// Checks table and tail of a chunk that was encoded elsewhere.
+fn check_encoded(form: &ChunkForm, volume: u64, data: &[IoSlice<'_>]) -> Result<(), String> {
+    if form.codec.is_none() {
+        return Err("the chunk has no codec".to_owned());
+    }
+    let stored = pieces::len(data);
+    let last = |len: u64| {
+        let at = stored.checked_sub(len).ok_or("they are too short")?;
+        let mut bytes = vec![0; len as usize];
+        pieces::copy(data, at, &mut bytes);
+        Ok::<_, String>(bytes)
+    };
+    let table = Table::parse(&last(Table::needs(&last(TAIL_LEN)?)?)?, stored)?;
+    if table.raw_len() != volume {
+        return Err(format!(
+            "they are {} bytes decoded, and its shape is {:?}",
+            table.raw_len(),
+            form.shape
+        ));
+    }
+    let block = table.raw_range(0);
+    match block.end - block.start > ONE_BLOCK_MAX {
+        true => Err(format!("a block of more than {ONE_BLOCK_MAX} bytes")),
+        false => Ok(()),
     }
 }
 

@@ -49,15 +49,7 @@ pub(super) fn write_name(name: &ChunkName, out: &mut Vec<u8>) {
 fn write_form(form: &ChunkForm, out: &mut Vec<u8>) {
     write_coords(&form.shape, out);
     out.extend_from_slice(&form.elem.to_le_bytes());
-    let (codec, level) = match form.codec {
-        Codec::None => (0, 0),
-        Codec::Lz4 => (1, 0),
-        Codec::Deflate(level) => (2, level as i32),
-        Codec::Zstd(level) => (3, level),
-        Codec::ShuffleZstd(level) => (4, level),
-        Codec::ShuffleDeflate(level) => (5, level as i32),
-        Codec::ShuffleLz4 => (6, 0),
-    };
+    let (codec, level) = form.codec.number();
     out.push(codec);
     out.extend_from_slice(&level.to_le_bytes());
     let fill = form.fill.bytes();
@@ -72,16 +64,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
     let shape = from.coords()?;
     let elem = from.u32()?;
     let (codec, level) = (from.u8()?, from.u32()? as i32);
-    let codec = match codec {
-        0 => Codec::None,
-        1 => Codec::Lz4,
-        2 => Codec::Deflate(level as u32),
-        3 => Codec::Zstd(level),
-        4 => Codec::ShuffleZstd(level),
-        5 => Codec::ShuffleDeflate(level as u32),
-        6 => Codec::ShuffleLz4,
-        _ => return None,
-    };
+    let codec = Codec::of_number(codec, level)?;
     let fill = from.u32()? as usize;
     let fill = Fill::from_bytes(from.take(fill)?);
     let form = ChunkForm {
@@ -90,7 +73,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(ChunkName, ChunkForm, usize)> {
         codec,
         fill,
     };
-    codec.is_valid().then_some((name, form, from.at))
+    Some((name, form, from.at))
 }
 
 /// Reads a name without a form.

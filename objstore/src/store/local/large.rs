@@ -184,7 +184,27 @@ impl FileChunk {
         let Some(table) = self.table.get() else {
             return Ok(());
         };
-        Packed::new(&self.name, &head.form, table).read(extent, out, &mut fetch)
+        Packed::new(&self.name, &head.form, table).read(
+            &self.shared.decoded,
+            extent,
+            out,
+            &mut fetch,
+        )
+    }
+
+    /// The stored bytes, if they are encoded.
+    pub(super) fn encoded(&self) -> Result<Option<Vec<u8>>> {
+        let (encoding, stored) = {
+            let state = self.read_lock(0, 0);
+            (state.head.encoding, state.head.content)
+        };
+        if encoding != Encoding::Coded {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; stored as usize];
+        let state = self.read_lock(0, stored);
+        self.read(&state, 0, &mut bytes)?;
+        Ok(Some(bytes))
     }
 
     /// Calls `f` with stored bytes, mapped if they are contiguous, otherwise copied.

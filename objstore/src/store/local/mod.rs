@@ -15,6 +15,7 @@
 mod blank;
 mod catalogue;
 mod decode;
+mod decoded;
 mod directory;
 mod extent;
 mod file;
@@ -185,6 +186,7 @@ impl LocalStore {
     fn remove(&self, name: &ChunkName) -> Result<()> {
         let _lock = self.lock(name);
         let entry = self.index.write().remove(name);
+        self.shared.decoded.forget(name);
         let waiting = self.waiting.lock().remove(name).unwrap_or_default();
         let mut outcome = waiting
             .iter()
@@ -254,6 +256,14 @@ fn check_len(extent: &Extent<'_>, len: u64) -> Result<()> {
 impl ChunkStore for LocalStore {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.put_free(name, form, data)
+    }
+
+    fn put_encoded(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.put_free_encoded(name, form, data)
+    }
+
+    fn read_encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>> {
+        self.encoded(name)
     }
 
     fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {

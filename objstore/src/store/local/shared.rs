@@ -1,10 +1,14 @@
-//! State shared by all open files of a store: the mark of this opening, a clock, and an estimate of free space.
+//! State shared by all open files of a store: the mark of this opening, a clock, and an estimate of free space, and
+//! blocks that were decoded.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+
+use super::decoded::Decoded;
 
 /// Below this much free space, writes into holes reserve their space first.
 const TIGHT: u64 = 128 << 20;
@@ -20,6 +24,7 @@ pub(super) struct Shared {
     pub(super) clean: bool,
     /// Whether to sync at all.
     pub(super) durable: bool,
+    pub(super) decoded: Decoded,
     epoch: Instant,
     room: AtomicU64,
     room_at: AtomicU64,
@@ -45,6 +50,7 @@ impl Shared {
             mark,
             clean,
             durable,
+            decoded: Decoded::default(),
             epoch: Instant::now(),
             room: AtomicU64::new(0),
             room_at: AtomicU64::new(0),
@@ -59,6 +65,21 @@ impl Shared {
             file.sync_data()?;
             self.note_synced(path);
         }
+        Ok(())
+    }
+
+    /// Returns the error of an earlier write to the disk, if there was one. (`sync_file_range` reports it as `fdatasync`
+    /// does, without flushing the disk's cache.)
+    pub(super) fn check_written(&self, file: &File, path: &Path) -> io::Result<()> {
+        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        // SAFETY: an open file, and no memory.
+        let done = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, all) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.note_synced(path);
         Ok(())
     }
 

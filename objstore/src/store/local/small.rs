@@ -95,7 +95,8 @@ impl LocalStore {
         if place.kind == Kind::Coded {
             let mut fetch = fetch_from(bytes);
             let table = decode::table(name, form, bytes.len() as u64, &mut fetch)?;
-            return Packed::new(name, form, &table).read(extent, out, &mut fetch);
+            let decoded = &self.shared.decoded;
+            return Packed::new(name, form, &table).read(decoded, extent, out, &mut fetch);
         }
         if place.kind == Kind::Raw && extent.end > bytes.len() as u64 {
             return Err(StoreError::Invalid(format!(

@@ -1,9 +1,10 @@
-//! `slabfs collate`: tiles become one file.
+//! `slabfs collate`: tiles become one file, or one container on a mount (`container`).
 //!
 //! This process lists the inputs, and starts itself again as a worker (`worker`) that reads them and writes the output in a
 //! hidden directory next to its place. It waits for the worker (`supervise`), renames the output when it is complete, and
 //! removes the directory in any other case: also when the HDF5 library crashes on a damaged file, or a signal comes.
 
+mod container;
 mod inputs;
 mod message;
 mod supervise;
@@ -14,13 +15,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde_json::json;
 
 use crate::args::Collate;
-use crate::import::rename_new;
 use crate::mount::Mount;
 
 /// The name of the output in the directory where it is written.
 const UNFINISHED: &str = "unfinished.nc";
+/// The name of the file with what is not joined, where the output is a container.
+const SKELETON: &str = "skeleton.nc";
 
 pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.worker {
@@ -35,10 +40,16 @@ pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<
     if !parent.is_dir() {
         bail!("{} is not a directory; create it first", parent.display());
     }
-    if is_container(out, parent) {
-        return container(out);
+    let container = is_container(out, parent);
+    let encodes =
+        args.deflate.is_some() || args.shuffle || args.no_shuffle || args.chunks.is_some();
+    if container && encodes {
+        bail!(
+            "{} is a container, which has the chunks of the inputs as they are: -d, --shuffle, --no-shuffle and --chunks are for files",
+            out.display()
+        );
     }
-    if out.is_dir() {
+    if out.is_dir() && !container {
         bail!("{} is a directory; give the name of a file", out.display());
     }
     if !args.force && !args.dry_run && out.symlink_metadata().is_ok() {
@@ -54,23 +65,37 @@ pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<
         .prefix(".slabfs-collate-")
         .tempdir_in(parent)
         .with_context(|| format!("creating a directory in {}", parent.display()))?;
-    let code = supervise::run(args, &inputs, dir.path(), verbose, quiet)?;
+    let worker = supervise::Worker {
+        args,
+        dir: dir.path(),
+        container,
+        verbose,
+    };
+    let code = supervise::run(&worker, &inputs, quiet)?;
     if code != ExitCode::SUCCESS || args.dry_run {
         return Ok(code);
     }
     let unfinished = dir.path().join(UNFINISHED);
     if args.remove {
-        let synced = File::open(&unfinished).and_then(|file| file.sync_all());
-        synced.with_context(|| format!("storing {}", out.display()))?;
+        let stored = match container {
+            true => Mount::of(parent)?.call(&json!({ "op": "sync" })).map(drop),
+            false => File::open(&unfinished)
+                .and_then(|file| file.sync_all())
+                .map_err(Into::into),
+        };
+        stored.with_context(|| format!("storing {}", out.display()))?;
     }
     let renamed = match args.force {
+        true if container && out.symlink_metadata().is_ok() => exchange(&unfinished, out),
         true => std::fs::rename(&unfinished, out),
         false => place_new(&unfinished, out),
     };
-    renamed.with_context(|| format!("renaming the complete file to {}", out.display()))?;
-    if args.remove {
+    renamed.with_context(|| format!("renaming the complete output to {}", out.display()))?;
+    if args.remove && !container {
         let synced = File::open(parent).and_then(|dir| dir.sync_all());
         synced.with_context(|| format!("storing the name of {}", out.display()))?;
+    }
+    if args.remove {
         remove(&inputs)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -85,13 +110,9 @@ fn is_container(out: &Path, parent: &Path) -> bool {
     !named && Mount::of(parent).is_ok()
 }
 
-/// Joins tiles to a container.
-fn container(out: &Path) -> anyhow::Result<ExitCode> {
-    bail!(
-        "{} is on a slabfs mount and has not the name of a file; containers cannot be written yet: \
-         give a name that ends in .nc",
-        out.display()
-    );
+/// Puts the complete container in the place of another one, which is removed with the hidden directory.
+fn exchange(from: &Path, to: &Path) -> std::io::Result<()> {
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?)
 }
 
 fn is_same(input: &Path, out: &Path) -> bool {
@@ -102,13 +123,13 @@ fn is_same(input: &Path, out: &Path) -> bool {
 
 /// Gives the complete file its name, unless there is a file of that name.
 fn place_new(from: &Path, to: &Path) -> std::io::Result<()> {
-    match rename_new(from, to) {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some filesystems cannot do this in one step.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        Err(Errno::INVAL) => {
             std::fs::hard_link(from, to)?;
             std::fs::remove_file(from)
         }
-        renamed => renamed,
+        renamed => Ok(renamed?),
     }
 }
 

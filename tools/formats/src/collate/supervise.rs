@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow, bail};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::message::Message;
-use super::{UNFINISHED, worker};
+use super::{SKELETON, UNFINISHED};
 use crate::args::Collate;
 use crate::plain;
 
@@ -37,27 +37,37 @@ enum Event {
     Signal(Signal),
 }
 
-/// Joins `inputs` to a file in `dir`.
+/// What a worker is to do.
+pub(super) struct Worker<'a> {
+    /// The command line.
+    pub(super) args: &'a Collate,
+    /// The directory for the output.
+    pub(super) dir: &'a Path,
+    /// The output is a container.
+    pub(super) container: bool,
+    /// It says what it does.
+    pub(super) verbose: bool,
+}
+
+/// Joins `inputs`.
 pub(super) fn run(
-    args: &Collate,
+    worker: &Worker<'_>,
     inputs: &[PathBuf],
-    dir: &Path,
-    verbose: bool,
     quiet: bool,
 ) -> anyhow::Result<ExitCode> {
-    if let Some(text) = &args.chunks {
-        worker::chunks(text)?;
+    if let Some(text) = &worker.args.chunks {
+        super::worker::chunks(text)?;
     }
     let (events, happens) = channel();
     // Before there is another thread, so that all have it.
     watch_signals(events.clone())?;
-    let mut child = start(args, dir, verbose)?;
+    let mut child = worker.start()?;
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         bail!("the worker has no pipes");
     };
     hand_over(stdin, inputs);
     read(stdout, events);
-    let mut work = Work::new(child.id(), dir);
+    let mut work = Work::new(child.id(), worker.written());
     let mut result: Option<anyhow::Result<()>> = None;
     loop {
         match happens.recv_timeout(TICK) {
@@ -117,10 +127,10 @@ struct Work {
 }
 
 impl Work {
-    fn new(pid: u32, dir: &Path) -> Work {
+    fn new(pid: u32, output: PathBuf) -> Work {
         Work {
             pid,
-            output: dir.join(UNFINISHED),
+            output,
             file: None,
             describing: false,
             since: Instant::now(),
@@ -192,39 +202,49 @@ fn watch_signals(events: Sender<Event>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(args: &Collate, dir: &Path, verbose: bool) -> anyhow::Result<Child> {
-    let this = std::env::current_exe().context("cannot find this program")?;
-    let mut command = Command::new(&this);
-    command
-        .args(["collate", "--worker"])
-        .arg(dir)
-        .arg("--output")
-        .arg(&args.output);
-    if let Some(level) = args.deflate {
-        command.args(["--deflate", &level.to_string()]);
+impl Worker<'_> {
+    /// The file that the library writes.
+    fn written(&self) -> PathBuf {
+        let name = if self.container { SKELETON } else { UNFINISHED };
+        self.dir.join(name)
     }
-    if let Some(shape) = &args.chunks {
-        command.args(["--chunks", shape]);
+
+    fn start(&self) -> anyhow::Result<Child> {
+        let args = self.args;
+        let this = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(&this);
+        command
+            .args(["collate", "--worker"])
+            .arg(self.dir)
+            .arg("--output")
+            .arg(&args.output);
+        if let Some(level) = args.deflate {
+            command.args(["--deflate", &level.to_string()]);
+        }
+        if let Some(shape) = &args.chunks {
+            command.args(["--chunks", shape]);
+        }
+        if let Some(jobs) = args.jobs {
+            command.args(["--jobs", &jobs.to_string()]);
+        }
+        let flags = [
+            (args.shuffle, "--shuffle"),
+            (args.no_shuffle, "--no-shuffle"),
+            (args.dry_run, "--dry-run"),
+            (self.verbose, "--verbose"),
+            (self.container, "--container"),
+        ];
+        command.args(
+            flags
+                .iter()
+                .filter(|(given, _)| *given)
+                .map(|(_, flag)| flag),
+        );
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .spawn()
+            .with_context(|| format!("cannot run {}", this.display()))
     }
-    if let Some(jobs) = args.jobs {
-        command.args(["--jobs", &jobs.to_string()]);
-    }
-    let flags = [
-        (args.shuffle, "--shuffle"),
-        (args.no_shuffle, "--no-shuffle"),
-        (args.dry_run, "--dry-run"),
-        (verbose, "--verbose"),
-    ];
-    command.args(
-        flags
-            .iter()
-            .filter(|(given, _)| *given)
-            .map(|(_, flag)| flag),
-    );
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command
-        .spawn()
-        .with_context(|| format!("cannot run {}", this.display()))
 }
 
 /// Writes the names of the inputs. A worker that does not take them is dead, which is found otherwise.

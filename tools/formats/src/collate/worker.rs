@@ -13,8 +13,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use slabfs_formats::collate::{self, Chunks, Done, Joined, Plan, Progress, Tile, Wish, shown};
 
-use super::UNFINISHED;
 use super::message::Message;
+use super::{UNFINISHED, container};
 use crate::args::Collate;
 
 /// Bytes of memory that the process may have, and for each thread in addition.
@@ -76,11 +76,23 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
     for line in collate::check(&plan, threads)? {
         Message::Note(line).send()?;
     }
+    let show = if args.container {
+        container::show
+    } else {
+        show
+    };
     if args.dry_run {
         return show(&plan);
     }
     if verbose {
         show(&plan)?;
+    }
+    if args.container {
+        let done = container::write(&plan, dir, &args.output, threads, &mut progress())?;
+        if verbose {
+            Message::Said(done.to_string()).send()?;
+        }
+        return Ok(());
     }
     let place = (dir.join(UNFINISHED), args.output.as_path());
     let done = collate::write(&plan, (&place.0, place.1), threads, &mut progress())?;
@@ -109,8 +121,8 @@ fn progress() -> impl FnMut(Progress<'_>) -> slabfs_formats::Result<()> {
     }
 }
 
-/// Says what would be done.
-fn show(plan: &Plan) -> anyhow::Result<()> {
+/// Says what is joined.
+pub(super) fn show_dims(plan: &Plan) -> anyhow::Result<()> {
     let dims = plan
         .dims
         .iter()
@@ -121,6 +133,12 @@ fn show(plan: &Plan) -> anyhow::Result<()> {
         plan.tiles.len()
     ))
     .send()?;
+    Ok(())
+}
+
+/// Says what would be done.
+fn show(plan: &Plan) -> anyhow::Result<()> {
+    show_dims(plan)?;
     let mut all = Done::default();
     for (variable, done) in collate::count(plan)? {
         all.copied += done.copied;
@@ -128,11 +146,19 @@ fn show(plan: &Plan) -> anyhow::Result<()> {
         all.bytes += done.bytes;
         Message::Said(described(variable, done)).send()?;
     }
-    for variable in plan
-        .variables
-        .iter()
-        .filter(|one| !one.decomposed && !one.bare_dim)
-    {
+    show_others(plan)?;
+    Message::Said(format!(
+        "chunks: {} copied, {} encoded",
+        all.copied, all.encoded
+    ))
+    .send()?;
+    Ok(())
+}
+
+/// Says what comes from the first tile.
+pub(super) fn show_others(plan: &Plan) -> anyhow::Result<()> {
+    let others = plan.variables.iter();
+    for variable in others.filter(|one| !one.decomposed && !one.bare_dim) {
         Message::Said(format!(
             "{}: as in {}",
             shown(&variable.path),
@@ -140,11 +166,6 @@ fn show(plan: &Plan) -> anyhow::Result<()> {
         ))
         .send()?;
     }
-    Message::Said(format!(
-        "chunks: {} copied, {} encoded",
-        all.copied, all.encoded
-    ))
-    .send()?;
     Ok(())
 }
 

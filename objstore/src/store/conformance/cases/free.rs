@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use slabfs_model::{Axis, Codec, Hyperslab, gather};
 
 use super::super::{boxed, fill, form, free, in_file, noise, read, slices, smooth};
+use crate::codec::{coded::end_of_one_block, pack};
 use crate::error::StoreError;
 use crate::store::ChunkStore;
 
@@ -290,5 +291,60 @@ pub(super) fn resends(store: &dyn ChunkStore) {
         );
         store.delete(std::slice::from_ref(&name)).expect("delete");
         store.delete(&[name]).expect("delete again");
+    }
+}
+
+/// Chunks that come encoded, and are read as they are stored.
+pub(super) fn encoded_chunks(store: &dyn ChunkStore) {
+    let codec = Codec::ShuffleDeflate(4);
+    for (id, len) in [(80, 1000u64), (81, 600_000)] {
+        let (name, form) = (free(id), form(&[len, 4], 4, codec, &[]));
+        let data = smooth(len as usize * 4, id);
+        let mut stored = Vec::new();
+        let packed = pack(codec, 4, &data, &mut stored).expect("packed");
+        let end = end_of_one_block(len * 4, packed as u64).expect("a table");
+        stored.extend_from_slice(&end);
+        let (a, b) = stored.split_at(stored.len() / 3);
+        let put = |bytes: &[&[u8]]| {
+            let bytes: Vec<_> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
+            store.put_encoded(&name, &form, &bytes)
+        };
+        let refused = |bytes: &[u8]| matches!(put(&[bytes]), Err(StoreError::Invalid(_)));
+        let mut other = stored.clone();
+        for at in [stored.len() - 1, stored.len() - 12, stored.len() - 24] {
+            other[at] ^= 1;
+            assert!(refused(&other), "{at}");
+            other[at] ^= 1;
+        }
+        assert!(refused(&stored[1..]) && refused(&stored[..stored.len() - 1]) && refused(&[]));
+        let missing = store.read_encoded(&name);
+        assert_eq!(missing, Err(StoreError::Missing(name.clone())));
+        put(&[a, b]).expect("put");
+        put(&[&stored]).expect("put again");
+        other[0] ^= 1;
+        assert!(refused(&other), "other bytes");
+        assert_eq!(store.read_encoded(&name), Ok(Some(stored.clone())));
+        let (all, some) = (boxed(&[0, 0], &[len, 4]), boxed(&[len - 9, 1], &[5, 2]));
+        assert_eq!(read(store, &name, &form, &all), data);
+        let mut part = vec![0; some.volume() as usize];
+        gather(&data, &form.shape, &some, &mut part);
+        assert_eq!(read(store, &name, &form, &some), part);
+        store.sync(std::slice::from_ref(&name)).expect("sync");
+        store.verify(&name).expect("verify");
+        // What the store has encoded itself can be put again elsewhere.
+        let (own, copy) = (free(id + 10), free(id + 20));
+        store.put(&own, &form, &slices(&data)).expect("put");
+        let encoded = store.read_encoded(&own).expect("read").expect("encoded");
+        store
+            .put_encoded(&copy, &form, &slices(&encoded))
+            .expect("put encoded");
+        assert_eq!(read(store, &copy, &form, &all), data);
+        let raw = free(id + 30);
+        let unpacked = super::super::form(&[len, 4], 4, Codec::None, &[]);
+        store.put(&raw, &unpacked, &slices(&data)).expect("put");
+        assert_eq!(store.read_encoded(&raw), Ok(None));
+        let no_codec = store.put_encoded(&free(id + 40), &unpacked, &slices(&stored));
+        assert!(matches!(no_codec, Err(StoreError::Invalid(_))));
+        store.delete(&[name, own, copy, raw]).expect("delete");
     }
 }

@@ -18,6 +18,7 @@ pub const ALL: &[Case] = &[
     ("streams", free::streams),
     ("sealing cuts and packs", free::sealing_cuts_and_packs),
     ("resends", free::resends),
+    ("encoded chunks", free::encoded_chunks),
     ("grid chunks are written in place", grid::grid_in_place),
     ("small grid chunks grow large", grid::grid_grows),
     ("grid chunks are patched", grid::grid_patched),

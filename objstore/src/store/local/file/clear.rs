@@ -53,7 +53,7 @@ impl FileChunk {
         if !self.punch_bytes(state, first, last - first) {
             return self.write_fill(state, first, last - first);
         }
-        state.unsynced = true;
+        state.note_unsynced();
         let group = state.group_mut(g).map_err(|why| self.damaged(why))?;
         for block in blocks {
             group.set(block, None);
@@ -164,7 +164,7 @@ impl FileChunk {
         }
         state.groups.truncate(len.div_ceil(GROUP) as usize);
         state.len = len;
-        state.unsynced = true;
+        state.note_unsynced();
         Ok(())
     }
 

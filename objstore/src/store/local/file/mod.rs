@@ -55,7 +55,7 @@ pub(super) struct FileChunk {
     pub(super) name: ChunkName,
     pub(super) path: PathBuf,
     file: File,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Whether the file was handed out by the store of another process.
     same_host: bool,
     state: RwLock<State>,
@@ -79,6 +79,8 @@ pub(super) struct State {
     head_dirty: bool,
     /// Some of it is not on disk yet.
     unsynced: bool,
+    /// All of it was written before the `syncfs` that [`FileChunk::start_sync`] prepared.
+    started: bool,
     /// Some data that must survive a crash may be on disk.
     lasting: bool,
     /// A sync failed: written data may be lost, and the kernel does not report that twice.
@@ -193,7 +195,7 @@ impl FileChunk {
 
     /// Notes that data written through an earlier descriptor of the file may not be on disk.
     pub(super) fn note_unsynced(&self) {
-        self.state.write().unsynced = true;
+        self.state.write().note_unsynced();
     }
 
     fn damaged(&self, detail: impl std::fmt::Display) -> StoreError {
@@ -368,9 +370,15 @@ impl State {
             groups,
             head_dirty: is_new,
             unsynced: is_new,
+            started: false,
             lasting: !is_new,
             poisoned: false,
         }
+    }
+
+    /// Notes that something was written.
+    fn note_unsynced(&mut self) {
+        (self.unsynced, self.started) = (true, false);
     }
 
     /// Whether holes read as a non-zero fill, so that blocks must be written in full.

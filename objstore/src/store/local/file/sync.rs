@@ -26,7 +26,7 @@ impl FileChunk {
             pieces::write_at(&self.file, page_at(area, g), &[IoSlice::new(&page)])
                 .map_err(|(_, e)| self.write_error(&e))?;
             (group.stored, group.dirty, group.marked) = (true, false, writer != 0);
-            state.unsynced = true;
+            (state.unsynced, state.started) = (true, false);
         }
         Ok(())
     }
@@ -36,7 +36,7 @@ impl FileChunk {
         pieces::write_at(&self.file, 0, &[IoSlice::new(&head)])
             .map_err(|(_, e)| self.write_error(&e))?;
         state.head_dirty = false;
-        state.unsynced = true;
+        state.note_unsynced();
         Ok(())
     }
 
@@ -60,8 +60,18 @@ impl FileChunk {
 
     /// Syncs the present state of the file. (The directory syncs its name.)
     pub(in crate::store::local) fn sync(&self) -> Result<()> {
+        self.sync_unless(|_| false)
+    }
+
+    /// As [`Self::sync`], after [`Self::start_sync`] and then a `syncfs`. What was complete before is on disk already, and
+    /// an `fdatasync` would only flush the disk's cache once more: only errors are looked for.
+    pub(in crate::store::local) fn sync_after_syncfs(&self) -> Result<()> {
+        self.sync_unless(|state| state.started)
+    }
+
+    fn sync_unless(&self, is_on_disk: impl Fn(&State) -> bool) -> Result<()> {
         let _one_at_a_time = self.syncing.lock();
-        {
+        let is_on_disk = {
             let mut state = self.state.write();
             if state.poisoned {
                 return Err(self.lost());
@@ -71,8 +81,13 @@ impl FileChunk {
                 return Ok(());
             }
             (state.unsynced, state.lasting) = (false, true);
-        }
-        self.shared.sync_file(&self.file, &self.path).map_err(|e| {
+            is_on_disk(&state)
+        };
+        let synced = match is_on_disk {
+            true => self.shared.check_written(&self.file, &self.path),
+            false => self.shared.sync_file(&self.file, &self.path),
+        };
+        synced.map_err(|e| {
             let mut state = self.state.write();
             (state.unsynced, state.poisoned) = (true, true);
             StoreError::from_io("sync", &self.path, &e)
@@ -90,7 +105,9 @@ impl FileChunk {
     /// Writes the head and the checksum pages, so that a `syncfs` covers them.
     pub(in crate::store::local) fn start_sync(&self) -> Result<()> {
         let mut state = self.state.write();
-        self.flush(&mut state)
+        self.flush(&mut state)?;
+        state.started = true;
+        Ok(())
     }
 
     /// Prepares the file for closing: writes the checksum pages and, if everything is on disk, clears the marks and

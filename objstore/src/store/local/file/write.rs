@@ -104,7 +104,7 @@ impl FileChunk {
         }
         self.put_with_page(state, g, offset, data, &sums)?;
         state.len = state.len.max(offset + total);
-        state.unsynced = true;
+        state.note_unsynced();
         Ok(())
     }
 

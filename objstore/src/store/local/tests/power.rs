@@ -164,6 +164,12 @@ impl ChunkStore for Recorder<'_> {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.0.put(name, form, data)
     }
+    fn put_encoded(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
+        self.0.put_encoded(name, form, data)
+    }
+    fn read_encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>> {
+        self.0.read_encoded(name)
+    }
     fn blank(&self, name: &ChunkName, form: &ChunkForm) -> Result<Option<Blank>> {
         self.0.blank(name, form)
     }

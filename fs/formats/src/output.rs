@@ -1,0 +1,86 @@
+//! The place of an output: it is written under a hidden name, and gets its own when it is complete.
+//!
+//! A failure leaves the old file or directory, or none. The hidden directory is next to the place, and only its owner can
+//! enter it: no other user can put a link where the output is written.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tempfile::TempDir;
+
+use crate::{FormatError, Result};
+
+/// An output that is being written.
+#[derive(Debug)]
+pub struct Output {
+    unfinished: PathBuf,
+    path: PathBuf,
+    /// Removed with everything in it.
+    dir: TempDir,
+}
+
+impl Output {
+    /// Prepares the place of `path`.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn at(path: &Path) -> Result<Output> {
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let dir = tempfile::Builder::new()
+            .prefix(".slabfs-export-")
+            .tempdir_in(parent)
+            .map_err(|error| FormatError::file(path, "creating it", &error))?;
+        Ok(Output {
+            unfinished: dir.path().join("unfinished"),
+            path: path.to_owned(),
+            dir,
+        })
+    }
+
+    /// Where it is written.
+    pub fn unfinished(&self) -> &Path {
+        &self.unfinished
+    }
+
+    /// The name that it gets.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stores it and gives it its name, in the place of an old file or, for a directory, of an old directory.
+    ///
+    /// # Errors
+    /// Of the filesystem; nothing is left then.
+    pub fn finish(self) -> Result<()> {
+        let failed = |error: io::Error| FormatError::file(&self.path, "storing it", &error);
+        store(&self.unfinished).map_err(failed)?;
+        if self.unfinished.is_dir() && self.path.is_dir() {
+            // The old one is then in the hidden directory, and is removed with it.
+            exchange(&self.unfinished, &self.path).map_err(failed)?;
+        } else {
+            std::fs::rename(&self.unfinished, &self.path).map_err(failed)?;
+        }
+        self.dir.close().map_err(|error| {
+            FormatError::file(&self.path, "removing what was written before", &error)
+        })
+    }
+}
+
+/// Waits until a file, or the filesystem of a directory, is on disk.
+fn store(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    match file.metadata()?.is_dir() {
+        // One call for all files in it.
+        true => Ok(rustix::fs::syncfs(&file)?),
+        false => file.sync_all(),
+    }
+}
+
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
