@@ -1,5 +1,7 @@
 //! Boxes of elements, and copying between buffers that hold boxes.
 
+use crate::boxes::Boxes;
+
 /// A box of an array: the first element and the number of elements along each axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Region {
@@ -50,34 +52,13 @@ impl Region {
         Region::new(start.collect(), self.count.clone())
     }
 
-    /// Cuts it into boxes in row-major order with at most `most` elements each, or one row; one after the other, since there
-    /// can be many.
+    /// Cuts it into boxes in row-major order with at most `most` elements each; one after the other, since there can be many.
     pub fn parts(&self, most: u64) -> impl Iterator<Item = Region> + use<> {
-        // The last axes are complete, one is cut, and the first ones have a length of one.
-        let (mut axis, mut inner) = (self.count.len(), 1_u64);
-        while axis > 0 && inner.saturating_mul(self.count[axis - 1]) <= most {
-            axis -= 1;
-            inner *= self.count[axis];
-        }
-        let all = self.clone();
-        let step = (most / inner.max(1)).max(1);
-        let mut next = (!self.count.contains(&0)).then(|| self.start.clone());
-        std::iter::from_fn(move || {
-            let start = next.take()?;
-            let mut part = Region::new(start, all.count.clone());
-            if let Some(cut) = axis.checked_sub(1) {
-                part.count[..cut].fill(1);
-                part.count[cut] = step.min(all.end(cut) - part.start[cut]);
-                let mut after = part.start.clone();
-                after[cut] += part.count[cut];
-                if after[cut] < all.end(cut) {
-                    next = Some(after);
-                } else {
-                    after[cut] = all.start[cut];
-                    next = advance(&mut after[..cut], &all).then_some(after);
-                }
-            }
-            Some(part)
+        let origin = self.start.clone();
+        Boxes::rows(&self.count, 1, most.max(1)).map(move |block| {
+            let start = block.start.iter().zip(&origin);
+            let start = start.map(|(at, from)| at + from);
+            Region::new(start.collect(), block.count)
         })
     }
 }
