@@ -5,6 +5,7 @@ mod tree;
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use slabfs_formats::boxes::{Block, Boxes};
@@ -22,6 +23,8 @@ pub(crate) use tree::Origin;
 
 /// How much data is read and written at a time.
 const PART: u64 = 8 << 20;
+/// Threads that read encoded chunks.
+const READERS: usize = 3;
 /// How many parts are read before they are written.
 const AHEAD: usize = 4;
 
@@ -106,7 +109,37 @@ impl Parts {
     }
 }
 
-/// Writes the data of all arrays; a thread reads ahead.
+/// A chunk, and the filters of a dataset that it did not go through; `None` if it cannot be one of the dataset.
+fn stored(
+    chunks: &mut ChunkReader,
+    order: u64,
+    block: &Block,
+    filters: &[Filter],
+) -> anyhow::Result<Option<(Vec<u8>, u32)>> {
+    let chunk = chunks.read(order)?;
+    Ok(chunk.and_then(|(head, bytes)| {
+        let same = head.chunk.offset[..] == block.start[..];
+        let mask = mask(head.codec, filters).filter(|_| same)?;
+        Some((bytes, mask))
+    }))
+}
+
+/// Runs `one` on a few threads: a read through the mount is mostly waiting. False if one of them is.
+fn in_threads(one: &(dyn Fn() -> anyhow::Result<bool> + Sync)) -> anyhow::Result<bool> {
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..READERS).map(|_| scope.spawn(one)).collect();
+        let mut all = true;
+        for handle in handles {
+            all &= handle
+                .join()
+                .ok()
+                .context("a thread that reads has failed")??;
+        }
+        Ok(all)
+    })
+}
+
+/// Writes the data of all arrays; threads read ahead.
 fn copy(origin: &Origin<'_>, tree: &Group, sink: &mut dyn Sink) -> anyhow::Result<()> {
     let mut groups: Vec<(String, &Group)> = Vec::new();
     tree.each(&mut |path, group| groups.push((path.to_owned(), group)));
@@ -157,29 +190,32 @@ fn copy(origin: &Origin<'_>, tree: &Group, sink: &mut dyn Sink) -> anyhow::Resul
                         }
                     }
                     Parts::Chunks(steps, filters) => {
-                        let mut chunks = ChunkReader::open(place)?;
-                        for step in steps {
-                            signals::check()?;
-                            let given = match step {
-                                Next::Read(block) => read(block)?,
-                                Next::Copy(order, block) => {
-                                    let chunk = chunks.read(order);
-                                    let chunk =
-                                        chunk.with_context(|| place.display().to_string())?;
-                                    let chunk = chunk.and_then(|(head, bytes)| {
-                                        let same = head.chunk.offset[..] == block.start[..];
-                                        let mask = mask(head.codec, &filters).filter(|_| same);
-                                        mask.map(|mask| (bytes, mask))
-                                    });
-                                    match chunk {
-                                        Some((bytes, mask)) => give(block, bytes, Some(mask)),
-                                        None => read(block)?,
+                        let steps = Mutex::new(steps.into_iter());
+                        let one = || {
+                            let mut chunks = ChunkReader::open(place)?;
+                            loop {
+                                signals::check()?;
+                                let next =
+                                    steps.lock().unwrap_or_else(PoisonError::into_inner).next();
+                                let given = match next {
+                                    None => return Ok(true),
+                                    Some(Next::Read(block)) => read(block)?,
+                                    Some(Next::Copy(order, block)) => {
+                                        match stored(&mut chunks, order, &block, &filters)
+                                            .with_context(|| place.display().to_string())?
+                                        {
+                                            Some((bytes, mask)) => give(block, bytes, Some(mask)),
+                                            None => read(block)?,
+                                        }
                                     }
+                                };
+                                if !given {
+                                    return Ok(false);
                                 }
-                            };
-                            if !given {
-                                return Ok(());
                             }
+                        };
+                        if !in_threads(&one)? {
+                            return Ok(());
                         }
                     }
                 }
