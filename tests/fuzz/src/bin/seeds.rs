@@ -286,6 +286,12 @@ fn chunks() {
     for (called, name, codec, op) in [
         ("put", &free, Codec::None, WriteOp::Put),
         ("coded", &free, Codec::ShuffleZstd(3), WriteOp::Put),
+        (
+            "encoded",
+            &free,
+            Codec::ShuffleDeflate(4),
+            WriteOp::PutEncoded,
+        ),
         ("append", &free, Codec::Lz4, WriteOp::Append { at: 0 }),
         ("grid", &grid, Codec::None, WriteOp::Write(all.clone())),
     ] {
@@ -302,6 +308,9 @@ fn chunks() {
             slab,
         };
         let mut bytes = asked(kind::WRITE, from(postcard(&vec![item])), &[9; 32]);
+        if called == "encoded" {
+            bytes.extend(asked(kind::READ_ENCODED, postcard(&name), &[]));
+        }
         if called == "append" {
             let seal = SealItem {
                 name: name.clone(),
