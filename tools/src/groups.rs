@@ -3,18 +3,18 @@
 use clap::Command;
 
 /// The groups, with the names of their commands.
-pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Run it",
         &["up", "mount", "umount", "mdserver", "objserver", "stop"],
     ),
     (
-        "Data",
+        "Data and tags",
         &[
-            "create", "info", "set", "layout", "view", "import", "export", "collate",
+            "create", "info", "set", "layout", "view", "import", "export", "collate", "tag",
+            "untag", "tags", "find",
         ],
     ),
-    ("Find it", &["tag", "untag", "tags", "find"]),
     ("Watch it", &["status", "stats", "servers", "locks"]),
     (
         "Look after it",

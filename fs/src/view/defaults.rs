@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn json_round_trips() {
-        let text = r#"{"codec":"lz4","dtype":"f4","fill":"nan","layout":"aligned","placement":"local","tags":{"a":"x","id":{"auto":"007"},"n":3,"w":[1,2.5]}}"#;
+        let text = r#"{"dtype":"f4","fill":"nan","layout":"aligned","codec":"lz4","placement":"local","tags":{"a":"x","id":{"auto":"007"},"n":3,"w":[1,2.5]}}"#;
         let change = DefaultAttribute::All.set(text.as_bytes()).unwrap();
         assert_eq!(change.clear, [DefaultKey::All]);
         assert_eq!(to_json(&change.set).to_string(), text);
