@@ -8,7 +8,7 @@ use super::file::FileChunk;
 use super::file::head::{Encoding, Head};
 use super::index::Entry;
 use super::segment::Kind;
-use super::{LocalStore, SMALL, pieces};
+use super::{LocalStore, SMALL, SMALL_ENCODED, pieces};
 use crate::codec::coded::{Encoder, ONE_BLOCK_MAX, TAIL_LEN, Table, block_len};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -151,7 +151,11 @@ impl LocalStore {
         content: &[IoSlice<'_>],
     ) -> Result<()> {
         let len = pieces::len(content);
-        if len < SMALL {
+        let limit = match encoding {
+            Encoding::Raw => SMALL,
+            Encoding::Coded => SMALL_ENCODED,
+        };
+        if len < limit {
             let kind = if encoding == Encoding::Coded {
                 Kind::Coded
             } else {

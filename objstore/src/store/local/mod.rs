@@ -1,6 +1,6 @@
 //! The chunk store over a local directory.
 //!
-//! A chunk that stores less than 64 KiB is a record in a segment file ([`segment`]); a larger one has a file of its own
+//! A chunk that stores less than 64 KiB, or less than 512 KiB encoded, is a record in a segment file ([`segment`]); a larger one has a file of its own
 //! ([`file`]). An index in memory ([`index`]) records which; it is built from the directory when the store is opened
 //! ([`open`]).
 //!
@@ -60,6 +60,8 @@ use crate::name::{ChunkForm, ChunkName};
 
 /// Chunks that store fewer bytes than this are records in segments.
 const SMALL: u64 = 64 << 10;
+/// The same for encoded chunks, of which a read decodes complete blocks in any case: a file for each would cost more.
+const SMALL_ENCODED: u64 = 512 << 10;
 /// Number of locks for changes, selected by name.
 const STRIPES: usize = 128;
 

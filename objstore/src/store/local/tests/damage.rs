@@ -33,7 +33,7 @@ fn files_of(dir: &Path, out: &mut Vec<PathBuf>) {
 /// Stores one chunk of each kind; returns them with their contents.
 fn fill_store(store: &LocalStore) -> Vec<(ChunkName, ChunkForm, Vec<u8>)> {
     let mut chunks = Vec::new();
-    for (i, len) in [500usize, 20_000, 100_000, 1_000_000]
+    for (i, len) in [500usize, 20_000, 100_000, 5_000_000]
         .into_iter()
         .enumerate()
     {
@@ -802,7 +802,8 @@ fn a_chunk_truncated_anywhere_by_a_crash_can_be_put_again() {
         (20_000usize, "seg", Codec::None),
         (20_000, "seg", Codec::ShuffleZstd(1)),
         (300_000, "chunk", Codec::None),
-        (300_000, "chunk", Codec::ShuffleZstd(1)),
+        (300_000, "seg", Codec::ShuffleZstd(1)),
+        (1_400_000, "chunk", Codec::ShuffleZstd(1)),
     ] {
         let (name, form) = (free(1), form(&[len as u64], 4, codec, &[]));
         let data = match codec {
