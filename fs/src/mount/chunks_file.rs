@@ -5,7 +5,8 @@
 //! of the file are not affected. What it writes then, from offset 0 on and without gaps, is a stream of chunks
 //! (`slabfs_model::chunk_stream`, docs/formats/chunk-stream.md). The chunks that a write completes are part of the object
 //! when it returns. A read at the offset `n << 32` returns head and bytes of chunk `n` of the object's layout
-//! (`.slabfs/layout`), or nothing if that chunk is gone or is not stored as one encoded block. The memory of a chunk of which bytes are missing counts as that of views does ([`Room`]).
+//! (`.slabfs/layout`), or nothing if that chunk is gone or is not stored as one encoded block. The memory of a chunk of
+//! which bytes are missing, and of one that is read in parts, counts as that of views does ([`Room`]).
 
 use std::sync::Arc;
 
@@ -24,8 +25,14 @@ const OFFSET_BITS: u32 = 32;
 #[derive(Debug)]
 pub(super) struct ChunksFile {
     writing: Mutex<Writing>,
-    /// The chunk that was read last: its number, and head and bytes. Empty if it cannot be read as it is stored.
-    last: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+    reading: Mutex<Reading>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    /// A chunk of which a part was read: its number, and head and bytes.
+    last: Option<(u64, Arc<Vec<u8>>)>,
+    counted: Counted,
 }
 
 #[derive(Debug)]
@@ -47,15 +54,24 @@ impl ChunksFile {
                 is_broken: false,
                 counted: room.begin(user),
             }),
-            last: Mutex::default(),
+            reading: Mutex::new(Reading {
+                last: None,
+                counted: room.begin(user),
+            }),
         }
     }
 
-    /// Bytes of a chunk, with its head, for a read: from the offset of the read on.
-    pub(super) fn read(&self, handle: &Handle, offset: u64) -> Outcome<(Arc<Vec<u8>>, u64)> {
+    /// Bytes of a chunk, with its head, for a read of `len` bytes, and the offset of the read in them. They are empty if
+    /// the chunk cannot be read as it is stored.
+    pub(super) fn read(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len: u32,
+    ) -> Outcome<(Arc<Vec<u8>>, u64)> {
         let (order, at) = (offset >> OFFSET_BITS, offset & ((1 << OFFSET_BITS) - 1));
-        let mut last = self.last.lock();
-        if let Some((_, bytes)) = last.as_ref().filter(|(known, _)| *known == order) {
+        let mut reading = self.reading.lock();
+        if let Some((_, bytes)) = reading.last.as_ref().filter(|(known, _)| *known == order) {
             return Ok((bytes.clone(), at));
         }
         let mut bytes = Vec::new();
@@ -64,7 +80,14 @@ impl ChunksFile {
             bytes.extend_from_slice(&encoded);
         }
         let bytes = Arc::new(bytes);
-        *last = Some((order, bytes.clone()));
+        reading.last = None;
+        let is_part = at + u64::from(len) < bytes.len() as u64;
+        reading
+            .counted
+            .set_memory(if is_part { bytes.len() } else { 0 })?;
+        if is_part {
+            reading.last = Some((order, bytes.clone()));
+        }
         Ok((bytes, at))
     }
 
@@ -100,7 +123,7 @@ impl ChunksFile {
         Ok(())
     }
 
-    /// Fails if bytes of the last chunk are missing, or if a write failed.
+    /// Fails if bytes of the last chunk are missing. After a failed write, which returned the error, it does not.
     pub(super) fn check(&self) -> Result<(), FsError> {
         let writing = self.writing.lock();
         match writing.stream.is_within_chunk() && !writing.is_broken {

@@ -142,7 +142,7 @@ fn read_chunks(shared: &Arc<Shared>, open: &Arc<Open>, offset: u64, len: u32, re
         let Some(chunks) = file.chunks() else {
             return reply.error(Errno::EINVAL);
         };
-        match chunks.read(file.handle(), offset) {
+        match chunks.read(file.handle(), offset, len) {
             Ok((bytes, at)) => reply.data(part(&bytes, at, len)),
             Err(failure) => reply.error(report("read", file.inode, &failure)),
         }
