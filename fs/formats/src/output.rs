@@ -5,16 +5,25 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
 use crate::{FormatError, Result};
 
+/// So much is written before the disk gets it.
+const WRITE_BACK: usize = 32 << 20;
+
 /// An output that is being written.
 #[derive(Debug)]
 pub struct Output {
+    /// Bytes that were written since the disk got some.
+    written: usize,
+    /// Wakes the thread that starts their way to the disk.
+    write_back: Option<SyncSender<()>>,
     unfinished: PathBuf,
     path: PathBuf,
     /// Removed with everything in it.
@@ -36,6 +45,8 @@ impl Output {
             .tempdir_in(parent)
             .map_err(|error| FormatError::file(path, "creating it", &error))?;
         Ok(Output {
+            written: 0,
+            write_back: None,
             unfinished: dir.path().join("unfinished"),
             path: path.to_owned(),
             dir,
@@ -50,6 +61,23 @@ impl Output {
     /// The name that it gets.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Notes that so many bytes of a file were written. They go to the disk while others are written, so that there are few
+    /// left for [`Output::finish`] to wait for.
+    pub fn wrote(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written < WRITE_BACK {
+            return;
+        }
+        self.written = 0;
+        if self.write_back.is_none() {
+            self.write_back = write_back(&self.unfinished).ok();
+        }
+        if let Some(wake) = &self.write_back {
+            // If it is at work, it gets to these with the next ones.
+            let _ = wake.try_send(());
+        }
     }
 
     /// Stores it and gives it its name, in the place of an old file or, for a directory, of an old directory.
@@ -69,6 +97,22 @@ impl Output {
             FormatError::file(&self.path, "removing what was written before", &error)
         })
     }
+}
+
+/// Starts a thread that has the disk write what a file has, whenever it is woken.
+fn write_back(path: &Path) -> io::Result<SyncSender<()>> {
+    let file = File::open(path)?;
+    let (send, receive) = sync_channel(1);
+    let run = move || {
+        for () in receive {
+            // SAFETY: the descriptor is that of an open file. An error is one of the `fsync` that follows.
+            unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        }
+    };
+    std::thread::Builder::new()
+        .name("write back".to_owned())
+        .spawn(run)?;
+    Ok(send)
 }
 
 /// Waits until a file, or the filesystem of a directory, is on disk.

@@ -2,8 +2,9 @@
 //! `slabfs`, with its statuses and messages.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use slabfs_tests::tool::{run, run_within, slabfs};
 use slabfs_tests::{Area, Cluster, Up, binary, inputs, needs_mount};
 
@@ -149,4 +150,80 @@ fn a_container_on_a_server_that_is_away() {
     let out = dir.path().join("joined.nc");
     slabfs(["export", text(&container), text(&out)]).ok();
     tiles(&[&["check", text(&out)], &inputs[..]].concat());
+}
+
+/// Two tiles of noise, in chunks of 100 KB.
+const NOISE: &str = "
+import sys, numpy as np, netCDF4
+for n in 0, 1:
+    d = netCDF4.Dataset(sys.argv[1] + '/noise.nc.000%d' % n, 'w')
+    d.createDimension('t', int(sys.argv[2]))
+    d.createDimension('x', 200)
+    d.createVariable('x', 'f8', ('x',))[:] = np.arange(200) + 200 * n
+    d['x'].domain_decomposition = np.array([1, 400, 200 * n + 1, 200 * n + 200], 'i4')
+    d.createDimension('y', 128)
+    v = d.createVariable('v', 'i4', ('t', 'y', 'x'), zlib=True, complevel=1, chunksizes=(1, 128, 200))
+    v[:] = np.random.default_rng(n).integers(-1 << 30, 1 << 30, v.shape, dtype='i4')
+    d.close()
+";
+
+/// Makes those tiles in a directory, with so many chunks each.
+pub(crate) fn noise(dir: &Path, chunks: &str) -> Vec<String> {
+    let mut command = std::process::Command::new(inputs::PYTHON);
+    run(command.args(["-c", NOISE, text(dir), chunks])).ok();
+    tiles_in(dir)
+}
+
+/// Whether a container is the joined tiles.
+pub(crate) fn is_joined(container: &Path, dir: &Path, inputs: &[&str]) {
+    let out = dir.join("back-of-joined.nc");
+    slabfs(["export", text(container), text(&out)]).ok();
+    tiles(&[&["check", text(&out)], inputs].concat());
+    std::fs::remove_file(out).expect("removed");
+}
+
+/// A tile is cut off after the plan was made, while its chunks are written.
+#[test]
+fn a_tile_is_cut_off_while_a_container_is_written() {
+    needs_mount!();
+    let cluster = Cluster::with(1, 1, &[]);
+    let dir = Area::new();
+    let inputs = noise(dir.path(), "256");
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let mount = cluster.mnt(0);
+    let container = mount.join("joined");
+    let line = [&["collate", "-o", text(&container)], &inputs[..]].concat();
+    let entire = std::fs::read(inputs[1]).expect("read");
+
+    let child = std::process::Command::new(binary::path())
+        .args(&line)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("started");
+    let is_begun = || {
+        let mut entries = std::fs::read_dir(&mount).expect("a directory");
+        entries.any(|entry| {
+            let array = entry.expect("an entry").path().join("unfinished.nc/v");
+            array.exists()
+        })
+    };
+    // It has 50 MB to write then.
+    let start = Instant::now();
+    while !is_begun() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no array");
+    }
+    cluster.server(0).signal(Signal::SIGSTOP);
+    let file = std::fs::OpenOptions::new().write(true).open(inputs[1]);
+    file.expect("open").set_len(3 << 20).expect("cut off");
+    cluster.server(0).signal(Signal::SIGCONT);
+    let output = child.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("noise.nc.0001"), "{said}");
+    let left: Vec<_> = std::fs::read_dir(&mount).expect("a directory").collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    std::fs::write(inputs[1], entire).expect("written");
+    slabfs(&line).ok();
+    is_joined(&container, dir.path(), &inputs);
 }

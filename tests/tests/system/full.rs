@@ -7,8 +7,11 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use slabfs_tests::file::{self, errno, named};
-use slabfs_tests::tool::create;
+use slabfs_tests::tool::{create, slabfs};
+
 use slabfs_tests::{Area, Random, Up, mounts, needs_root, poll};
+
+use crate::collate::{is_joined, noise};
 
 /// A tmpfs that is unmounted when this is dropped.
 struct Small<'a>(&'a Path);
@@ -247,5 +250,31 @@ fn writes_that_fail_take_nothing() {
         poll::until_true("space to come back", || {
             stored(&up.at("again"), &[1; 16 << 20]).is_ok()
         });
+    });
+}
+
+/// Tiles that do not fit are no container, and nothing of it is left; the same command works when there is room.
+#[test]
+fn joined_tiles_fill_the_disk() {
+    needs_root!();
+    on_small(&[], |up| {
+        let tiles = Area::new();
+        let inputs = noise(tiles.path(), "64");
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let container = up.at("joined");
+        let out = container.to_str().expect("text");
+        let line = [&["collate", "-o", out], &inputs[..]].concat();
+        let (_, error) = fill(&up.at("large"), &[7; 1 << 20]);
+        assert_eq!(error, Errno::ENOSPC);
+        slabfs(&line).fails(1, &["No space left"]);
+        let left: Vec<_> = std::fs::read_dir(up.mnt()).expect("a directory").collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        std::fs::remove_file(up.at("large")).expect("unlinked");
+        poll::until_true("space to come back", || {
+            stored(&up.at("again"), &[1; 20 << 20]).is_ok()
+        });
+        std::fs::remove_file(up.at("again")).expect("unlinked");
+        slabfs(&line).ok();
+        is_joined(&container, tiles.path(), &inputs);
     });
 }

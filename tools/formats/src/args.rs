@@ -35,7 +35,7 @@ pub(crate) struct Import {
     /// Read everything back and compare it with the file
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Threads that write [default: as many as there are cores, at most 8]
+    /// Threads that read and write [default: two more than there are cores, at most 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) jobs: Option<u16>,
     /// Say what was done as lines of JSON

@@ -407,7 +407,9 @@ impl Sink for Writer {
         }
         stored
             .dataset
-            .write(&stored.datatype, &block.start, &block.count, data)
+            .write(&stored.datatype, &block.start, &block.count, data)?;
+        self.output.wrote(data.len());
+        Ok(())
     }
 
     fn stored(&self, group: &str, variable: &Variable) -> Result<Option<(Vec<u64>, Vec<Filter>)>> {
@@ -430,9 +432,11 @@ impl Sink for Writer {
     ) -> Result<()> {
         let path = joined(group, &variable.name);
         match self.sets.get(&path) {
-            Some(stored) => stored.dataset.write_chunk(offset, mask, bytes),
-            None => Err(bad(self.path(), &path, "is no variable")),
+            Some(stored) => stored.dataset.write_chunk(offset, mask, bytes)?,
+            None => return Err(bad(self.path(), &path, "is no variable")),
         }
+        self.output.wrote(bytes.len());
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {

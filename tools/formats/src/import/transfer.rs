@@ -31,6 +31,9 @@ const PART: u64 = 8 << 20;
 /// Most threads, if their number is not given.
 const THREADS: usize = 8;
 
+/// Threads that wait for the disk at a time, while others read and write.
+const WAITING: usize = 2;
+
 /// An array to which data is written. The thread that is the last to have it stores it.
 struct Target<'a> {
     planned: &'a Planned<'a>,
@@ -154,7 +157,7 @@ pub(super) fn run(
         bytes: 0,
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.jobs.map_or(cores.min(THREADS), usize::from);
+    let threads = args.jobs.map_or(cores.min(THREADS) + WAITING, usize::from);
     let stop = AtomicBool::new(false);
     let results: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
         let start = || {
