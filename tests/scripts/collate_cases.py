@@ -318,7 +318,7 @@ def options(where):
         (["--shuffle"], 1, True, [1, 3]),
         (["-d", "0"], 0, False, [1, 3]),
         (["--chunks", "2,5"], 1, False, [2, 5]),
-        (["--chunks", "x=12,no=3", "--jobs", "1"], 1, False, [1, 12]),
+        (["--chunks", "x=12", "--jobs", "1"], 1, False, [1, 12]),
         (["--chunks", "100,100"], 1, False, [2, 12]),
     ):
         ok("-f", *flags, "-o", out, *paths)
@@ -330,7 +330,7 @@ def options(where):
     same(want, out)
     ok("-f", "-o", out, "--files-from", where + "/list")
     same(want, out)
-    for wrong in ["--chunks", "0"], ["-d", "10"], ["--jobs", "0"], ["--chunks", "x"]:
+    for wrong in ["--chunks", "0"], ["-d", "10"], ["--jobs", "0"], ["--chunks", "x"], ["--chunks", "x=12,no=3"], ["--chunks", "1,2,3"]:
         assert run("-f", "-o", out, *wrong, *paths).returncode != 0
     refused(where, ["is an input"], "-f", "-o", paths[0], *paths)
     refused(where, ["no file fits"], "-f", "-o", out, where + "/none*")
@@ -391,15 +391,37 @@ def missing_tiles(where):
         w = d.createVariable("w", "f4", ("x",), fill_value=False)
         w.missing_value = np.float32(-3)
         v[:], w[:] = np.arange(24).reshape(2, 12)[:, x], np.arange(12)[x]
+        # With the fill value of the library, which is not masked where there is a missing_value.
+        u = d.createVariable("u", "f4", ("x",), zlib=True, chunksizes=(2,))
+        u.missing_value = np.float32(-5)
+        u[:] = np.arange(12)[x]
 
     paths, _ = halves(where, make, cuts=((0, 4), (4, 8), (8, 12)))
     done = ok("-o", where + "/out.nc", paths[0], paths[2])
-    assert done.stderr == "slabfs: in no tile, so filled: x 5-8\n", done.stderr
+    assert done.stderr == "slabfs: note: in no tile, so filled: x 5-8\n", done.stderr
     assert run("-q", "-f", "-o", where + "/out.nc", paths[0], paths[2]).stderr == ""
     with netCDF4.Dataset(where + "/out.nc") as d:
         d.set_auto_mask(False)
         assert (d["v"][:, 4:8] == -1).all() and (d["w"][4:8] == -3).all(), (d["v"][:], d["w"][:])
+        assert (d["u"][4:8] == -5).all() and (d["u"][8:] == np.arange(8, 12)).all(), d["u"][:]
         assert (d["v"][1, 8:] == np.arange(20, 24)).all() and len(d["x"]) == 12
+    refused(where, ["leave out -r"], "-r", "-f", "-o", where + "/out.nc", paths[0], paths[2])
+    assert os.path.exists(paths[0])
+
+
+def chunks_of_classic_tiles(where):
+    """Tiles without chunks become a file with some."""
+
+    def make(d, x):
+        d.createDimension("y", 4)
+        d.createVariable("v", "f4", ("y", "x"))[:] = np.arange(48).reshape(4, 12)[:, x]
+
+    paths, want = halves(where, make, format="NETCDF3_64BIT_OFFSET")
+    out = where + "/out.nc"
+    ok("--chunks", "x=5", "-o", out, *paths)
+    same(want, out)
+    with netCDF4.Dataset(out) as d:
+        assert d["v"].chunking()[1] == 5 and d["x"].chunking() == [5], (d["v"].chunking(), d["x"].chunking())
 
 
 def other_programs(where):
@@ -601,7 +623,7 @@ def damaged_files(where):
 
 CASES = [
     random_decompositions, texts_and_types, attributes, groups, unlimited, masks_and_unwritten_chunks, user_blocks, unknown_filters, filters_of_the_library,
-    options, order_of_bytes, no_records, missing_tiles, other_programs, misfits, impossible_sizes, full_disk, signals, damaged_files,
+    options, order_of_bytes, no_records, missing_tiles, chunks_of_classic_tiles, other_programs, misfits, impossible_sizes, full_disk, signals, damaged_files,
 ]
 
 

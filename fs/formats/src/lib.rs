@@ -1,12 +1,10 @@
 //! Files of other formats, for `slabfs import` and `export`: what they contain, readers and writers.
 //!
-//! [`tree`] is the data model that the formats share: groups with attributes, dimensions and variables
-//! (docs/data-model.md has its mapping to slabfs and to each format). [`source`] has the interface of readers and finds
+//! [`tree`] is the data model that the formats share, of the crate `slabfs-datamodel`. [`source`] has the interface of readers and finds
 //! the one for a file, [`sink`] that of writers. [`netcdf`] reads classic NetCDF files with the NetCDF library; [`h5`]
 //! reads and writes HDF5 and NetCDF-4 files with the HDF5 library, which [`hdf5`] wraps; [`npy`], [`npz`] and [`zarr`] are the formats of these
-//! names. [`types`] are types of HDF5 in words, [`boxes`] divides
-//! data, [`output`] gives a file its name when it is complete, and [`cdl`] prints a tree as
-//! `ncdump -h` does. [`collate`] joins the tiles of a parallel model.
+//! names. [`boxes`] divides
+//! data, and [`output`] gives a file its name when it is complete. [`collate`] joins the tiles of a parallel model.
 //!
 //! Values are never changed on the way: a variable's bytes are its elements in row-major order, in the byte order that
 //! its dtype says. What a format has and the model has not is an error that names it.
@@ -14,7 +12,6 @@
 //! Nothing here knows slabfs objects, mounts or services.
 
 pub mod boxes;
-pub mod cdl;
 pub mod collate;
 pub mod h5;
 pub mod hdf5;
@@ -24,13 +21,13 @@ pub mod npz;
 pub mod output;
 pub mod sink;
 pub mod source;
-pub mod tree;
-pub mod types;
 pub mod zarr;
 
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+pub use slabfs_datamodel::{tree, types};
 
 /// Why a file cannot be read or written.
 #[derive(Debug, Error)]

@@ -50,6 +50,11 @@ pub trait Source: Send + Sync {
         true
     }
 
+    /// What of the file is not kept, though nothing of its values is lost.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// It is one array and not a group: the only variable of its tree is the file itself.
     fn is_array(&self) -> bool {
         false

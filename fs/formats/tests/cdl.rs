@@ -17,7 +17,7 @@ fn cdl_is_that_of_ncdump() {
         .arg(&path)
         .output();
     let dumped = String::from_utf8(dumped.expect("ncdump runs").stdout).expect("text");
-    let shown = slabfs_formats::cdl::show("made", open(&path).expect("opened").tree());
+    let shown = slabfs_datamodel::cdl::show("made", open(&path).expect("opened").tree());
     let lines =
         |text: &str| -> Vec<String> { text.lines().map(|line| line.trim().to_owned()).collect() };
     assert_eq!(lines(&shown), lines(&dumped));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use slabfs_tests::tool::{run, run_within, slabfs};
+use slabfs_tests::tool::{create, run, run_within, slabfs};
 use slabfs_tests::{Area, Cluster, Up, binary, inputs, needs_mount};
 
 /// How long a few cases may take.
@@ -55,7 +55,12 @@ fn chunks_and_filters_are_joined() {
 
 #[test]
 fn options_and_other_programs() {
-    cases(&["options", "missing_tiles", "other_programs"]);
+    cases(&[
+        "options",
+        "missing_tiles",
+        "chunks_of_classic_tiles",
+        "other_programs",
+    ]);
 }
 
 #[test]
@@ -127,6 +132,26 @@ fn random_decompositions_are_joined_to_containers() {
     }
     let left = std::fs::read_dir(up.mnt()).expect("a directory");
     assert_eq!(left.count(), 12, "nothing but the containers");
+}
+
+/// `-f` replaces what was joined or imported, not what somebody made.
+#[test]
+fn directories_and_arrays_are_not_replaced() {
+    needs_mount!();
+    let up = Up::start();
+    let dir = Area::new();
+    tiles(&["make", "small-2", text(dir.path())]);
+    let inputs = tiles_in(dir.path());
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    std::fs::create_dir(up.at("runs")).expect("made");
+    std::fs::write(up.at("runs/thesis"), "text").expect("written");
+    create(&up.at("array"), "3", "f4", &[]);
+    for name in ["runs", "array"] {
+        let out = up.at(name);
+        let line = [&["collate", "-f", "-o", text(&out)], &inputs[..]].concat();
+        slabfs(&line).fails(1, &[name, "remove it first"]);
+    }
+    assert_eq!(std::fs::read(up.at("runs/thesis")).expect("read"), b"text");
 }
 
 /// A data server is away: a message, and nothing is left; the same command works when it is back.

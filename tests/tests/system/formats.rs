@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use slabfs_tests::tool::{Outcome, info, run, shell, slabfs};
 use slabfs_tests::{Up, inputs, needs_mount};
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
-fn import(file: &Path, dest: &Path) -> Outcome {
+pub(crate) fn import(file: &Path, dest: &Path) -> Outcome {
     slabfs(["import", "--verify", text(file), text(dest)])
 }
 
-fn export(source: &Path, file: &Path) -> Outcome {
+pub(crate) fn export(source: &Path, file: &Path) -> Outcome {
     slabfs(["export", text(source), text(file)])
 }
 
 /// The entries of a directory.
-fn entries(dir: &Path) -> Vec<String> {
+pub(crate) fn entries(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(dir)
         .expect("a directory")
         .map(|entry| entry.expect("an entry").file_name())
@@ -250,11 +250,11 @@ fn several_files_and_a_dry_run() {
 }
 
 /// A file by a program of netCDF4-python or h5py; `path` is its name.
-fn scripted(up: &Up, name: &str, program: &str) -> PathBuf {
+pub(crate) fn scripted(up: &Up, name: &str, program: &str) -> PathBuf {
     let file = up.area().path().join(name);
     let program = format!("import sys, numpy as np\npath = sys.argv[1]\n{program}");
-    let mut command = std::process::Command::new(inputs::PYTHON);
-    command.args(["-c", &program]).arg(&file);
+    let mut command = std::process::Command::new(inputs::python());
+    command.args(["-W", "ignore", "-c", &program]).arg(&file);
     run(&mut command).ok();
     file
 }
@@ -427,42 +427,6 @@ fn objects_that_have_no_counterpart_are_refused_by_name() {
     let pickled = scripted(&up, "pickled.npy", "np.save(path, np.array([{}, 1]))");
     import(&pickled, &up.at("pickled")).fails(1, &["pickled.npy"]);
     assert_eq!(entries(up.mnt()), [""; 0]);
-}
-
-/// Files of 3, 2 and 1 records, and one whose latitudes differ.
-const DAYS: &str = "
-import netCDF4, os
-for name, first, count, lat in ('a', 0, 3, 1), ('b', 3, 2, 1), ('c', 5, 1, 1), ('other', 6, 1, 2):
-    with netCDF4.Dataset(os.path.join(os.path.dirname(path), f'day-{name}.nc'), 'w') as d:
-        d.createDimension('time', None)
-        d.createDimension('lat', 2)
-        d.createVariable('lat', 'f4', ('lat',))[:] = [0, lat]
-        d.createVariable('time', 'f8', ('time',))[:] = range(first, first + count)
-        v = d.createVariable('temp', 'i2', ('time', 'lat'), zlib=True)
-        v[:] = [[i, -i] for i in range(first, first + count)]
-open(path, 'w')";
-
-#[test]
-fn records_are_appended() {
-    needs_mount!();
-    let up = Up::start();
-    let dir = scripted(&up, "made", DAYS)
-        .parent()
-        .expect("a directory")
-        .to_owned();
-    let day = |name: &str| dir.join(format!("day-{name}.nc"));
-    let there = up.at("days");
-    import(&day("a"), &there).ok();
-    let append = |pattern: &Path| slabfs(["import", "--append", text(pattern), text(&there)]);
-    append(&dir.join("day-[bo]*.nc")).fails(1, &["day-other.nc", "lat"]);
-    assert_eq!(info(&there.join("temp"))["dims"], serde_json::json!([3, 2]));
-    append(&dir.join("day-[bc].nc")).ok();
-    assert_eq!(info(&there.join("temp"))["dims"], serde_json::json!([6, 2]));
-    export(&there, &dir.join("all.nc")).ok();
-    let values = shell(&dir, "ncdump -v time,temp all.nc | tr -d '\\n '").ok();
-    for part in ["time=0,1,2,3,4,5;", "temp=0,0,1,-1,2,-2,3,-3,4,-4,5,-5;"] {
-        assert!(values.text().contains(part), "{}", values.text());
-    }
 }
 
 #[test]

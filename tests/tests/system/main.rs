@@ -1,6 +1,7 @@
 //! Tests of the complete system: real processes, mounts and tools, one module per theme. The harness is the
 //! library of this crate.
 
+mod appends;
 mod attributes;
 mod bad_flags;
 mod bad_places;
@@ -21,6 +22,7 @@ mod drain;
 mod dumps;
 mod durability;
 mod examples;
+mod exports;
 mod extremes;
 mod faults;
 mod fencing;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// values, unlimited dimensions and compression stay, so that `slabfs export` gives back what came
 /// in; what cannot be represented is refused by name, before anything is created. What is imported
 /// appears when it is complete.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   slabfs import --dry-run sst.nc mnt/sst      # only says what would be created
   slabfs import sst.nc mnt/sst                # an array for each variable
@@ -32,7 +32,8 @@ pub(crate) struct Import {
     /// Only say what would be created
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Read everything back and compare it with the file
+    /// Read everything back and compare it with the file; finds chunks that were damaged in the file already, which are
+    /// copied undecoded
     #[arg(long)]
     pub(crate) verify: bool,
     /// Threads that read and write [default: two more than there are cores, at most 10]
@@ -82,13 +83,13 @@ pub(crate) struct Collate {
     /// The files to join, in any order; also patterns in quotes, and @LIST for the files that are in LIST
     #[arg(required_unless_present_any = ["files_from", "worker"], value_name = "FILE")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// The file to write
+    /// The file to write, of NetCDF-4; on a mount a name without .nc, .nc4 or .h5 is a container
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Replace OUT if it exists
+    /// Replace OUT if it exists; of directories only containers that were joined or imported
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Remove the inputs when the output is on disk
+    /// Remove the inputs when the output is on disk; refused if a tile is missing
     #[arg(short, long)]
     pub(crate) remove: bool,
     /// Compress with this level of deflate, 0 for not at all [default: as the inputs]

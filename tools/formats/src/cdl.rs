@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use slabfs_formats::cdl::show;
+use slabfs_datamodel::cdl::show;
 use slabfs_formats::sink::Format;
 
 use crate::export::Origin;

@@ -12,7 +12,6 @@ mod collate;
 mod encoded;
 mod export;
 mod import;
-mod mapping;
 mod mount;
 mod progress;
 mod signals;

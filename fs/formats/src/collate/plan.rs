@@ -199,10 +199,11 @@ fn joined(
     let covered = !decomposed || is_covered(tiles, dims, &axes, missing);
     let mut element = model.element.clone();
     let classic = tiles[0].format == Format::Classic;
+    // A file without `_FillValue` has the library's own fill value, which tools do not mask if there is a `missing_value`.
     let mut fill = model
-        .fill
+        .missing
         .clone()
-        .or_else(|| model.missing.clone())
+        .or_else(|| model.fill.clone())
         .unwrap_or_else(|| vec![0; element.size]);
     if classic && element.number {
         element.big_endian = false;

@@ -196,7 +196,7 @@ impl Copy<'_> {
             }
         }
         if variable.holes && variable.element.flat && !variable.bare_dim {
-            if creation.fill(datatype)?.is_none() {
+            if creation.fill(datatype)?.as_ref() != Some(&variable.fill) {
                 creation.set_fill(datatype, &variable.fill)?;
             }
             creation.set_fill_time(Time::Default)?;

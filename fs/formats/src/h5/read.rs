@@ -1,6 +1,6 @@
 //! Reads a file into the model, and the data of its datasets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::dims::Dims;
@@ -29,6 +29,8 @@ pub struct Reader {
     places: HashMap<String, String>,
     root: hdf5::Group,
     file: File,
+    /// How many variables have a filter that the model has not.
+    others: BTreeMap<u32, usize>,
 }
 
 impl Reader {
@@ -51,6 +53,7 @@ impl Reader {
             places: HashMap::new(),
             root: file.root()?,
             file,
+            others: BTreeMap::new(),
         };
         let dims = Dims::of(&found, dialect);
         reader.tree = reader.group(found, &dims)?;
@@ -80,9 +83,15 @@ impl Reader {
                 continue;
             }
             let dataset = self.root.dataset(&set.path)?;
-            group
-                .variables
-                .push(self.variable(&found.path, set, &dataset, dims)?);
+            let variable = self.variable(&found.path, set, &dataset, dims)?;
+            if variable.chunk.is_some() {
+                for filter in dataset.creation()?.filters()? {
+                    if ![Filter::DEFLATE, Filter::SHUFFLE].contains(&filter.id) {
+                        *self.others.entry(filter.id).or_default() += 1;
+                    }
+                }
+            }
+            group.variables.push(variable);
             let variable = joined(&found.path, &set.name);
             self.places.insert(variable, set.path.clone());
         }
@@ -223,6 +232,20 @@ fn deflate(filters: &[Filter]) -> Option<Deflate> {
 impl Source for Reader {
     fn tree(&self) -> &Group {
         &self.tree
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let notes = self.others.iter().map(|(&id, count)| {
+            let name = match id {
+                Filter::FLETCHER32 => "fletcher32".to_owned(),
+                4 => "szip".to_owned(),
+                5 => "nbit".to_owned(),
+                6 => "scaleoffset".to_owned(),
+                id => format!("number {id}"),
+            };
+            format!("the filter {name} of {count} variables is not kept: their elements are stored without it")
+        });
+        notes.collect()
     }
 
     fn boxes(&self, group: &str, variable: &Variable, part: u64) -> Result<Boxes> {

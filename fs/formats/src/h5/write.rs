@@ -244,6 +244,12 @@ impl Writer {
                     "has the type {descr} of NumPy; export it to .npy or .npz"
                 ));
             }
+            // Unicode of a fixed length is no type of HDF5; strings are.
+            None if dtype.kind() == DTypeKind::Unicode => Hdf5Type::String {
+                len: None,
+                pad: Pad::NullTerm,
+                utf8: true,
+            },
             Some(Exact::Null(None)) | None => Hdf5Type::of(dtype)
                 .ok_or_else(|| format!("has the type {dtype}, which HDF5 has not"))?,
         };
@@ -306,7 +312,8 @@ fn chunk_of(variable: &Variable) -> Option<Vec<u64>> {
     let max = variable.max_shape();
     let grows = shape.iter().zip(&max).any(|(len, max)| Some(*len) != *max);
     let empty = shape.iter().zip(&max).any(|(_, max)| *max == Some(0));
-    if shape.is_empty() || empty || !(grows || variable.deflate.is_some()) {
+    let asked = variable.deflate.is_some() || variable.chunk.is_some();
+    if shape.is_empty() || empty || !(grows || asked) {
         return None;
     }
     let given = variable
@@ -371,6 +378,24 @@ fn default_fill(variable: &Variable) -> Vec<u8> {
     fill
 }
 
+/// The texts of elements of four bytes a character.
+fn texts_of(variable: &Variable, data: &[u8]) -> std::result::Result<Vec<String>, String> {
+    let char = |four: &[u8; 4]| {
+        let code = match variable.dtype.order() {
+            ByteOrder::Little => u32::from_le_bytes(*four),
+            ByteOrder::Big => u32::from_be_bytes(*four),
+        };
+        char::from_u32(code).ok_or_else(|| format!("has the character {code:#x}, which is none"))
+    };
+    let text = |element: &[u8]| {
+        let all: std::result::Result<String, String> =
+            element.as_chunks::<4>().0.iter().map(char).collect();
+        all.map(|text| text.trim_end_matches('\0').to_owned())
+    };
+    let elements = data.chunks_exact(variable.dtype.size() as usize);
+    elements.map(text).collect()
+}
+
 impl Sink for Writer {
     fn boxes(&self, group: &str, variable: &Variable, part: u64) -> Boxes {
         let shape = variable.shape();
@@ -393,6 +418,13 @@ impl Sink for Writer {
         let Some(stored) = self.sets.get(&path) else {
             return Err(bad(self.path(), &path, "is no variable"));
         };
+        if variable.dtype.kind() == DTypeKind::Unicode && variable.exact.is_none() {
+            let texts = texts_of(variable, data).map_err(|why| bad(self.path(), &path, why))?;
+            let texts: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+            return stored
+                .dataset
+                .write_texts(&block.start, &block.count, &texts);
+        }
         if let Some(Exact::Strings { .. }) = variable.exact {
             let texts: Vec<&[u8]> = data
                 .chunks_exact(variable.dtype.size() as usize)
@@ -416,7 +448,8 @@ impl Sink for Writer {
         let Some(stored) = self.sets.get(&joined(group, &variable.name)) else {
             return Ok(None);
         };
-        let texts = matches!(variable.exact, Some(Exact::Strings { .. }));
+        let texts = matches!(variable.exact, Some(Exact::Strings { .. }))
+            || variable.dtype.kind() == DTypeKind::Unicode;
         let Some(chunk) = stored.chunk.clone().filter(|_| !texts) else {
             return Ok(None);
         };

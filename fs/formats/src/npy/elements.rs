@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use slabfs_datamodel::npy::header::Header;
+
 use crate::boxes::{Block, Boxes, transpose};
 use crate::tree::Variable;
 use crate::{FormatError, Result};
@@ -17,6 +19,15 @@ pub(crate) struct Elements {
 }
 
 impl Elements {
+    /// Those after a header.
+    pub(crate) fn of(header: &Header) -> Elements {
+        Elements {
+            shape: header.shape.clone(),
+            elem: header.dtype.size(),
+            fortran: header.fortran,
+        }
+    }
+
     /// The bytes of all; `None` if that is no number.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.shape

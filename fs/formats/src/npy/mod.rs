@@ -1,13 +1,11 @@
 //! NumPy's `.npy` files: one array each.
 //!
-//! `literal` reads the Python literal of a header, `header` the header, `elements` the data that follows it, also for
+//! `slabfs-datamodel` reads and writes the header, `elements` has the data that follows it, also for
 //! [`crate::npz`]. All versions of the header are read, in C and Fortran order; C order is written. Big-endian elements
 //! stay as they are. Structured types and others that slabfs has not become `V` (dates `i8`) with their type
 //! ([`crate::tree::Exact::Numpy`]); pickled objects are refused.
 
 pub(crate) mod elements;
-pub(crate) mod header;
-mod literal;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,7 +19,7 @@ use crate::tree::{Group, Variable};
 use crate::{FormatError, Result};
 
 use elements::Elements;
-use header::Header;
+use slabfs_datamodel::npy::header::{self, Header};
 
 /// An open `.npy` file.
 #[derive(Debug)]
@@ -50,7 +48,7 @@ impl Reader {
         let header = Header::read(&mut file)
             .map_err(|why| FormatError::unsupported(path, "its header", why))?;
         let begin = header.len;
-        let (variable, elements) = header.variable(&name);
+        let (variable, elements) = (header.variable(&name), Elements::of(&header));
         let needed = elements.bytes().and_then(|bytes| bytes.checked_add(begin));
         let has = file.metadata().map_err(failed)?.len();
         if needed.is_none_or(|needed| has < needed) {
@@ -157,10 +155,4 @@ impl Sink for Writer {
         drop(self.file);
         self.output.finish()
     }
-}
-
-/// Whether elements of this dtype can have this type of NumPy, a literal of Python.
-pub fn is_descr_of(descr: &str, dtype: &slabfs_model::DType) -> bool {
-    let found = header::dtype_of_text(descr);
-    matches!(found, Ok((found, Some(_))) if found == *dtype)
 }

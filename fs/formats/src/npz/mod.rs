@@ -12,17 +12,22 @@ use std::sync::Mutex;
 
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
+use slabfs_datamodel::npy::header::Header;
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::boxes::{Block, Boxes};
 use crate::npy::elements::Elements;
-use crate::npy::header::Header;
 use crate::source::Source;
-use crate::tree::{Group, Variable};
+use crate::tree::{Deflate, Group, Variable};
 use crate::{FormatError, Result};
 
 pub use write::Writer;
 
+/// How data of compressed members is stored.
+const COMPRESSED: Deflate = Deflate {
+    level: 1,
+    shuffle: true,
+};
 /// More members than this are refused.
 const MOST: usize = 1 << 20;
 
@@ -167,7 +172,8 @@ impl Reader {
         let header = Header::read(&mut stream.from).map_err(&bad)?;
         let begin = header.len;
         let (groups, last) = path.rsplit_once('/').unwrap_or(("", path));
-        let (variable, elements) = header.variable(last);
+        let (mut variable, elements) = (header.variable(last), Elements::of(&header));
+        variable.deflate = place.deflated.then_some(COMPRESSED);
         let needed = elements.bytes().and_then(|bytes| bytes.checked_add(begin));
         if needed.is_none_or(|needed| place.size < needed) {
             return Err(bad("is truncated".to_owned()));

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use slabfs_datamodel::npy::header;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::path_of;
 use crate::boxes::Block;
 use crate::npy::elements::{no_row, offset};
-use crate::npy::header;
 use crate::output::Output;
 use crate::sink::Sink;
 use crate::tree::{Group, Variable};

@@ -1,17 +1,15 @@
 //! Zarr directories: versions 2 and 3 are read, version 3 is written.
 //!
-//! `metadata` reads the JSON of a node, `types` has the data types, `attributes` the values of attributes, `store` opens
-//! files below the directory and nowhere else, `read` and `write` are the reader and the writer. Chunks are decoded and
+//! `slabfs-datamodel` has data types, attributes and the metadata that is written; `metadata` reads that of a node, `store`
+//! opens files below the directory and nowhere else, `read` and `write` are the reader and the writer. Chunks are decoded and
 //! encoded by the crate `zarrs`: its codecs are bytes, blosc, crc32c, fletcher32, gzip, sharding, shuffle, transpose, zlib
 //! and zstd; data of others is refused with the codec's name.
 //!
 //! Elements that are big-endian, or of types that only Python's Zarr has, pass through `zarrs` as opaque bytes.
 
-mod attributes;
 mod metadata;
 mod read;
 mod store;
-mod types;
 mod write;
 
 pub use read::Reader;
@@ -19,6 +17,3 @@ pub use write::Writer;
 
 /// The attribute of version 2 with the names of an array's dimensions.
 const ARRAY_DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
-/// The attribute that masks elements. Xarray writes it into version 3 as the base64 of a number of 8 bytes, or of text, and
-/// reads nothing else.
-const FILL: &str = "_FillValue";

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use slabfs_datamodel::zarr::types::{self, Element};
+use slabfs_datamodel::zarr::words::plain_words;
+use slabfs_datamodel::zarr::{FILL, attributes};
 use zarrs::array::{Array, ArrayBytes, ArrayMetadata, ArraySubset};
 
-use super::metadata::{Node, plain_words};
+use super::metadata::Node;
 use super::store::Store;
-use super::types::{self, Element};
-use super::{FILL, attributes};
 use crate::boxes::{Block, Boxes};
 use crate::source::Source;
-use crate::tree::{Exact, Group, Value, Variable};
+use crate::tree::{Deflate, Exact, Group, Value, Variable};
 use crate::{FormatError, Result};
 
 /// Groups nested deeper than this are refused.
@@ -148,6 +149,7 @@ impl Reader {
         let mut metadata = node.array.unwrap_or_default();
         plain_words(&mut metadata);
         let element = element(&metadata).map_err(|why| self.bad(what, why))?;
+        let deflate = deflate(&metadata);
         let fill = prepare(&mut metadata, &element).map_err(|why| self.bad(what, why))?;
         let parsed: ArrayMetadata = serde_json::from_value(metadata)
             .map_err(|error| self.bad(what, format!("has metadata that is wrong: {error}")))?;
@@ -200,6 +202,7 @@ impl Reader {
             }
         }
         variable.exact = element.exact;
+        variable.deflate = deflate;
         variable.fill = fill;
         variable.chunk = (!shape.is_empty()).then(|| open.chunk.clone());
         variable.attributes = attributes::read(&node.attributes);
@@ -268,6 +271,46 @@ fn element(metadata: &Json) -> std::result::Result<Element, String> {
         Some(3) => types::version3(&metadata["data_type"], is_big(&metadata["codecs"])),
         _ => Err("has a zarr_format that is not 2 or 3".to_owned()),
     }
+}
+
+/// The filters that come nearest to the codecs of an array; `None` if it is not compressed.
+fn deflate(metadata: &Json) -> Option<Deflate> {
+    let mut found = None;
+    let mut shuffle = false;
+    let mut left = vec![
+        &metadata["codecs"],
+        &metadata["compressor"],
+        &metadata["filters"],
+    ];
+    while let Some(codec) = left.pop() {
+        if let Json::Array(members) = codec {
+            left.extend(members);
+            continue;
+        }
+        let configuration = match codec["configuration"].is_object() {
+            true => &codec["configuration"],
+            false => codec,
+        };
+        left.extend(configuration.get("codecs"));
+        let name = codec["name"].as_str().or_else(|| codec["id"].as_str());
+        let name = name.unwrap_or_default();
+        let level = match name.strip_prefix("numcodecs.").unwrap_or(name) {
+            "gzip" | "zlib" => configuration["level"].as_u64().unwrap_or(1),
+            "blosc" => {
+                let mode = &configuration["shuffle"];
+                shuffle |= *mode != "noshuffle" && *mode != 0;
+                1
+            }
+            "zstd" | "lz4" | "lzma" | "bz2" => 1,
+            "shuffle" => {
+                shuffle = true;
+                continue;
+            }
+            _ => continue,
+        };
+        found = Some(level.clamp(1, 9) as u32);
+    }
+    found.map(|level| Deflate { level, shuffle })
 }
 
 /// Whether the codec `bytes`, also one in shards, stores the most significant byte first.

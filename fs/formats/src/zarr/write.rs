@@ -8,17 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use slabfs_model::{ByteOrder, DTypeKind};
+use slabfs_datamodel::zarr::nodes;
 use zarrs::array::{Array, ArrayBytes, ArrayMetadata};
 
-use super::FILL;
-use super::attributes::{self, coded_fill};
 use super::store::NewStore;
-use super::types;
 use crate::boxes::{Block, Boxes, chunk_shape};
 use crate::output::Output;
 use crate::sink::Sink;
-use crate::tree::{Attribute, Exact, Group, Variable};
+use crate::tree::{Exact, Group, Variable};
 use crate::{FormatError, Result};
 
 /// Bytes of a chunk.
@@ -87,28 +84,10 @@ impl Writer {
             .map_err(|error| FormatError::file(self.output.path(), "writing it", &error))
     }
 
-    fn attributes(&self, path: &str, list: &[Attribute]) -> Result<Json> {
-        let written = attributes::write(list);
-        written
-            .map(Json::Object)
-            .map_err(|(name, why)| self.bad(&format!("attribute {path}:{name}"), why))
-    }
-
     fn group(&mut self, path: &str, group: &Group) -> Result<()> {
-        if let Some(link) = group.links.first() {
-            return Err(self.bad(
-                &joined(path, &link.name),
-                "is a symbolic link, which Zarr has not",
-            ));
-        }
-        let attributes = self.attributes(path, &group.attributes)?;
-        let json = json!({ "zarr_format": 3, "node_type": "group", "attributes": attributes });
+        let json =
+            nodes::group(group).map_err(|error| self.bad(&joined(path, &error.of), error.why))?;
         self.put(path, &json)?;
-        let names = group.groups.iter().map(|group| &group.name);
-        let mut names = names.chain(group.variables.iter().map(|variable| &variable.name));
-        if let Some(name) = names.find(|name| name.starts_with("__")) {
-            return Err(self.bad(&joined(path, name), "has a name that Zarr reserves"));
-        }
         for variable in &group.variables {
             self.array(&joined(path, &variable.name), variable)?;
         }
@@ -116,37 +95,12 @@ impl Writer {
     }
 
     fn array(&mut self, path: &str, variable: &Variable) -> Result<()> {
-        let (data_type, fill_value) =
-            types::written(variable).map_err(|why| self.bad(path, why))?;
         let shape = variable.shape();
         let elem = variable.dtype.size();
         let chunk = chunk_shape(&shape, elem, CHUNK);
         let strings = matches!(variable.exact, Some(Exact::Strings { .. }));
-        let mut json = json!({
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": shape,
-            "data_type": data_type,
-            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
-            "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
-            "fill_value": fill_value,
-            "codecs": codecs(variable, strings),
-            "attributes": self.attributes(path, &variable.attributes)?,
-        });
-        let fill = variable.attributes.iter().find(|one| one.name == FILL);
-        if let Some(fill) = fill.and_then(|one| coded_fill(&variable.dtype, &one.value)) {
-            json["attributes"][FILL] = fill;
-        }
-        if variable.dims.iter().any(|dim| !dim.dim.name.is_empty()) {
-            let names = variable
-                .dims
-                .iter()
-                .map(|dim| match dim.dim.name.is_empty() {
-                    true => Json::Null,
-                    false => json!(dim.dim.name),
-                });
-            json["dimension_names"] = names.collect();
-        }
+        let json = nodes::array(variable, &chunk, codecs(variable, strings));
+        let mut json = json.map_err(|error| self.bad(&format!("{path}{}", error.of), error.why))?;
         self.put(path, &json)?;
         let zero = vec![0; elem as usize];
         let fill = variable
@@ -179,17 +133,7 @@ fn joined(path: &str, name: &str) -> String {
 
 fn codecs(variable: &Variable, strings: bool) -> Json {
     let elem = variable.dtype.size();
-    let first = match (strings, elem, variable.dtype.kind()) {
-        (true, ..) => json!({ "name": "vlen-utf8" }),
-        (_, 1, _) | (_, _, DTypeKind::Bytes | DTypeKind::Void) => json!({ "name": "bytes" }),
-        _ => {
-            let endian = match variable.dtype.order() {
-                ByteOrder::Little => "little",
-                ByteOrder::Big => "big",
-            };
-            json!({ "name": "bytes", "configuration": { "endian": endian } })
-        }
-    };
+    let first = nodes::bytes_codec(variable);
     match variable.deflate.filter(|deflate| deflate.level > 0) {
         None => json!([first]),
         Some(deflate) if deflate.shuffle && elem <= 255 && !strings => json!([first, {

@@ -23,8 +23,8 @@ use super::message::Message;
 use super::{SKELETON, UNFINISHED, worker};
 use crate::encoded::{self, ChunkWriter, How};
 use crate::import;
-use crate::mapping;
 use crate::mount::Mount;
+use slabfs_datamodel::mapping;
 
 /// Bytes of elements that are read at a time.
 const PART: u64 = 4 << 20;

@@ -58,6 +58,9 @@ pub(crate) fn run(args: &Collate, verbose: bool, quiet: bool) -> anyhow::Result<
             out.display()
         );
     }
+    if container && args.force && out.symlink_metadata().is_ok() {
+        check_replaced(out)?;
+    }
     if let Some(same) = inputs.iter().find(|input| is_same(input, out)) {
         bail!("{} is an input, and cannot be the output", same.display());
     }
@@ -108,6 +111,22 @@ fn is_container(out: &Path, parent: &Path) -> bool {
         .extension()
         .is_some_and(|end| endings.iter().any(|ending| end == *ending));
     !named && Mount::of(parent).is_ok()
+}
+
+/// Fails if what would be replaced is not a container that was made of a file: a folder of runs is not lost by a wrong name.
+fn check_replaced(out: &Path) -> anyhow::Result<()> {
+    let is_made = out.is_dir() && {
+        let mount = Mount::of(out)?;
+        let tags = mount.tags(&mount.inside(out)?)?;
+        tags.contains_key(slabfs_datamodel::mapping::DIMS)
+    };
+    match is_made {
+        true => Ok(()),
+        false => bail!(
+            "{} is not a container that was joined or imported; remove it first, or give another name",
+            out.display()
+        ),
+    }
 }
 
 /// Puts the complete container in the place of another one, which is removed with the hidden directory.

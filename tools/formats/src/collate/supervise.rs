@@ -231,6 +231,8 @@ impl Worker<'_> {
             (args.shuffle, "--shuffle"),
             (args.no_shuffle, "--no-shuffle"),
             (args.dry_run, "--dry-run"),
+            // The inputs are removed here; the worker refuses it where a tile is missing.
+            (args.remove, "--remove"),
             (self.verbose, "--verbose"),
             (self.container, "--container"),
         ];

@@ -71,10 +71,16 @@ fn join(args: &Collate, dir: &Path, threads: usize, verbose: bool) -> anyhow::Re
     Message::Comparing.send()?;
     let plan = collate::plan(tiles, &wish)?;
     if let Some(line) = &plan.missing {
-        Message::Note(line.clone()).send()?;
+        if args.remove {
+            bail!(
+                "{line}. Tiles that come later could not be joined if the inputs were removed: leave out -r, or give all tiles"
+            );
+        }
+        Message::Note(format!("note: {line}")).send()?;
     }
+    unknown_dims(&plan, &wish)?;
     for line in collate::check(&plan, threads)? {
-        Message::Note(line).send()?;
+        Message::Note(format!("note: {line}")).send()?;
     }
     let show = if args.container {
         container::show
@@ -205,6 +211,32 @@ fn wish(args: &Collate) -> anyhow::Result<Wish> {
         deflate: args.deflate,
         shuffle,
     })
+}
+
+/// Fails if chunks are wanted along a dimension that no variable has, or along a number of axes that no variable has.
+fn unknown_dims(plan: &Plan, wish: &Wish) -> anyhow::Result<()> {
+    let decomposed = || plan.variables.iter().filter(|one| one.decomposed);
+    match &wish.chunks {
+        Chunks::Tiles => Ok(()),
+        Chunks::Axes(lens) => match decomposed().any(|one| one.shape.len() == lens.len()) {
+            true => Ok(()),
+            false => bail!(
+                "--chunks has {} lengths, and no decomposed variable has {} dimensions",
+                lens.len(),
+                lens.len()
+            ),
+        },
+        Chunks::Named(named) => {
+            let is_dim = |name: &str| {
+                let mut dims = decomposed().flat_map(|one| &one.dims);
+                dims.any(|path| shown(path) == name || path.rsplit('/').next() == Some(name))
+            };
+            match named.iter().find(|(name, _)| !is_dim(name)) {
+                None => Ok(()),
+                Some((name, _)) => bail!("--chunks: no decomposed variable has a dimension {name}"),
+            }
+        }
+    }
 }
 
 /// A shape of chunks: lengths, or lengths of dimensions by name.

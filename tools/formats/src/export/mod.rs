@@ -44,6 +44,7 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
     let array = !args.source.is_dir();
     let mut origin = Origin::new(&mount);
     let tree = origin.tree(&args.source, format)?;
+    origin.say_bytes(&args.source);
     let mut sink = create(&args.file, format, &tree, array)?;
     if matches!(format, Format::Npy | Format::Npz) {
         say_lost(&tree, format);
@@ -55,14 +56,18 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
 
 /// NumPy's files have no attributes.
 fn say_lost(tree: &Group, format: Format) {
-    let mut lost = 0;
+    let (mut lost, mut links) = (0, 0);
     tree.each(&mut |_, group| {
         let own = group.variables.iter().map(|variable| {
             let names = variable.dims.iter().any(|dim| !dim.dim.name.is_empty());
             variable.attributes.len() + usize::from(names)
         });
         lost += group.attributes.len() + own.sum::<usize>();
+        links += group.links.len();
     });
+    if links > 0 {
+        eprintln!("slabfs: note: .npy and .npz files have no symbolic links; {links} are left out");
+    }
     if lost > 0 {
         let ending = match format {
             Format::Npy => ".npy",

@@ -9,8 +9,11 @@ use slabfs_formats::sink::Format;
 use slabfs_formats::tree::{Group, Link};
 
 use super::stored::Cells;
-use crate::mapping::{Order, attributes_of, define_dims, joined, name_axes, types_of, variable_of};
 use crate::mount::{Mount, attribute};
+use crate::plain;
+use slabfs_datamodel::mapping::{
+    Order, attributes_of, define_dims, joined, name_axes, types_of, variable_of,
+};
 
 /// Where a tree comes from.
 pub(crate) struct Origin<'a> {
@@ -23,6 +26,8 @@ pub(crate) struct Origin<'a> {
     cells: HashMap<PathBuf, Cells>,
     /// Whether the format can have such chunks.
     copies: bool,
+    /// Files that are no arrays.
+    bytes: Vec<PathBuf>,
 }
 
 impl<'a> Origin<'a> {
@@ -33,6 +38,7 @@ impl<'a> Origin<'a> {
             files: HashMap::new(),
             cells: HashMap::new(),
             copies: false,
+            bytes: Vec::new(),
         }
     }
 
@@ -53,6 +59,41 @@ impl<'a> Origin<'a> {
         if matches!(format, Format::NetCdf | Format::Hdf5) {
             define_dims(&mut tree, "", &self.tags, &mut Vec::new())?;
         }
+        Ok(tree)
+    }
+
+    /// Says which files become arrays of bytes.
+    pub(super) fn say_bytes(&self, source: &Path) {
+        if self.bytes.is_empty() {
+            return;
+        }
+        let names = self.bytes.iter().take(3).map(|place| {
+            let below = place.strip_prefix(source).ok();
+            let below = below.filter(|below| !below.as_os_str().is_empty());
+            plain(&below.unwrap_or(place).to_string_lossy())
+        });
+        let names: Vec<String> = names.collect();
+        let more = match self.bytes.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        eprintln!(
+            "slabfs: note: files that are no arrays become arrays of bytes: {}{more}",
+            names.join(", ")
+        );
+    }
+
+    /// The tree of a container or an array as it is on the mount, with the dimensions that its groups define.
+    pub(crate) fn model(&mut self, source: &Path) -> anyhow::Result<Group> {
+        let mut tree = match source.is_dir() {
+            true => self.container(source, "", "")?,
+            false => {
+                let mut tree = Group::default();
+                self.array(source, "", &mut tree)?;
+                tree
+            }
+        };
+        define_dims(&mut tree, "", &self.tags, &mut Vec::new())?;
         Ok(tree)
     }
 
@@ -114,10 +155,25 @@ impl<'a> Origin<'a> {
     fn array(&mut self, place: &Path, path: &str, group: &mut Group) -> anyhow::Result<()> {
         let name = place.file_name().and_then(|name| name.to_str());
         let name = name.with_context(|| format!("the name of {} is not UTF-8", place.display()))?;
+        if name.contains("@[") && name.ends_with(']') {
+            bail!(
+                "{}: a selection cannot be exported. Export the array, or copy the selection to an array of its own: slabfs \
+                 create PART --dims … --dtype …; cp '{name}' PART",
+                place.display()
+            );
+        }
         let info: Value = serde_json::from_str(&attribute(place, "user.slabfs.info")?)?;
         let tags = self.mount.tags(&self.mount.inside(place)?)?;
         let variable = variable_of(name, &info, &tags);
         let mut variable = variable.with_context(|| place.display().to_string())?;
+        if info["kind"] != "array" {
+            self.bytes.push(place.to_owned());
+            variable.max.clear();
+            variable
+                .dims
+                .iter_mut()
+                .for_each(|dim| dim.dim.unlimited = false);
+        }
         let chunks = info["chunks"].as_u64().unwrap_or(0);
         if self.copies
             && let Some(cells) = Cells::of(self.mount, place, &variable, chunks)?

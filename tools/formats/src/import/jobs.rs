@@ -50,6 +50,12 @@ pub(super) fn of(args: &Import) -> anyhow::Result<Vec<Job>> {
             true => args.dest.join(stem(&file)?),
             false => args.dest.clone(),
         };
+        if dest.to_string_lossy().contains("@[") {
+            bail!(
+                "{} would be a selection on the mount; give another name",
+                dest.display()
+            );
+        }
         if dest.symlink_metadata().is_ok() {
             bail!(
                 "{} exists already; give another name, or remove it",

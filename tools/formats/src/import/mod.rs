@@ -22,8 +22,8 @@ use slabfs_formats::source::{self, Source};
 use slabfs_formats::tree::Group;
 
 use crate::args::Import;
-use crate::mapping::{Plan, Planned, plan};
 use crate::{plain, signals};
+use slabfs_datamodel::mapping::{Plan, Planned, plan};
 
 use jobs::Job;
 use place::Place;
@@ -40,6 +40,11 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     if args.append {
         return append::run(args);
     }
+    import(args)
+}
+
+/// Imports files to new containers and arrays.
+fn import(args: &Import) -> anyhow::Result<()> {
     let jobs = jobs::of(args)?;
     // Everything is checked before anything is made.
     for job in &jobs {
@@ -58,7 +63,8 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     }
     for job in &jobs {
         watch::say(&job.file);
-        one(args, job).with_context(|| format!("importing {}", job.file.display()))?;
+        let inside = job.dest != args.dest;
+        one(args, job, inside).with_context(|| format!("importing {}", job.file.display()))?;
     }
     Ok(())
 }
@@ -110,7 +116,7 @@ fn show(args: &Import, job: &Job, source: &dyn Source, plan: &Plan<'_>) {
     }
 }
 
-fn one(args: &Import, job: &Job) -> anyhow::Result<()> {
+fn one(args: &Import, job: &Job, inside: bool) -> anyhow::Result<()> {
     let begin = Instant::now();
     limits::allow(limits::OPENING)?;
     let source = source::open(&job.file)?;
@@ -118,6 +124,9 @@ fn one(args: &Import, job: &Job) -> anyhow::Result<()> {
     let plan = plan(&job.file, &tree)?;
     let place = Place::of(job, &*source, &plan)?;
     let bytes = transfer::run(args, job, &*source, &plan, &place)?;
+    for note in source.notes() {
+        eprintln!("slabfs: note: {}: {note}", job.file.display());
+    }
     if args.verify {
         transfer::compare(&*source, &plan, &place)?;
     }
@@ -131,6 +140,9 @@ fn one(args: &Import, job: &Job) -> anyhow::Result<()> {
             "seconds": begin.elapsed().as_secs_f64(),
         });
         println!("{line}");
+    } else if inside {
+        // DEST was there, and the name is made of the file's.
+        println!("{}", plain(&job.dest.to_string_lossy()));
     }
     Ok(())
 }

@@ -16,8 +16,8 @@ use serde_json::{Map, Value as Json, json};
 use slabfs_formats::source::Source;
 
 use super::jobs::Job;
-use crate::mapping::{Plan, Planned, joined};
 use crate::mount::Mount;
+use slabfs_datamodel::mapping::{Plan, Planned, joined};
 
 /// How the name begins.
 const HIDDEN: &str = ".slabfs-import-";
@@ -267,7 +267,7 @@ fn state(file: &Path) -> anyhow::Result<Json> {
 }
 
 /// Divides the members of requests, which have at most 4 MiB and few thousand tags.
-fn in_requests(members: impl Iterator<Item = Json>) -> Vec<Vec<Json>> {
+pub(super) fn in_requests(members: impl Iterator<Item = Json>) -> Vec<Vec<Json>> {
     let mut requests: Vec<Vec<Json>> = Vec::new();
     let mut size = REQUEST;
     for member in members {

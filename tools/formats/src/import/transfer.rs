@@ -23,8 +23,8 @@ use super::place::Place;
 use crate::args::Import;
 use crate::blocks::Array;
 use crate::encoded::{self, ChunkWriter, How};
-use crate::mapping::{Plan, Planned};
 use crate::{progress, signals};
+use slabfs_datamodel::mapping::{Plan, Planned};
 
 /// How much data is read and written at a time.
 const PART: u64 = 8 << 20;

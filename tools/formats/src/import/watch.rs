@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGXCPU};
 use signal_hook::iterator::Signals;
 
-use super::{jobs, place};
+use super::{append, jobs, place};
 use crate::args::Import;
 
 /// The pipe to the process that watches, if there is one.
@@ -116,11 +116,23 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
 
 /// Removes the directories of an import that crashed.
 fn clean(args: &Import) {
-    if args.append {
+    let dest_is_made = args.append && args.dest.symlink_metadata().is_err();
+    if args.append && !dest_is_made {
+        if let Err(error) = append::recover(&args.dest) {
+            eprintln!(
+                "slabfs: {} may have incomplete records: {error:#}",
+                args.dest.display()
+            );
+        }
         return;
     }
-    for job in jobs::of(args).unwrap_or_default() {
-        let hidden = place::hidden(&job.dest);
+    let jobs = jobs::of(args).unwrap_or_default().into_iter();
+    let mut dests: Vec<PathBuf> = jobs.map(|job| job.dest).collect();
+    if dest_is_made {
+        dests.push(args.dest.clone());
+    }
+    for dest in dests {
+        let hidden = place::hidden(&dest);
         if hidden.symlink_metadata().is_ok()
             && let Err(error) = std::fs::remove_dir_all(&hidden)
         {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use crate::error::{In, invalid};
+use crate::tree::{Group, Variable};
 use serde_json::{Map, Value as Json, json};
-use slabfs_formats::tree::{Group, Variable};
 
 use super::attributes::{strings, tags_of};
 use super::objects::object;
@@ -12,24 +12,26 @@ use super::{DIMS, check_name, exact, joined, order};
 
 /// The containers and arrays of a tree, relative to the top one; an error names what cannot be represented.
 #[derive(Debug, Default)]
-pub(crate) struct Plan<'a> {
+pub struct Plan<'a> {
     /// The containers, parents first; the first is the top one, with an empty path.
-    pub(crate) containers: Vec<(String, Map<String, Json>)>,
+    pub containers: Vec<(String, Map<String, Json>)>,
     /// The arrays.
-    pub(crate) arrays: Vec<Planned<'a>>,
+    pub arrays: Vec<Planned<'a>>,
     /// Symbolic links: paths and what they contain.
-    pub(crate) links: Vec<(String, String)>,
+    pub links: Vec<(String, String)>,
 }
 
 /// A variable that becomes an array.
 #[derive(Debug, Clone)]
-pub(crate) struct Planned<'a> {
+pub struct Planned<'a> {
     /// The path of its group.
-    pub(crate) group: String,
-    pub(crate) variable: &'a Variable,
+    pub group: String,
+    /// The variable.
+    pub variable: &'a Variable,
     /// The object as `create` takes it, without tags.
-    pub(crate) object: Json,
-    pub(crate) tags: Map<String, Json>,
+    pub object: Json,
+    /// Its tags.
+    pub tags: Map<String, Json>,
 }
 
 /// Most tags that are set with one change.
@@ -37,7 +39,7 @@ const TAGS_AT_ONCE: usize = 32;
 
 impl Plan<'_> {
     /// The changes that set the tags of all containers and arrays, some at a time; `inside` is the top container.
-    pub(crate) fn tags(&self, inside: &str) -> Vec<Json> {
+    pub fn tags(&self, inside: &str) -> Vec<Json> {
         let containers = self
             .containers
             .iter()
@@ -65,7 +67,7 @@ impl Plan<'_> {
 }
 
 /// Plans a tree.
-pub(crate) fn plan<'a>(file: &Path, tree: &'a Group) -> anyhow::Result<Plan<'a>> {
+pub fn plan<'a>(file: &Path, tree: &'a Group) -> crate::Result<Plan<'a>> {
     let mut plan = Plan::default();
     let mut failed = None;
     tree.each(&mut |path, group| {
@@ -74,16 +76,16 @@ pub(crate) fn plan<'a>(file: &Path, tree: &'a Group) -> anyhow::Result<Plan<'a>>
         }
     });
     match failed {
-        Some(error) => Err(error.context(file.display().to_string())),
+        Some(error) => Err(error).within(|| file.display().to_string()),
         None => Ok(plan),
     }
 }
 
-fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::Result<()> {
+fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> crate::Result<()> {
     if !path.is_empty() {
-        check_name(&group.name).with_context(|| format!("group {path}"))?;
+        check_name(&group.name).within(|| format!("group {path}"))?;
     }
-    let mut tags = tags_of(&group.attributes).with_context(|| format!("group /{path}"))?;
+    let mut tags = tags_of(&group.attributes).within(|| format!("group /{path}"))?;
     if !group.dims.is_empty() {
         let dims = group.dims.iter().map(|dim| match dim.unlimited {
             true => format!("{}=unlimited", dim.name),
@@ -101,7 +103,7 @@ fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::
     order::add(&mut tags, &group.attributes, entries);
     plan.containers.push((path.to_owned(), tags));
     for link in &group.links {
-        check_name(&link.name).with_context(|| format!("link {path}/{}", link.name))?;
+        check_name(&link.name).within(|| format!("link {path}/{}", link.name))?;
         let target = match link.target.strip_prefix('/') {
             // From the root of the file.
             Some(below) => {
@@ -112,17 +114,16 @@ fn plan_group<'a>(plan: &mut Plan<'a>, path: &str, group: &'a Group) -> anyhow::
         };
         let outside = target.is_empty() || link.target.split('/').any(|part| part == "..");
         if outside || target.len() > 4095 {
-            bail!(
+            return Err(invalid(format!(
                 "link {path}/{}: its path {:?} is not supported",
-                link.name,
-                link.target
-            );
+                link.name, link.target
+            )));
         }
         plan.links.push((joined(path, &link.name), target));
     }
     for variable in &group.variables {
         let what = || format!("variable {path}/{}", variable.name);
-        let (object, tags) = object(path, variable).with_context(what)?;
+        let (object, tags) = object(path, variable).within(what)?;
         plan.arrays.push(Planned {
             group: path.to_owned(),
             variable,

@@ -8,16 +8,20 @@ use crate::tree::{Exact, Variable};
 
 /// The elements of an array.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Element {
+pub struct Element {
     /// For strings of variable length `None`: their length is found by reading.
-    pub(super) dtype: Option<DType>,
-    pub(super) exact: Option<Exact>,
+    pub dtype: Option<DType>,
+    /// What the dtype does not say.
+    pub exact: Option<Exact>,
     /// They pass through the decoder as opaque bytes.
-    pub(super) opaque: bool,
+    pub opaque: bool,
 }
 
 /// The element of a data type of version 2; `filters` are those of the array.
-pub(super) fn version2(dtype: &Json, filters: &Json) -> Result<Element, String> {
+///
+/// # Errors
+/// What is not supported.
+pub fn version2(dtype: &Json, filters: &Json) -> Result<Element, String> {
     if dtype == "|O" {
         let filters = filters.as_array().map(Vec::as_slice).unwrap_or_default();
         return match filters.iter().any(|filter| filter["id"] == "vlen-utf8") {
@@ -79,7 +83,10 @@ fn python(json: &Json, outer: bool) -> Result<String, String> {
 }
 
 /// The element of a data type of version 3; `big` says that its codec stores the most significant byte first.
-pub(super) fn version3(data_type: &Json, big: bool) -> Result<Element, String> {
+///
+/// # Errors
+/// What is not supported.
+pub fn version3(data_type: &Json, big: bool) -> Result<Element, String> {
     let name = match data_type {
         Json::String(name) => name.as_str(),
         other => other["name"].as_str().unwrap_or_default(),
@@ -134,8 +141,11 @@ pub(super) fn version3(data_type: &Json, big: bool) -> Result<Element, String> {
     })
 }
 
-/// The data type and the fill value of version 3 for a variable; an error says why there is none.
-pub(super) fn written(variable: &Variable) -> Result<(Json, Json), String> {
+/// The data type and the fill value of version 3 for a variable.
+///
+/// # Errors
+/// Why there is none.
+pub fn written(variable: &Variable) -> Result<(Json, Json), String> {
     let dtype = &variable.dtype;
     let zero = vec![0; dtype.size() as usize];
     let fill = variable.fill.as_deref();
@@ -253,7 +263,7 @@ fn float(bytes: &[u8], order: ByteOrder) -> Json {
 }
 
 /// The bytes of a fill value of a type that passes as opaque bytes; `None` if the JSON is none.
-pub(super) fn opaque_fill(dtype: &DType, json: &Json) -> Option<Vec<u8>> {
+pub fn opaque_fill(dtype: &DType, json: &Json) -> Option<Vec<u8>> {
     let len = dtype.size() as usize;
     if json.is_null() || json == 0 || json == "" {
         return Some(vec![0; len]);
@@ -328,7 +338,8 @@ fn bits(kind: DTypeKind, len: usize, json: &Json) -> Option<u64> {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-pub(super) fn base64(bytes: &[u8]) -> String {
+/// Bytes as base64.
+pub fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for three in bytes.chunks(3) {
         let mut wide = [0; 4];
@@ -344,7 +355,8 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
+/// The bytes of base64; `None` if the text is none.
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
     }

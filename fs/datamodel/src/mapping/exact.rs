@@ -3,10 +3,10 @@
 //! `_slabfs_type` is JSON: `{"hdf5": TYPE}` ([`Hdf5Type`]), `{"strings": "utf-8"}` for texts of any length,
 //! `{"numpy": "[('a', '<i4')]"}`, and `{"null": true}` for an array of HDF5 without elements and axes.
 
-use anyhow::{Context, bail};
+use crate::error::{In, invalid};
+use crate::tree::{Exact, NamedType, Variable};
+use crate::types::Hdf5Type;
 use serde_json::{Map, Value as Json, json};
-use slabfs_formats::tree::{Exact, NamedType, Variable};
-use slabfs_formats::types::Hdf5Type;
 use slabfs_model::Tag;
 
 /// The tag with an array's exact type.
@@ -28,13 +28,13 @@ pub(super) fn tag(exact: &Exact) -> Json {
 }
 
 /// The exact type of an array with such a tag; none if the tag does not fit the array's dtype, which users can change.
-pub(super) fn of_tag(tag: &Json, variable: &Variable) -> anyhow::Result<Option<Exact>> {
+pub(super) fn of_tag(tag: &Json, variable: &Variable) -> crate::Result<Option<Exact>> {
     let tag = Tag::from_json(tag)?;
     let what = || format!("its tag {TYPE} is not understood; remove it with `slabfs tag`");
-    let json: Json = serde_json::from_slice(&tag.bytes).with_context(what)?;
+    let json: Json = serde_json::from_slice(&tag.bytes).within(what)?;
     let typ = match json.get("hdf5") {
         None => None,
-        Some(typ) => Some(Hdf5Type::from_json(typ).with_context(what)?),
+        Some(typ) => Some(Hdf5Type::from_json(typ).within(what)?),
     };
     if json.get("null").is_some() {
         return Ok((variable.shape() == [0]).then_some(Exact::Null(typ)));
@@ -44,7 +44,7 @@ pub(super) fn of_tag(tag: &Json, variable: &Variable) -> anyhow::Result<Option<E
         return Ok(fits.then_some(Exact::Hdf5(typ)));
     }
     if let Some(descr) = json.get("numpy").and_then(Json::as_str) {
-        let fits = slabfs_formats::npy::is_descr_of(descr, &variable.dtype);
+        let fits = crate::npy::is_descr_of(descr, &variable.dtype);
         return Ok(fits.then(|| Exact::Numpy(descr.to_owned())));
     }
     let bytes = variable.dtype.kind() == slabfs_model::DTypeKind::Bytes;
@@ -52,7 +52,7 @@ pub(super) fn of_tag(tag: &Json, variable: &Variable) -> anyhow::Result<Option<E
         Some(set @ ("utf-8" | "ascii")) => Ok(bytes.then_some(Exact::Strings {
             utf8: set == "utf-8",
         })),
-        _ => bail!(what()),
+        _ => return Err(invalid(what())),
     }
 }
 
@@ -63,15 +63,15 @@ pub(super) fn types_tag(types: &[NamedType]) -> Json {
 }
 
 /// The types that a container's tags define.
-pub(crate) fn types_of(tags: &Map<String, Json>) -> anyhow::Result<Vec<NamedType>> {
+pub fn types_of(tags: &Map<String, Json>) -> crate::Result<Vec<NamedType>> {
     let Some(tag) = tags.get(TYPES) else {
         return Ok(Vec::new());
     };
     let tag = Tag::from_json(tag)?;
     let what = || format!("its tag {TYPES} is not understood; remove it with `slabfs tag`");
-    let list: Vec<(String, Json)> = serde_json::from_slice(&tag.bytes).with_context(what)?;
+    let list: Vec<(String, Json)> = serde_json::from_slice(&tag.bytes).within(what)?;
     let types = list.into_iter().map(|(name, json)| {
-        let typ = Hdf5Type::from_json(&json).with_context(what)?;
+        let typ = Hdf5Type::from_json(&json).within(what)?;
         Ok(NamedType { name, typ })
     });
     types.collect()

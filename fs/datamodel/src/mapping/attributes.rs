@@ -5,17 +5,17 @@
 //! `{"NAME": "json"}` for a tag that is JSON. Where a tag was changed and does not fit its form any more, the form is
 //! ignored.
 
-use anyhow::{Context, bail};
+use crate::error::{In, invalid};
+use crate::tree::{Attribute, Hdf5Value, Space, Value};
+use crate::types::Hdf5Type;
 use serde_json::{Map, Value as Json, json};
-use slabfs_formats::tree::{Attribute, Hdf5Value, Space, Value};
-use slabfs_formats::types::Hdf5Type;
 use slabfs_model::{DType, DTypeKind, Elem, Exact, Tag, TagKind, check_tag_key, hex};
 
 use super::order::Order;
 use super::{DIM_NAMES, is_reserved};
 
 /// The tag with what other tags do not say. If it would be too long there are more, with numbers.
-pub(crate) const FORMS: &str = "_slabfs_attributes";
+const FORMS: &str = "_slabfs_attributes";
 /// Most bytes of one of these tags.
 const FORM_BYTES: usize = 200 << 10;
 
@@ -24,19 +24,19 @@ pub(super) fn strings(members: impl Iterator<Item = String>) -> Json {
 }
 
 /// The tags of attributes.
-pub(super) fn tags_of(attributes: &[Attribute]) -> anyhow::Result<Map<String, Json>> {
+pub(super) fn tags_of(attributes: &[Attribute]) -> crate::Result<Map<String, Json>> {
     let mut tags = Map::new();
     let mut forms = Map::new();
     for Attribute { name, value } in attributes {
         let what = || format!("attribute {name}");
         if name == DIM_NAMES || is_reserved(name) {
-            bail!(
+            return Err(invalid(format!(
                 "it has an attribute {name}, a name that slabfs uses itself; rename it with `ncrename`"
-            );
+            )));
         }
-        check_tag_key(name).with_context(what)?;
-        let json = tag_of(value).with_context(what)?;
-        Tag::from_json(&json).with_context(what)?;
+        check_tag_key(name).within(what)?;
+        let json = tag_of(value).within(what)?;
+        Tag::from_json(&json).within(what)?;
         if let Some(form) = form_of(value) {
             forms.insert(name.clone(), form);
         }
@@ -68,7 +68,7 @@ fn numbered(at: usize) -> String {
 }
 
 /// A value as a tag in JSON.
-fn tag_of(value: &Value) -> anyhow::Result<Json> {
+fn tag_of(value: &Value) -> crate::Result<Json> {
     Ok(match value {
         Value::Text(text) => json!(text),
         Value::Hdf5(value) => tag_of(&value.elements)?,
@@ -85,7 +85,7 @@ fn tag_of(value: &Value) -> anyhow::Result<Json> {
             let members = bytes.chunks_exact(dtype.size() as usize);
             let members: Vec<String> = members
                 .map(|one| number(dtype, one))
-                .collect::<anyhow::Result<_>>()?;
+                .collect::<crate::Result<_>>()?;
             match members.as_slice() {
                 [one] if dtype.to_string() == "i8" => json!({ "int": one }),
                 [one] if dtype.to_string() == "f8" && one != "nan" && one != "-0.0" => {
@@ -120,7 +120,7 @@ fn form_of(value: &Value) -> Option<Json> {
     }
 }
 
-fn number(dtype: &DType, bytes: &[u8]) -> anyhow::Result<String> {
+fn number(dtype: &DType, bytes: &[u8]) -> crate::Result<String> {
     let mut wide = [0; 8];
     let len = bytes.len().min(8);
     wide[..len].copy_from_slice(&bytes[..len]);
@@ -131,7 +131,11 @@ fn number(dtype: &DType, bytes: &[u8]) -> anyhow::Result<String> {
         (DTypeKind::UInt, 1..=8) => bits.to_string(),
         (DTypeKind::Float, 4) => float(format!("{:?}", f32::from_bits(bits as u32))),
         (DTypeKind::Float, 8) => float(format!("{:?}", f64::from_bits(bits))),
-        _ => bail!("an attribute of type {dtype} cannot be a tag"),
+        _ => {
+            return Err(invalid(format!(
+                "an attribute of type {dtype} cannot be a tag"
+            )));
+        }
     })
 }
 
@@ -143,7 +147,7 @@ fn float(shown: String) -> String {
 }
 
 /// The attributes of tags, without those that slabfs uses itself.
-pub(crate) fn attributes_of(tags: &Map<String, Json>) -> anyhow::Result<Vec<Attribute>> {
+pub fn attributes_of(tags: &Map<String, Json>) -> crate::Result<Vec<Attribute>> {
     let forms = forms(tags)?;
     let mut attributes = Vec::new();
     for (name, json) in tags {
@@ -151,11 +155,11 @@ pub(crate) fn attributes_of(tags: &Map<String, Json>) -> anyhow::Result<Vec<Attr
             continue;
         }
         let what = || format!("tag {name}");
-        let tag = Tag::from_json(json).with_context(what)?;
+        let tag = Tag::from_json(json).within(what)?;
         let form = forms.get(name);
         let value = match form.and_then(|form| formed(&tag, form)) {
             Some(value) => value,
-            None => value_of(&tag).with_context(what)?,
+            None => value_of(&tag).within(what)?,
         };
         let name = name.clone();
         attributes.push(Attribute { name, value });
@@ -165,14 +169,14 @@ pub(crate) fn attributes_of(tags: &Map<String, Json>) -> anyhow::Result<Vec<Attr
     Ok(attributes)
 }
 
-fn forms(tags: &Map<String, Json>) -> anyhow::Result<Map<String, Json>> {
+fn forms(tags: &Map<String, Json>) -> crate::Result<Map<String, Json>> {
     let mut forms = Map::new();
     for at in 0.. {
         let name = numbered(at);
         let Some(json) = tags.get(&name) else { break };
         let tag = Tag::from_json(json)?;
         let part: Map<String, Json> = serde_json::from_slice(&tag.bytes)
-            .with_context(|| format!("its tag {name} is not an object of JSON; remove it"))?;
+            .within(|| format!("its tag {name} is not an object of JSON; remove it"))?;
         forms.extend(part);
     }
     Ok(forms)
@@ -224,8 +228,8 @@ fn formed(tag: &Tag, form: &Json) -> Option<Value> {
     })))
 }
 
-fn value_of(tag: &Tag) -> anyhow::Result<Value> {
-    let text = || std::str::from_utf8(&tag.bytes).context("it is not text");
+fn value_of(tag: &Tag) -> crate::Result<Value> {
+    let text = || std::str::from_utf8(&tag.bytes).map_err(|_| invalid("it is not text"));
     match tag.kind {
         TagKind::Bytes => Ok(Value::Chars(tag.bytes.clone())),
         TagKind::Auto | TagKind::Text => Ok(match std::str::from_utf8(&tag.bytes) {
@@ -250,7 +254,7 @@ fn value_of(tag: &Tag) -> anyhow::Result<Value> {
 }
 
 /// A list that users made: of numbers, or of texts.
-fn list(text: &str) -> anyhow::Result<Value> {
+fn list(text: &str) -> crate::Result<Value> {
     let members: Vec<Json> = serde_json::from_str(text)?;
     if members.iter().all(Json::is_string) {
         let texts = members.iter().filter_map(Json::as_str).map(str::to_owned);
@@ -274,7 +278,7 @@ fn members(text: &str) -> Vec<&str> {
     inner.split(',').filter(|one| !one.is_empty()).collect()
 }
 
-fn numbers(dtype: &str, texts: &[&str]) -> anyhow::Result<Value> {
+fn numbers(dtype: &str, texts: &[&str]) -> crate::Result<Value> {
     let dtype: DType = dtype.parse()?;
     let mut bytes = Vec::new();
     for text in texts {

@@ -25,19 +25,19 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use anyhow::bail;
+use crate::error::invalid;
 
-pub(crate) use attributes::attributes_of;
-pub(crate) use dims::{define_dims, name_axes};
-pub(crate) use exact::types_of;
-pub(crate) use objects::variable_of;
-pub(crate) use order::Order;
-pub(crate) use plan::{Plan, Planned, plan};
+pub use attributes::attributes_of;
+pub use dims::{define_dims, name_axes};
+pub use exact::types_of;
+pub use objects::variable_of;
+pub use order::Order;
+pub use plan::{Plan, Planned, plan};
 
 /// The tag with the names of an array's dimensions.
-pub(crate) const DIM_NAMES: &str = "dim_names";
+pub const DIM_NAMES: &str = "dim_names";
 /// The tag with the dimensions that a container defines.
-pub(crate) const DIMS: &str = "_slabfs_dims";
+pub const DIMS: &str = "_slabfs_dims";
 /// How names of tags begin that slabfs uses itself.
 const RESERVED: &str = "_slabfs_";
 /// Most axes of an array.
@@ -51,25 +51,29 @@ fn is_reserved(name: &str) -> bool {
 }
 
 /// A path below another one.
-pub(crate) fn joined(path: &str, name: &str) -> String {
+pub fn joined(path: &str, name: &str) -> String {
     match path.is_empty() {
         true => name.to_owned(),
         false => format!("{path}/{name}"),
     }
 }
 
-fn check_name(name: &str) -> anyhow::Result<()> {
+fn check_name(name: &str) -> crate::Result<()> {
     if name.is_empty() || name == "." || name == ".." || name.contains('/') {
-        bail!("the name {name:?} cannot be that of a file");
+        return Err(invalid(format!(
+            "the name {name:?} cannot be that of a file"
+        )));
     }
     if name.len() > MAX_NAME {
-        bail!(
+        return Err(invalid(format!(
             "the name has {} bytes; a file's has at most {MAX_NAME}",
             name.len()
-        );
+        )));
     }
     if name.contains("@[") {
-        bail!("the name {name:?} would be a selection on the mount; rename it with `ncrename`");
+        return Err(invalid(format!(
+            "the name {name:?} would be a selection on the mount; rename it with `ncrename`"
+        )));
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 use serde_json::{Map, Number, Value as Json};
 use slabfs_model::{DType, DTypeKind};
 
-use super::metadata::{plain_words, word};
 use super::types::{base64, from_base64};
+use super::words::{plain_words, word};
 use crate::tree::{Attribute, Value};
 use crate::types::Hdf5Type;
 
 /// The attributes of a node.
-pub(super) fn read(attributes: &Map<String, Json>) -> Vec<Attribute> {
+pub fn read(attributes: &Map<String, Json>) -> Vec<Attribute> {
     let read = attributes.iter().map(|(name, json)| Attribute {
         name: name.clone(),
         value: value(json),
@@ -68,8 +68,11 @@ fn floats(members: &[Json]) -> Option<Value> {
     numbers("f8", bytes)
 }
 
-/// The JSON of attributes; an error names one that JSON cannot have.
-pub(super) fn write(attributes: &[Attribute]) -> Result<Map<String, Json>, (String, String)> {
+/// The JSON of attributes.
+///
+/// # Errors
+/// The name of one that JSON cannot have, and why.
+pub fn write(attributes: &[Attribute]) -> Result<Map<String, Json>, (String, String)> {
     let mut all = Map::new();
     for Attribute { name, value } in attributes {
         let json = json(value).map_err(|why| (name.clone(), why))?;
@@ -107,7 +110,7 @@ fn json(value: &Value) -> Result<Json, String> {
 }
 
 /// The JSON of `_FillValue` of an array of this dtype, as Xarray has it; `None` where that is a plain number.
-pub(super) fn coded_fill(dtype: &DType, value: &Value) -> Option<Json> {
+pub fn coded_fill(dtype: &DType, value: &Value) -> Option<Json> {
     match (dtype.kind(), value) {
         (DTypeKind::Float, Value::Numbers { dtype, bytes }) => {
             let float = match *bytes.as_slice() {
@@ -127,7 +130,7 @@ pub(super) fn coded_fill(dtype: &DType, value: &Value) -> Option<Json> {
 }
 
 /// The value of such a `_FillValue`; `None` if the text is none.
-pub(super) fn decoded_fill(dtype: &DType, text: &str) -> Option<Value> {
+pub fn decoded_fill(dtype: &DType, text: &str) -> Option<Value> {
     let bytes = from_base64(text)?;
     match (dtype.kind(), dtype.size()) {
         (DTypeKind::Float, size @ (4 | 8)) => {

@@ -2,36 +2,40 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, anyhow, bail};
+use crate::error::{In, invalid};
+use crate::tree::{Dim, Group};
 use serde_json::{Map, Value as Json};
-use slabfs_formats::tree::{Dim, Group};
 use slabfs_model::Tag;
 
 use super::{DIM_NAMES, DIMS, joined};
 
 /// The names that an array's tag gives its axes; empty ones where it has none.
-pub(super) fn names(tags: &Map<String, Json>, rank: usize) -> anyhow::Result<Vec<String>> {
+pub(super) fn names(tags: &Map<String, Json>, rank: usize) -> crate::Result<Vec<String>> {
     let Some(json) = tags.get(DIM_NAMES) else {
         return Ok(vec![String::new(); rank]);
     };
     let tag = Tag::from_json(json)?;
     let names: Vec<String> = serde_json::from_slice(&tag.bytes)
-        .map_err(|_| anyhow!("its tag {DIM_NAMES} is not a list of names"))?;
+        .map_err(|_| invalid(format!("its tag {DIM_NAMES} is not a list of names")))?;
     if names.len() != rank {
-        bail!(
+        return Err(invalid(format!(
             "its tag {DIM_NAMES} has {} names, and it has {rank} axes; set it with `slabfs tag`",
             names.len()
-        );
+        )));
     }
     Ok(names)
 }
 
 /// Gives names to axes without: NetCDF has none of these.
-pub(crate) fn name_axes(group: &mut Group) {
+pub fn name_axes(group: &mut Group) {
     for variable in &mut group.variables {
         for (axis, dim) in variable.dims.iter_mut().enumerate() {
             if dim.dim.name.is_empty() {
-                dim.dim.name = format!("dim_{axis}_{}", dim.dim.len);
+                let kind = match dim.dim.unlimited {
+                    true => "unlimited",
+                    false => "dim",
+                };
+                dim.dim.name = format!("{kind}_{axis}_{}", dim.dim.len);
             }
         }
     }
@@ -40,21 +44,21 @@ pub(crate) fn name_axes(group: &mut Group) {
 
 /// Gives each group the dimensions that its tag [`DIMS`] lists or its variables use, and each variable the group that
 /// defines its dimensions. `defined` are the tags of the containers by path.
-pub(crate) fn define_dims(
+pub fn define_dims(
     group: &mut Group,
     path: &str,
     defined: &HashMap<String, Map<String, Json>>,
     above: &mut Vec<Vec<Dim>>,
-) -> anyhow::Result<()> {
+) -> crate::Result<()> {
     let mut own = Vec::new();
     if let Some(json) = defined.get(path).and_then(|tags| tags.get(DIMS)) {
         let tag = Tag::from_json(json)?;
         let texts: Vec<String> = serde_json::from_slice(&tag.bytes)
-            .map_err(|_| anyhow!("/{path}: its tag {DIMS} is not a list"))?;
+            .map_err(|_| invalid(format!("/{path}: its tag {DIMS} is not a list")))?;
         for text in texts {
-            let (name, len) = text.split_once('=').with_context(|| {
-                format!("/{path}: {text:?} in its tag {DIMS} is not NAME=LENGTH")
-            })?;
+            let (name, len) = text
+                .split_once('=')
+                .within(|| format!("/{path}: {text:?} in its tag {DIMS} is not NAME=LENGTH"))?;
             own.push(Dim {
                 name: name.to_owned(),
                 len: len.parse().unwrap_or(0),
@@ -84,14 +88,14 @@ pub(crate) fn define_dims(
             if known.unlimited {
                 known.len = known.len.max(axis.dim.len);
             } else if known.len != axis.dim.len {
-                bail!(
+                return Err(invalid(format!(
                     "{}: dimension {} has {} elements, and {} elsewhere; give it another name: slabfs tag {} 'dim_names:string[]=[…]'",
                     joined(path, &variable.name),
                     axis.dim.name,
                     axis.dim.len,
                     known.len,
                     variable.name
-                );
+                )));
             }
         }
     }

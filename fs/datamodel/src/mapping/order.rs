@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use crate::tree::Attribute;
 use serde_json::{Map, Value as Json, json};
-use slabfs_formats::tree::Attribute;
 use slabfs_model::Tag;
 
 /// The tag with the order.
@@ -33,7 +33,7 @@ pub(super) fn add<'a>(
 
 /// Positions by name.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub struct Order {
     positions: HashMap<String, usize>,
 }
 
@@ -44,7 +44,7 @@ impl Order {
     }
 
     /// The order of what a container with these tags has.
-    pub(crate) fn of_entries(tags: &Map<String, Json>) -> Order {
+    pub fn of_entries(tags: &Map<String, Json>) -> Order {
         Order::of(tags, "entries")
     }
 
@@ -64,7 +64,7 @@ impl Order {
     }
 
     /// What a name is sorted by.
-    pub(crate) fn key(&self, name: &str) -> (usize, String) {
+    pub fn key(&self, name: &str) -> (usize, String) {
         let position = self.positions.get(name).copied();
         (position.unwrap_or(usize::MAX), name.to_owned())
     }

@@ -4,7 +4,6 @@ use std::io::Read;
 
 use slabfs_model::{DType, DTypeKind};
 
-use super::elements::Elements;
 use super::literal::Literal;
 use crate::tree::{Exact, Variable};
 
@@ -17,18 +16,25 @@ const ALIGN: usize = 64;
 
 /// What a header says.
 #[derive(Debug)]
-pub(crate) struct Header {
+pub struct Header {
     /// Its bytes, with magic and version.
-    pub(crate) len: u64,
-    dtype: DType,
-    exact: Option<Exact>,
-    fortran: bool,
-    shape: Vec<u64>,
+    pub len: u64,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// What the dtype does not say.
+    pub exact: Option<Exact>,
+    /// They are in column-major order.
+    pub fortran: bool,
+    /// The lengths of the axes.
+    pub shape: Vec<u64>,
 }
 
 impl Header {
-    /// Reads a header from the beginning of a file; an error says what is wrong with it.
-    pub(crate) fn read(file: &mut impl Read) -> Result<Header, String> {
+    /// Reads a header from the beginning of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(file: &mut impl Read) -> Result<Header, String> {
         let mut start = [0; 8];
         let cannot = |error: std::io::Error| format!("cannot be read: {error}");
         file.read_exact(&mut start).map_err(cannot)?;
@@ -69,18 +75,12 @@ impl Header {
         })
     }
 
-    /// The variable with this name, and where its elements are after the header.
-    pub(crate) fn variable(self, name: &str) -> (Variable, Elements) {
-        let elements = Elements {
-            shape: self.shape.clone(),
-            elem: self.dtype.size(),
-            fortran: self.fortran,
-        };
-        let variable = Variable {
-            exact: self.exact,
+    /// The variable with this name.
+    pub fn variable(&self, name: &str) -> Variable {
+        Variable {
+            exact: self.exact.clone(),
             ..Variable::new(name, self.dtype).with_axes(&self.shape)
-        };
-        (variable, elements)
+        }
     }
 }
 
@@ -95,7 +95,10 @@ fn lengths(shape: &Literal) -> Option<Vec<u64>> {
 }
 
 /// The type of a descr in the text of Python, and its exact type if that is more than a dtype.
-pub(crate) fn dtype_of_text(descr: &str) -> Result<(DType, Option<Exact>), String> {
+///
+/// # Errors
+/// What is wrong with it.
+pub fn dtype_of_text(descr: &str) -> Result<(DType, Option<Exact>), String> {
     dtype_of(&Literal::parse(descr)?)
 }
 
@@ -171,8 +174,11 @@ fn times(size: u64, shape: &Literal) -> Result<u64, String> {
         .fold(size, |size, &len| size.saturating_mul(len)))
 }
 
-/// The header for a variable, in C order; an error says why there is none.
-pub(crate) fn write(variable: &Variable) -> Result<Vec<u8>, String> {
+/// The header for a variable, in C order.
+///
+/// # Errors
+/// Why there is none.
+pub fn write(variable: &Variable) -> Result<Vec<u8>, String> {
     let descr = match &variable.exact {
         Some(Exact::Numpy(descr)) => descr.clone(),
         Some(Exact::Strings { .. }) => format!("'{}'", variable.dtype.numpy_name()),
@@ -237,7 +243,7 @@ mod tests {
             let header = read(version, &text).expect(descr);
             assert_eq!(header.dtype.to_string(), dtype);
             assert_eq!((header.fortran, &header.shape[..]), (true, &[4, 5][..]));
-            let (variable, _) = header.variable("a");
+            let variable = header.variable("a");
             assert_eq!(variable.exact.is_some(), exact, "{descr}");
             let written = write(&variable).expect("written");
             assert_eq!(written.len() % ALIGN, 0);

@@ -173,7 +173,8 @@ fn show_attribute(
     );
 }
 
-fn show_value(value: &Value) -> String {
+/// A value as CDL has it.
+pub fn show_value(value: &Value) -> String {
     match value {
         Value::Chars(bytes) => quoted(&String::from_utf8_lossy(bytes)),
         Value::Text(text) => quoted(text),

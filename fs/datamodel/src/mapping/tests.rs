@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::tree::{Attribute, Exact, Group, Hdf5Value, Link, Space, Value, Variable};
+use crate::types::{Hdf5Type, Pad};
 use serde_json::{Map, Value as Json, json};
-use slabfs_formats::tree::{Attribute, Exact, Group, Hdf5Value, Link, Space, Value, Variable};
-use slabfs_formats::types::{Hdf5Type, Pad};
 use slabfs_model::{DType, Tag};
 
 use super::attributes::{attributes_of, tags_of};

@@ -1,21 +1,22 @@
 //! Arrays and variables: the object that a variable becomes, and the variable of an object.
 
-use anyhow::{Context, bail};
+use crate::error::{In, invalid};
+use crate::tree::{Deflate, Dim, DimRef, Value, Variable};
+use crate::zarr::FILL;
 use serde_json::{Map, Value as Json, json};
-use slabfs_formats::tree::{Deflate, Dim, DimRef, Variable};
-use slabfs_model::{DType, Fill};
+use slabfs_model::{DType, DTypeKind, Fill};
 
 use super::attributes::{attributes_of, strings, tags_of};
 use super::{DIM_NAMES, MAX_RANK, check_name, dims, exact, joined, order};
 
 /// The object of a variable of the group `path`, as `create` takes it, and its tags.
-pub(super) fn object(path: &str, variable: &Variable) -> anyhow::Result<(Json, Map<String, Json>)> {
+pub(super) fn object(path: &str, variable: &Variable) -> crate::Result<(Json, Map<String, Json>)> {
     check_name(&variable.name)?;
     if variable.dims.len() > MAX_RANK {
-        bail!(
+        return Err(invalid(format!(
             "it has {} dimensions; arrays have at most {MAX_RANK}",
             variable.dims.len()
-        );
+        )));
     }
     let mut tags = tags_of(&variable.attributes)?;
     if variable.dims.iter().any(|dim| !dim.dim.name.is_empty()) {
@@ -48,13 +49,11 @@ pub(super) fn object(path: &str, variable: &Variable) -> anyhow::Result<(Json, M
 
 /// A variable from the description of an array and its tags; its dimensions have the names of `dim_names` or none, and are
 /// defined nowhere yet.
-pub(crate) fn variable_of(
-    name: &str,
-    info: &Json,
-    tags: &Map<String, Json>,
-) -> anyhow::Result<Variable> {
+pub fn variable_of(name: &str, info: &Json, tags: &Map<String, Json>) -> crate::Result<Variable> {
     let text = |key: &str| info.get(key).and_then(Json::as_str);
-    let dtype: DType = text("dtype").context("it has no dtype")?.parse()?;
+    let dtype: DType = text("dtype")
+        .within(|| "it has no dtype".to_owned())?
+        .parse()?;
     let lengths = |key: &str| {
         info.get(key)
             .and_then(Json::as_array)
@@ -67,7 +66,7 @@ pub(crate) fn variable_of(
         .iter()
         .enumerate()
         .map(|(axis, len)| {
-            let len = len.as_u64().context("it has invalid dims")?;
+            let len = len.as_u64().within(|| "it has invalid dims".to_owned())?;
             let unlimited = max_dims.get(axis).is_some_and(Json::is_null);
             let name = names[axis].clone();
             let dim = Dim {
@@ -77,7 +76,7 @@ pub(crate) fn variable_of(
             };
             Ok(DimRef { dim, up: 0 })
         })
-        .collect::<anyhow::Result<Vec<DimRef>>>()?;
+        .collect::<crate::Result<Vec<DimRef>>>()?;
     let fill = Fill::parse(text("fill").unwrap_or("0"), &dtype)?;
     let max = max_dims.iter().map(Json::as_u64).collect();
     let mut variable = Variable {
@@ -89,10 +88,46 @@ pub(crate) fn variable_of(
         attributes: attributes_of(tags)?,
         ..Variable::new(name, dtype)
     };
+    let fill = variable.attributes.iter_mut();
+    for attribute in fill.filter(|one| one.name == FILL) {
+        of_type(&dtype, &mut attribute.value)?;
+    }
     if let Some(tag) = tags.get(exact::TYPE) {
         variable.exact = exact::of_tag(tag, &variable)?;
     }
     Ok(variable)
+}
+
+/// Gives a number the type of the elements, which NetCDF wants of `_FillValue`, and users do not write into tags.
+fn of_type(dtype: &DType, value: &mut Value) -> crate::Result<()> {
+    let Value::Numbers { dtype: own, bytes } = value else {
+        return Ok(());
+    };
+    let number = matches!(
+        dtype.kind(),
+        DTypeKind::Int | DTypeKind::UInt | DTypeKind::Float
+    );
+    if !number
+        || own.kind() == dtype.kind() && own.size() == dtype.size()
+        || dtype.size() == 2 && dtype.kind() == DTypeKind::Float
+    {
+        return Ok(());
+    }
+    if bytes.len() as u64 != own.size() {
+        return Ok(());
+    }
+    let text = Fill::from_bytes(bytes).show(own);
+    let little: DType = dtype.to_string().trim_start_matches('>').parse()?;
+    let fill = Fill::parse(&text, &little).within(|| {
+        format!("its tag {FILL} is {text}, which is no {dtype}; set it with `slabfs tag`")
+    })?;
+    let mut wide = fill.bytes().to_vec();
+    wide.resize(little.size() as usize, 0);
+    *value = Value::Numbers {
+        dtype: little,
+        bytes: wide,
+    };
+    Ok(())
 }
 
 /// The filters of a codec that NetCDF has too; other codecs are undone.
