@@ -186,4 +186,20 @@ def wrong(path):
         assert e.errno == errno.EINVAL
 
 
+def hidden(path):
+    """Who reads chunks of an array does not get what was written over, also where it was not flushed yet."""
+    a = np.full(DIMS, 65, "<i4")
+    fd = opened(path)
+    os.write(fd, encoded(a, 0, 0))
+    os.close(fd)
+    chunks = opened(path, os.O_RDONLY)
+    first = os.pread(chunks, 50, 0)
+    assert len(first) == 50
+    writer = os.open(path, os.O_RDWR)
+    os.pwrite(writer, bytes(4 * DIMS[1] * DIMS[0]), 0)
+    assert os.pread(chunks, 1 << 20, 0) == b"", "bytes that are not there any more"
+    os.close(writer)
+    os.close(chunks)
+
+
 globals()[sys.argv[1]](*sys.argv[2:])

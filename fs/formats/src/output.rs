@@ -86,6 +86,14 @@ impl Output {
     /// Of the filesystem; nothing is left then.
     pub fn finish(self) -> Result<()> {
         let failed = |error: io::Error| FormatError::file(&self.path, "storing it", &error);
+        if let Ok(old) = self.path.metadata()
+            && old.is_file()
+            && self.unfinished.is_file()
+        {
+            // As a program that writes into the old file would leave them.
+            let rights = old.permissions();
+            std::fs::set_permissions(&self.unfinished, rights).map_err(failed)?;
+        }
         store(&self.unfinished).map_err(failed)?;
         if self.unfinished.is_dir() && self.path.is_dir() {
             // The old one is then in the hidden directory, and is removed with it.

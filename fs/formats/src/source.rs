@@ -50,7 +50,7 @@ pub trait Source: Send + Sync {
         true
     }
 
-    /// What of the file is not kept, though nothing of its values is lost.
+    /// What of the file is dropped, though no value is lost.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

@@ -71,7 +71,9 @@ impl ChunksFile {
     ) -> Outcome<(Arc<Vec<u8>>, u64)> {
         let (order, at) = (offset >> OFFSET_BITS, offset & ((1 << OFFSET_BITS) - 1));
         let mut reading = self.reading.lock();
-        if let Some((_, bytes)) = reading.last.as_ref().filter(|(known, _)| *known == order) {
+        // A read from the beginning finds out whether the chunk is still visible.
+        let last = reading.last.as_ref().filter(|_| at > 0);
+        if let Some((_, bytes)) = last.filter(|(known, _)| *known == order) {
             return Ok((bytes.clone(), at));
         }
         let mut bytes = Vec::new();

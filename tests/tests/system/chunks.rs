@@ -39,6 +39,15 @@ fn wrong_encoded_chunks_change_nothing() {
     script(&[&array], "wrong");
 }
 
+#[test]
+fn what_is_written_over_a_chunk_hides_it_at_once() {
+    needs_mount!();
+    let up = Up::start();
+    let array = up.mnt().join("a");
+    create(&array, &["--codec", "shuffle+deflate:4"]);
+    script(&[&array], "hidden");
+}
+
 /// Over sockets, written by one mount and read by another.
 #[test]
 fn another_mount_reads_encoded_chunks_of_other_servers() {

@@ -134,7 +134,7 @@ fn random_decompositions_are_joined_to_containers() {
     assert_eq!(left.count(), 12, "nothing but the containers");
 }
 
-/// `-f` replaces what was joined or imported, not what somebody made.
+/// `-f` replaces what was joined or imported, not other directories.
 #[test]
 fn directories_and_arrays_are_not_replaced() {
     needs_mount!();

@@ -13,6 +13,9 @@ use slabfs_model::{Codec, Region};
 /// Bytes that are written at a time: those of one request of the kernel.
 const AT_ONCE: usize = 1 << 20;
 
+/// Encoded chunks up to this size need little memory of the mount while they arrive.
+pub(crate) const SMALL: usize = AT_ONCE;
+
 /// Makes an open file of a mount one of encoded chunks: `_IO('s', 5)`.
 const CHUNKS: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(b's', 5);
 
@@ -143,6 +146,31 @@ impl ChunkWriter {
             done += len;
         }
         Ok(())
+    }
+
+    /// Writes a large chunk, after what was pushed before. False if the mount has no memory for it, and nothing of it is
+    /// written.
+    pub(crate) fn try_large(
+        &mut self,
+        head: &ChunkHead,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<bool> {
+        if !self.buffer.is_empty() {
+            self.send()?;
+        }
+        let written = self.push_read(head, read).and_then(|()| self.send());
+        let Err(error) = written else { return Ok(true) };
+        let no_memory = error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.raw_os_error() == Some(libc::ENOMEM));
+        match no_memory {
+            true => {
+                // A stream that is broken off takes nothing more.
+                *self = ChunkWriter::open(&self.path.clone())?;
+                Ok(false)
+            }
+            false => Err(error),
+        }
     }
 
     fn make_room(&mut self) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! `slabfs-formats`: what `slabfs import`, `slabfs export` and `slabfs collate` run.
 //!
-//! `args` are the command lines, which `slabfs` shares for its help; `mapping` the rules between a file's tree and
-//! containers (docs/data-model.md); `mount` requests to the mount, `blocks` boxes of arrays on it; `import`, `export`, `collate`
+//! `args` are the command lines, which `slabfs` shares for its help; `mount` requests to the mount, `blocks` boxes of arrays on it, `encoded` their chunks; `lock` and `rights` what commands may
+//! do to each other's files; `import`, `export`, `collate`
 //! and `cdl` the commands; `progress` and `signals` what they share. Everything goes through the mount with the caller's own
 //! rights.
 
@@ -12,8 +12,10 @@ mod collate;
 mod encoded;
 mod export;
 mod import;
+mod lock;
 mod mount;
 mod progress;
+mod rights;
 mod signals;
 
 use std::process::ExitCode;

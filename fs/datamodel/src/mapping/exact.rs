@@ -52,7 +52,7 @@ pub(super) fn of_tag(tag: &Json, variable: &Variable) -> crate::Result<Option<Ex
         Some(set @ ("utf-8" | "ascii")) => Ok(bytes.then_some(Exact::Strings {
             utf8: set == "utf-8",
         })),
-        _ => return Err(invalid(what())),
+        _ => Err(invalid(what())),
     }
 }
 

@@ -45,6 +45,9 @@ const MAX_RANK: usize = 32;
 /// Longest name of a file.
 const MAX_NAME: usize = 255;
 
+/// How names of files begin that imports and joins make for a time.
+pub const HIDDEN: &str = ".slabfs-";
+
 /// Whether a tag is one that slabfs uses itself.
 fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED)
@@ -62,6 +65,11 @@ fn check_name(name: &str) -> crate::Result<()> {
     if name.is_empty() || name == "." || name == ".." || name.contains('/') {
         return Err(invalid(format!(
             "the name {name:?} cannot be that of a file"
+        )));
+    }
+    if name.starts_with(HIDDEN) {
+        return Err(invalid(format!(
+            "the name {name:?} is one that slabfs uses itself; rename it with `ncrename`"
         )));
     }
     if name.len() > MAX_NAME {

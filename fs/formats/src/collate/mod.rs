@@ -50,7 +50,7 @@ use std::path::Path;
 pub use inspect::inspect;
 pub use jobs::Job;
 pub use plan::{Chunks, Joined, JoinedDim, Piece, Plan, Wish, plan};
-pub use region::Region;
+pub use region::{Region, copy as copy_box};
 pub use source::{Entry, Index, Part, Source};
 pub use tile::{
     Description, Element, Format, Identity, Storage, Tile, TileDim, TileVariable, shown,

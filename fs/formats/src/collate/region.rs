@@ -65,7 +65,7 @@ impl Region {
 
 /// Copies the elements of `part`, of `size` bytes each, from a buffer that holds the box `from` to one that holds `to`. Both
 /// boxes contain `part`, and all three have the same origin.
-pub(super) fn copy(
+pub fn copy(
     part: &Region,
     size: usize,
     (source, from): (&[u8], &Region),

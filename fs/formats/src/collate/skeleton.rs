@@ -187,6 +187,8 @@ impl Copy<'_> {
         match &variable.chunk {
             Some(chunk) => {
                 creation.set_chunk(chunk)?;
+                // Chunks at the edge of a tile are not at that of the file.
+                creation.filter_partial_chunks()?;
                 creation.set_alloc_time(Time::Incremental)?;
             }
             None if variable.bare_dim => {}

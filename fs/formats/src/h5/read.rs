@@ -243,7 +243,7 @@ impl Source for Reader {
                 6 => "scaleoffset".to_owned(),
                 id => format!("number {id}"),
             };
-            format!("the filter {name} of {count} variables is not kept: their elements are stored without it")
+            format!("the filter {name} of {count} variables is dropped: their elements are stored without it")
         });
         notes.collect()
     }

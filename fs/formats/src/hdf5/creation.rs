@@ -62,6 +62,9 @@ pub struct Filter {
     pub values: Vec<u32>,
 }
 
+/// `H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS`.
+const DONT_FILTER_PARTIAL_CHUNKS: u32 = 2;
+
 impl Filter {
     /// The number of deflate.
     pub const DEFLATE: u32 = 1;
@@ -213,6 +216,31 @@ impl Creation {
         self.checked("the shape of chunks", |id| {
             // SAFETY: the list is open, and `shape` has that many members.
             unsafe { h5p::H5Pset_chunk(id, shape.len() as i32, shape.as_ptr()) }
+        })?;
+        Ok(())
+    }
+
+    /// Whether chunks that reach beyond the dataset do not go through the filters, whatever their masks say.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn skips_partial_chunks(&self) -> Result<bool> {
+        let mut options = 0;
+        self.checked("the options of chunks", |id| {
+            // SAFETY: the list is open, and the number outlives the call.
+            unsafe { h5p::H5Pget_chunk_opts(id, &mut options) }
+        })?;
+        Ok(options & DONT_FILTER_PARTIAL_CHUNKS != 0)
+    }
+
+    /// Lets all chunks go through the filters that their masks say.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub fn filter_partial_chunks(&self) -> Result<()> {
+        self.checked("the options of chunks", |id| {
+            // SAFETY: the list is open.
+            unsafe { h5p::H5Pset_chunk_opts(id, 0) }
         })?;
         Ok(())
     }

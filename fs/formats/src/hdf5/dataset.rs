@@ -362,7 +362,23 @@ impl Dataset {
     /// # Errors
     /// The file is damaged.
     pub fn chunks(&self, base: Option<u64>) -> Result<Vec<Chunk>> {
-        let shape = self.creation()?.chunk()?;
+        let creation = self.creation()?;
+        let shape = creation.chunk()?;
+        let mut chunks = self.listed(base, &shape)?;
+        if creation.skips_partial_chunks()? {
+            let space = self.space()?;
+            for chunk in &mut chunks {
+                let axes = chunk.offset.iter().zip(&shape).zip(space.dims());
+                if axes.into_iter().any(|((at, len), dim)| at + len > *dim) {
+                    chunk.mask = u32::MAX;
+                }
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// The chunks as the file lists them.
+    fn listed(&self, base: Option<u64>, shape: &[u64]) -> Result<Vec<Chunk>> {
         if let Some(base) = base {
             let path = &self.handle.file;
             let file = std::fs::File::open(path).map_err(|error| FormatError::Library {
@@ -370,7 +386,7 @@ impl Dataset {
                 what: self.what("the chunks of"),
                 why: error.to_string(),
             })?;
-            let read = index::stored_chunks((&file, path), base, self.address()?, &shape)?;
+            let read = index::stored_chunks((&file, path), base, self.address()?, shape)?;
             if let Some(chunks) = read {
                 return Ok(chunks);
             }

@@ -284,6 +284,11 @@ impl Walk<'_> {
                 if self.chunks.len() as u64 >= self.source.len {
                     return Err(Damage::Invalid("it has too many chunks"));
                 }
+                // Those of the library ascend; others could have two chunks for a place, and none for another.
+                let last = self.chunks.last();
+                if last.is_some_and(|last| last.offset >= offset) {
+                    return Err(Damage::Invalid("its chunks are not in order"));
+                }
                 self.chunks.push(Chunk {
                     offset,
                     address,

@@ -13,22 +13,29 @@ const VARIABLE: u64 = 11;
 const ATTRIBUTE: u64 = 12;
 
 /// The bytes that the file has at least if all its data is there; more than any file has if its header is not complete.
-/// `None` if it is no classic file or its header is wrong, which the library reports better.
-pub(super) fn needed(file: &File) -> Option<u64> {
+/// `None` if it is no classic file.
+///
+/// # Errors
+/// Its header is wrong; the library would take as much memory as that says.
+pub(super) fn needed(file: &File) -> io::Result<Option<u64>> {
     let mut head = Header {
         from: BufReader::new(file),
+        is_classic: false,
         wide_counts: false,
         wide_offsets: false,
     };
     match head.needed() {
-        Ok(needed) => needed,
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(u64::MAX),
-        Err(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(match head.is_classic {
+            true => Some(u64::MAX),
+            false => None,
+        }),
+        needed => needed,
     }
 }
 
 struct Header<'a> {
     from: BufReader<&'a File>,
+    is_classic: bool,
     /// Counts have 8 bytes (CDF-5).
     wide_counts: bool,
     /// Positions have 8 bytes (CDF-2 and CDF-5).
@@ -45,6 +52,7 @@ impl Header<'_> {
             b"CDF\x05" => (self.wide_offsets, self.wide_counts) = (true, true),
             _ => return Ok(None),
         }
+        self.is_classic = true;
         let records = self.count()?;
         let streaming = match self.wide_counts {
             true => records == u64::MAX,

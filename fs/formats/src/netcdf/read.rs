@@ -57,8 +57,9 @@ impl Reader {
     /// It is no NetCDF file, is damaged, or has what the model cannot keep: types that the file defines, variables of
     /// strings.
     pub fn open(path: &Path) -> Result<Reader> {
-        let root = Open::read(path)?;
+        // Before the library takes memory for what a damaged header says.
         complete(path)?;
+        let root = Open::read(path)?;
         let tree = group(&root, "", None, 0)?;
         Ok(Reader {
             path: path.to_owned(),
@@ -86,7 +87,11 @@ fn complete(path: &Path) -> Result<()> {
     let failed = |error: std::io::Error| FormatError::file(path, "opening it", &error);
     let file = File::open(path).map_err(failed)?;
     let has = file.metadata().map_err(failed)?.len();
-    match classic::needed(&file).filter(|needed| has < *needed) {
+    let needed = classic::needed(&file).map_err(|error| {
+        let why = format!("is damaged: it has {error}");
+        FormatError::unsupported(path, "its header", why)
+    })?;
+    match needed.filter(|needed| has < *needed) {
         Some(needed) => Err(FormatError::unsupported(
             path,
             "its data",

@@ -77,6 +77,8 @@ impl Handle {
     /// # Errors
     /// Those of the servers.
     pub fn read_chunk(&self, order: u64) -> Result<Option<(ChunkHead, Vec<u8>)>, FsError> {
+        // Bytes that were written over a chunk and not flushed hide those of the chunk.
+        self.client.flush_ino(self.object.ino)?;
         self.client.admit(&self.object)?;
         let (record, elem, cells) = {
             let geometry = self.object.geometry.read();

@@ -36,7 +36,7 @@ struct Block {
 impl Decoded {
     /// Whether a block of so many bytes is worth an entry.
     pub(super) fn takes(len: usize) -> bool {
-        (LEAST..=ROOM / 2).contains(&len)
+        (LEAST..=ROOM).contains(&len)
     }
 
     pub(super) fn get(&self, name: &ChunkName, block: usize) -> Option<Arc<Vec<u8>>> {

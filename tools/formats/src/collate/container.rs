@@ -244,7 +244,9 @@ impl Tile<'_> {
     fn how(&self, entry: &Entry) -> How {
         let own = self.part.own;
         let turned = own.element.big_endian != self.variable.element.big_endian;
-        if turned || entry.size as usize > MAX_ENCODED {
+        let chunk = self.part.index.chunk.iter();
+        let raw = chunk.fold(own.element.size as u64, |all, &len| all.saturating_mul(len));
+        if turned || entry.size as usize > MAX_ENCODED || raw > MAX_ENCODED as u64 {
             return How::Decode;
         }
         How::of(
@@ -272,9 +274,16 @@ impl Tile<'_> {
             return Err(self.damaged("it has another size than its shape says"));
         }
         if behind == 0 {
-            return self.writer.push_read(&head, &mut |at, out| {
-                Ok(source.bytes(part.tile, entry.address + at, out)?)
-            });
+            let mut read =
+                |at: u64, out: &mut [u8]| Ok(source.bytes(part.tile, entry.address + at, out)?);
+            if bytes as usize <= encoded::SMALL {
+                return self.writer.push_read(&head, &mut read);
+            }
+            return match self.writer.try_large(&head, &mut read)? {
+                true => Ok(()),
+                // The mount has no memory for it: it takes parts of elements.
+                false => self.elements(shown),
+            };
         }
         let mut stored = vec![0; entry.size as usize];
         source.bytes(part.tile, entry.address, &mut stored)?;

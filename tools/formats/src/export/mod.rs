@@ -16,6 +16,7 @@ use slabfs_formats::tree::{Group, Variable};
 use crate::args::Export;
 use crate::blocks::Array;
 use crate::mount::Mount;
+use crate::rights::Narrowed;
 use crate::{progress, signals};
 
 use stored::{ChunkReader, Next, mask};
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
     let mut origin = Origin::new(&mount);
     let tree = origin.tree(&args.source, format)?;
     origin.say_bytes(&args.source);
+    let _rights = Narrowed::to(origin.mode());
     let mut sink = create(&args.file, format, &tree, array)?;
     if matches!(format, Format::Npy | Format::Npz) {
         say_lost(&tree, format);

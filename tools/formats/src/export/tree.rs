@@ -1,6 +1,7 @@
 //! What is exported: the tree of a container or an array, and where its arrays are.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -12,7 +13,7 @@ use super::stored::Cells;
 use crate::mount::{Mount, attribute};
 use crate::plain;
 use slabfs_datamodel::mapping::{
-    Order, attributes_of, define_dims, joined, name_axes, types_of, variable_of,
+    HIDDEN, Order, attributes_of, define_dims, joined, name_axes, types_of, variable_of,
 };
 
 /// Where a tree comes from.
@@ -28,6 +29,8 @@ pub(crate) struct Origin<'a> {
     copies: bool,
     /// Files that are no arrays.
     bytes: Vec<PathBuf>,
+    /// The rights that everything of it has.
+    mode: u32,
 }
 
 impl<'a> Origin<'a> {
@@ -39,6 +42,7 @@ impl<'a> Origin<'a> {
             cells: HashMap::new(),
             copies: false,
             bytes: Vec::new(),
+            mode: 0o777,
         }
     }
 
@@ -60,6 +64,11 @@ impl<'a> Origin<'a> {
             define_dims(&mut tree, "", &self.tags, &mut Vec::new())?;
         }
         Ok(tree)
+    }
+
+    /// The rights of who may read all of it.
+    pub(super) fn mode(&self) -> u32 {
+        self.mode
     }
 
     /// Says which files become arrays of bytes.
@@ -120,6 +129,7 @@ impl<'a> Origin<'a> {
         let order = Order::of_entries(&tags);
         self.tags.insert(path.to_owned(), tags);
         let with = || format!("reading {}", place.display());
+        self.mode &= place.metadata().with_context(with)?.mode();
         let mut entries = std::fs::read_dir(place)
             .with_context(with)?
             .collect::<std::io::Result<Vec<_>>>()
@@ -162,6 +172,7 @@ impl<'a> Origin<'a> {
                 place.display()
             );
         }
+        self.mode &= place.metadata()?.mode();
         let info: Value = serde_json::from_str(&attribute(place, "user.slabfs.info")?)?;
         let tags = self.mount.tags(&self.mount.inside(place)?)?;
         let variable = variable_of(name, &info, &tags);
@@ -188,9 +199,9 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// Whether this is a container that an import is making now.
+/// Whether this is what an import or a join makes now, or its lock.
 fn is_unfinished(name: &std::ffi::OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".slabfs-import-")
+    name.as_encoded_bytes().starts_with(HIDDEN.as_bytes())
 }
 
 /// A symbolic link of the container `path`; one that leads out of what is exported is refused.

@@ -8,12 +8,10 @@
 //! ([`LENGTH`]), and then that it is at work in one of DEST ([`STATE`]). An append that is interrupted cuts the arrays back. One
 //! that was killed left the tag of DEST: the next one cuts the arrays back before it begins.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde_json::{Value as Json, json};
 use slabfs_datamodel::mapping::joined;
 use slabfs_formats::boxes::{Block, Boxes};
@@ -25,6 +23,7 @@ use super::{jobs, limits, named, watch};
 use crate::args::Import;
 use crate::blocks::Array;
 use crate::export::Origin;
+use crate::lock::Lock;
 use crate::mount::Mount;
 use crate::{plain, progress, signals};
 
@@ -79,7 +78,7 @@ struct Dest {
     path: PathBuf,
     targets: Vec<Target>,
     /// Has the lock.
-    _lock: File,
+    _lock: Lock,
 }
 
 pub(super) fn run(args: &Import) -> anyhow::Result<()> {
@@ -152,7 +151,14 @@ pub(super) fn recover(path: &Path) -> anyhow::Result<()> {
 
 impl Dest {
     fn of(path: &Path) -> anyhow::Result<Dest> {
-        let lock = lock(path)?;
+        let wait = || {
+            eprintln!(
+                "slabfs: note: waiting for another append to {}",
+                path.display()
+            );
+            true
+        };
+        let lock = Lock::of(path, &wait)?.context("no lock")?;
         let mount = Mount::of(path)?;
         let mut dest = Dest {
             mount,
@@ -399,29 +405,6 @@ impl Dest {
 fn above(path: &str, up: usize) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     parts[..parts.len().saturating_sub(up)].join("/")
-}
-
-/// Waits for the end of other appends.
-fn lock(path: &Path) -> anyhow::Result<File> {
-    let with = || format!("opening {}", path.display());
-    let file = File::open(path).with_context(with)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => {
-            eprintln!(
-                "slabfs: note: waiting for another append to {}",
-                path.display()
-            );
-            loop {
-                match flock(&file, FlockOperation::LockExclusive) {
-                    Err(Errno::INTR) => signals::check()?,
-                    locked => return Ok(locked.map(|()| file).with_context(with)?),
-                }
-            }
-        }
-        // A mount without locks.
-        Err(Errno::NOSYS | Errno::OPNOTSUPP) | Ok(()) => Ok(file),
-        Err(error) => Err(error).with_context(with),
-    }
 }
 
 /// Fails if an array cannot have the elements of a variable, or not with the same meaning.

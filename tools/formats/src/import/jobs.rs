@@ -37,6 +37,12 @@ pub(super) fn files(args: &Import) -> anyhow::Result<Vec<PathBuf>> {
 /// What is to be done.
 pub(super) fn of(args: &Import) -> anyhow::Result<Vec<Job>> {
     let files = files(args)?;
+    for file in &files {
+        let kind = file.metadata();
+        if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir()) {
+            bail!("{} is neither a file nor a directory", file.display());
+        }
+    }
     let exists = args.dest.is_dir();
     if files.len() > 1 && !exists {
         bail!(

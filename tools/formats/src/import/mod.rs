@@ -13,6 +13,7 @@ mod place;
 mod transfer;
 mod watch;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ use slabfs_formats::source::{self, Source};
 use slabfs_formats::tree::Group;
 
 use crate::args::Import;
+use crate::rights::Narrowed;
 use crate::{plain, signals};
 use slabfs_datamodel::mapping::{Plan, Planned, plan};
 
@@ -37,6 +39,7 @@ pub(crate) fn run(args: &Import) -> anyhow::Result<()> {
     }
     signals::catch()?;
     watch::follow()?;
+    limits::limit_memory()?;
     if args.append {
         return append::run(args);
     }
@@ -118,6 +121,7 @@ fn show(args: &Import, job: &Job, source: &dyn Source, plan: &Plan<'_>) {
 
 fn one(args: &Import, job: &Job, inside: bool) -> anyhow::Result<()> {
     let begin = Instant::now();
+    let _rights = Narrowed::to(std::fs::metadata(&job.file)?.mode());
     limits::allow(limits::OPENING)?;
     let source = source::open(&job.file)?;
     let tree = named(&*source, &job.dest);
@@ -130,7 +134,7 @@ fn one(args: &Import, job: &Job, inside: bool) -> anyhow::Result<()> {
     if args.verify {
         transfer::compare(&*source, &plan, &place)?;
     }
-    place.finish(&job.dest, source.is_array(), &plan)?;
+    place.finish(job, source.is_array(), &plan)?;
     if args.json {
         let line = json!({
             "file": job.file.to_string_lossy(),

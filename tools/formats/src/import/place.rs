@@ -5,18 +5,18 @@
 //! says that its data is stored. If all of this fits, only the rest is imported; otherwise the directory is removed.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Map, Value as Json, json};
 use slabfs_formats::source::Source;
 
 use super::jobs::Job;
+use crate::lock::Lock;
 use crate::mount::Mount;
+use crate::rights;
 use slabfs_datamodel::mapping::{Plan, Planned, joined};
 
 /// How the name begins.
@@ -39,8 +39,10 @@ pub(super) struct Place {
     inside: String,
     /// The arrays whose data is stored, by their paths.
     done: HashSet<String>,
-    /// Has the lock of the directory.
-    _lock: File,
+    /// Of the directory.
+    lock: Option<Lock>,
+    /// The file, as it was in the beginning.
+    state: Json,
     complete: bool,
 }
 
@@ -63,7 +65,8 @@ impl Place {
         let path = hidden(&job.dest);
         if path.symlink_metadata().is_ok() {
             let mut place = Place::locked(mount, path)?;
-            if let Some(done) = place.earlier(job, plan)? {
+            place.state = state(&job.file)?;
+            if let Some(done) = place.earlier(plan)? {
                 place.done = done;
                 return Ok(place);
             }
@@ -80,25 +83,27 @@ impl Place {
         if !path.symlink_metadata().with_context(with)?.is_dir() {
             bail!("{} is in the way; remove it", path.display());
         }
-        let lock = File::open(&path).with_context(with)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                bail!(
-                    "another import makes {} now; wait for its end",
-                    path.display()
-                )
-            }
-            // A mount without locks.
-            Err(Errno::NOSYS | Errno::OPNOTSUPP) | Ok(()) => {}
-            Err(error) => return Err(error).with_context(with),
+        let own = path.symlink_metadata().with_context(with)?.uid();
+        if own != rustix::process::geteuid().as_raw() {
+            bail!(
+                "{} is of user {own}, who may have changed what is in it; remove it",
+                path.display()
+            );
         }
+        let Some(lock) = Lock::of(&path, &|| false)? else {
+            bail!(
+                "another import makes {} now; wait for its end",
+                path.display()
+            );
+        };
         let inside = mount.inside(&path)?;
         Ok(Place {
             mount,
             path,
             inside,
             done: HashSet::new(),
-            _lock: lock,
+            lock: Some(lock),
+            state: Json::Null,
             complete: false,
         })
     }
@@ -112,9 +117,10 @@ impl Place {
     ) -> anyhow::Result<Place> {
         // The caller's umask counts, for everything in it.
         std::fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
-        let place = Place::locked(mount, path)?;
+        let mut place = Place::locked(mount, path)?;
+        place.state = state(&job.file)?;
         place.create(source, plan)?;
-        let state = json!({ STATE: state(&job.file)?.to_string() });
+        let state = json!({ STATE: place.state.to_string() });
         place.tag(&place.inside, &state, &[])?;
         Ok(place)
     }
@@ -129,13 +135,13 @@ impl Place {
     }
 
     /// The arrays that an import which was killed has stored; `None` if this is not the same import.
-    fn earlier(&self, job: &Job, plan: &Plan<'_>) -> anyhow::Result<Option<HashSet<String>>> {
+    fn earlier(&self, plan: &Plan<'_>) -> anyhow::Result<Option<HashSet<String>>> {
         let text = |tags: &Map<String, Json>| match tags.get(STATE) {
             Some(Json::String(text)) => Some(text.clone()),
             _ => None,
         };
         let tags = self.mount.tags(&self.inside)?;
-        if text(&tags) != Some(state(&job.file)?.to_string()) {
+        if text(&tags) != Some(self.state.to_string()) {
             return Ok(None);
         }
         let mut done = HashSet::new();
@@ -176,12 +182,11 @@ impl Place {
     }
 
     /// Gives it its name.
-    pub(super) fn finish(
-        mut self,
-        dest: &Path,
-        array: bool,
-        plan: &Plan<'_>,
-    ) -> anyhow::Result<()> {
+    pub(super) fn finish(mut self, job: &Job, array: bool, plan: &Plan<'_>) -> anyhow::Result<()> {
+        let dest = &job.dest;
+        if state(&job.file)? != self.state {
+            bail!("it was changed while it was imported; import it again");
+        }
         let arrays = plan.arrays.iter().map(|array| {
             let path = joined(&self.inside, &path_of(array));
             json!({ "path": path, "remove": [DONE] })
@@ -200,15 +205,22 @@ impl Place {
             .with_context(|| format!("giving it the name {}", dest.display()))?;
         // The directory of an array is removed.
         self.complete = !array;
+        if let Some(lock) = self.lock.as_mut().filter(|_| !array) {
+            lock.moved(dest);
+        }
         Ok(())
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.complete
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
+        if self.complete {
+            return;
+        }
+        if let Some(lock) = &mut self.lock {
+            lock.leave_file();
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
             eprintln!("slabfs: cannot remove {}: {error}", self.path.display());
         }
     }
@@ -236,9 +248,10 @@ fn fill(
         std::os::unix::fs::symlink(target, &place)
             .with_context(|| format!("creating {}", place.display()))?;
     }
+    let mode = rights::of_new_files();
     let objects = plan.arrays.iter().map(|array| array.object.clone());
     for objects in in_requests(objects) {
-        mount.call(&json!({ "op": "create", "in": inside, "objects": objects }))?;
+        mount.call(&json!({ "op": "create", "in": inside, "mode": mode, "objects": objects }))?;
     }
     let changes = plan.tags(inside).into_iter();
     // The directory of an array is removed: its tags are the array's.
@@ -261,7 +274,9 @@ fn state(file: &Path) -> anyhow::Result<Json> {
     Ok(json!({
         "file": real.to_string_lossy(),
         "size": metadata.size(),
+        "inode": metadata.ino(),
         "changed": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
+        "status": format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec()),
         "version": env!("CARGO_PKG_VERSION"),
     }))
 }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::bail;
 use indicatif::ProgressBar;
 use slabfs_formats::boxes::{Block, Boxes};
-use slabfs_formats::collate::codec::check;
+use slabfs_formats::collate::codec::{self, check};
+use slabfs_formats::collate::{Region, copy_box};
 use slabfs_formats::source::{Source, Stored};
 use slabfs_formats::tree::Variable;
-use slabfs_model::Codec;
-use slabfs_model::chunk_stream::MAX_ENCODED;
+use slabfs_model::chunk_stream::{ChunkHead, MAX_ENCODED};
 
 use super::jobs::Job;
 use super::limits;
@@ -275,6 +275,7 @@ fn chunks(
     let level = variable.deflate.map_or(1, |deflate| deflate.level.max(1));
     let raw = stored.shape.iter().product::<u64>() * elem;
     let mut writer = ChunkWriter::open(array.path())?;
+    let mut codec = codec::Codec::default();
     let mut moved = 0;
     for chunk in &stored.chunks[range] {
         signals::check()?;
@@ -297,38 +298,72 @@ fn chunks(
                 chunk.offset
             )
         };
+        let Some(size) = size else {
+            return Err(damaged("it has more bytes than filters add"));
+        };
         let read = |at: u64, out: &mut [u8]| {
             let read = stored.file.read_exact_at(out, chunk.address + at);
             read.map_err(|error| damaged(&error.to_string()))
         };
-        let is_size = |codec: Codec, size: u32| !codec.is_none() || u64::from(size) == raw;
-        match (how, size) {
-            (How::Copy(codec), Some(size)) if is_size(codec, size) => {
+        let copied = match how {
+            How::Copy(codec) if !codec.is_none() || u64::from(size) == raw => {
                 let head = encoded::head(boxes.0, boxes.1, codec, size);
-                writer.push_read(&head, &mut |at, out| read(at, out))?;
+                push(&mut writer, &head, &mut |at, out| read(at, out))?
             }
-            (How::Summed(codec), Some(size)) if size > 4 && is_size(codec, size - 4) => {
+            How::Summed(codec) if size > 4 && (!codec.is_none() || u64::from(size - 4) == raw) => {
                 let mut bytes = vec![0; size as usize];
                 read(0, &mut bytes)?;
                 check(&mut bytes).map_err(|error| damaged(&error.to_string()))?;
                 let head = encoded::head(boxes.0, boxes.1, codec, size - 4);
-                writer.push(&head, &bytes)?;
+                push(&mut writer, &head, &mut |at, out| {
+                    let from = at as usize;
+                    out.copy_from_slice(&bytes[from..from + out.len()]);
+                    Ok(())
+                })?
             }
-            _ => {
-                let block = Block {
-                    start: chunk.offset.clone(),
-                    count,
-                };
-                let mut bytes = Vec::new();
-                source.read(&planned.group, variable, &block, &mut bytes)?;
-                let shown = (&block.start[..], &block.count[..]);
-                let head = encoded::head(shown, shown, Codec::None, bytes.len() as u32);
-                writer.push(&head, &bytes)?;
-            }
+            _ => false,
+        };
+        if copied {
+            continue;
         }
+        let mut bytes = vec![0; size as usize];
+        read(0, &mut bytes)?;
+        let decoded = codec.decode(
+            &bytes,
+            &stored.filters,
+            chunk.mask,
+            (elem as usize, raw as usize),
+        );
+        let decoded = decoded.map_err(|error| damaged(&error.to_string()))?;
+        let all = Region::new(vec![0; count.len()], stored.shape.clone());
+        let shown = Region::new(vec![0; count.len()], count.clone());
+        let mut bytes = vec![0; shown.elements() as usize * elem as usize];
+        copy_box(
+            &shown,
+            elem as usize,
+            (&decoded, &all),
+            (&mut bytes, &shown),
+        );
+        let block = Block {
+            start: chunk.offset.clone(),
+            count,
+        };
+        array.write(&block, &bytes)?;
     }
     writer.finish()?;
     Ok(moved)
+}
+
+/// Writes an encoded chunk; false if the mount has no memory for it.
+fn push(
+    writer: &mut ChunkWriter,
+    head: &ChunkHead,
+    read: &mut dyn FnMut(u64, &mut [u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<bool> {
+    match head.bytes as usize > encoded::SMALL {
+        true => writer.try_large(head, read),
+        false => writer.push_read(head, read).map(|()| true),
+    }
 }
 
 /// Compares what can be read from the mount with the file.

@@ -107,9 +107,14 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
                     "{file}: the library that reads it does not come to an end: the file is damaged; nothing incomplete is left"
                 );
             }
-            bail!(
-                "{file}: reading it ended by signal {signal}: the file is damaged; nothing incomplete is left"
-            )
+            match Signal::from_named_raw(signal) {
+                Some(Signal::KILL) => bail!(
+                    "{file}: importing it was killed, by somebody or because there was no memory; nothing incomplete is left"
+                ),
+                _ => bail!(
+                    "{file}: reading it ended by signal {signal}: the file is damaged; nothing incomplete is left"
+                ),
+            }
         }
     }
 }
