@@ -135,29 +135,27 @@ fn imports_on_two_mounts_exclude_each_other() {
         run(std::process::Command::new(inputs::PYTHON).args(["-c", &program])).ok();
         files.push(file);
     }
-    for round in 0..3 {
-        let name = format!("it{round}");
-        let start = |k: usize| {
-            std::process::Command::new(binary::path())
-                .args(["import", text(&files[k]), text(&cluster.mnt(k).join(&name))])
-                .stdin(std::process::Stdio::null())
-                .stderr(std::process::Stdio::null())
-                .spawn()
-                .expect("started")
-        };
-        let children = [start(0), start(1)];
-        let done = children.map(|mut child| child.wait().expect("ended").success());
-        assert!(!(done[0] && done[1]), "both made it");
-        for (k, _) in done.iter().enumerate().filter(|(_, done)| **done) {
-            for i in 0..30 {
-                let array = cluster.mnt(k).join(&name).join(format!("a{i}"));
-                let bytes = std::fs::read(array).expect("read");
-                let expected = (k as i64).to_le_bytes();
-                assert_eq!(bytes.len(), 200 * 200 * 8);
-                assert!(bytes.as_chunks::<8>().0.iter().all(|one| *one == expected));
-            }
-        }
+    let there = [0, 1].map(|k| cluster.mnt(k).join("it"));
+    cluster.server(0).signal(Signal::SIGSTOP);
+    let mut child = std::process::Command::new(binary::path())
+        .args(["import", text(&files[0]), text(&there[0])])
+        .stdin(std::process::Stdio::null())
+        .spawn()
+        .expect("started");
+    // All of it is there but the data.
+    poll::until_true("the arrays", || {
+        let tags = slabfs(["tags", text(&cluster.mnt(1).join(".slabfs-import-it"))]);
+        tags.status == 0 && tags.text().contains("_slabfs_import")
+    });
+    import(&files[1], &there[1]).fails(1, &["another import"]);
+    cluster.server(0).signal(Signal::SIGCONT);
+    assert!(child.wait().expect("ended").success());
+    for i in 0..30 {
+        let bytes = std::fs::read(there[1].join(format!("a{i}"))).expect("read");
+        assert_eq!(bytes, vec![0; 200 * 200 * 8]);
     }
+    let left = std::fs::read_dir(&there[0]).expect("a directory");
+    assert_eq!(left.count(), 30, "no lock is left");
 }
 
 /// A file that is written while it is imported is not taken for either version.
