@@ -76,7 +76,7 @@ pub(crate) struct Export {
   slabfs collate -f -o ocean.nc 'ocean.nc.*'   # the pattern is expanded here
   slabfs collate -o all.nc @tiles.txt          # one file a line
   slabfs collate --dry-run -o ocean.nc ocean.nc.????
-  slabfs collate -d 5 --chunks time=1,lat=270,lon=360 -o small.nc ocean.nc.????
+  slabfs collate -d 5 --chunks y=270,x=360 -o small.nc ocean.nc.????
 
 Next: `ncdump -h ocean.nc` shows what is in it.")]
 pub(crate) struct Collate {
