@@ -26,8 +26,8 @@ pub struct Output {
     write_back: Option<SyncSender<()>>,
     unfinished: PathBuf,
     path: PathBuf,
-    /// Removed with everything in it.
-    dir: TempDir,
+    /// Removed with everything in it; `None` where the output is written in its place.
+    dir: Option<TempDir>,
 }
 
 impl Output {
@@ -49,8 +49,19 @@ impl Output {
             write_back: None,
             unfinished: dir.path().join("unfinished"),
             path: path.to_owned(),
-            dir,
+            dir: Some(dir),
         })
+    }
+
+    /// A file that is written in its place, and not stored.
+    pub(crate) fn in_place(path: &Path) -> Output {
+        Output {
+            written: 0,
+            write_back: None,
+            unfinished: path.to_owned(),
+            path: path.to_owned(),
+            dir: None,
+        }
     }
 
     /// Where it is written.
@@ -85,6 +96,7 @@ impl Output {
     /// # Errors
     /// Of the filesystem; nothing is left then.
     pub fn finish(self) -> Result<()> {
+        let Some(dir) = self.dir else { return Ok(()) };
         let failed = |error: io::Error| FormatError::file(&self.path, "storing it", &error);
         if let Ok(old) = self.path.metadata()
             && old.is_file()
@@ -101,7 +113,7 @@ impl Output {
         } else {
             std::fs::rename(&self.unfinished, &self.path).map_err(failed)?;
         }
-        self.dir.close().map_err(|error| {
+        dir.close().map_err(|error| {
             FormatError::file(&self.path, "removing what was written before", &error)
         })
     }

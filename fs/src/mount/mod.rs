@@ -35,6 +35,7 @@ mod buffers;
 mod call;
 mod calls;
 mod chunks_file;
+mod composed;
 mod connection;
 mod device;
 mod errno;
@@ -45,6 +46,7 @@ mod filesystem;
 mod guard;
 mod handles;
 mod interrupts;
+mod hdf5_files;
 mod inval;
 mod killed;
 #[expect(clippy::module_inception, reason = "mounting is what this file does")]

@@ -14,6 +14,7 @@ use crate::client::{Client, FsError, Handle, OpenMode};
 
 use super::call::Call;
 use super::chunks_file::ChunksFile;
+use super::composed::Composed;
 use super::errno::report;
 use super::families::{Families, Family};
 use super::viewed::Views;
@@ -28,6 +29,8 @@ pub(super) enum Open {
     File(OpenFile),
     /// A hidden file: its text at the time of the open.
     Text(Vec<u8>),
+    /// A file of a view.
+    Composed(Composed),
     /// `.slabfs/call`.
     Call(Arc<Call>),
 }

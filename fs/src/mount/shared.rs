@@ -11,6 +11,8 @@ use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
 use crate::call;
 use crate::client::{Caches, Client, FsError};
 use crate::view::hidden::Hidden;
+use crate::view::made::Made;
+use super::hdf5_files::Hdf5Files;
 use crate::view::name::has_mark;
 use crate::view::nodes::{Node, Nodes, SelectionNode};
 use crate::view::selection;
@@ -65,6 +67,8 @@ pub(super) struct Shared {
     pub(super) root: Arc<Root>,
     /// Listings of searches in progress.
     pub(super) searches: Searches,
+    /// Files of HDF5 that were laid out.
+    pub(super) hdf5: Hdf5Files,
     /// Number of refused requests whose log lines are being made (`refusals.rs`).
     pub(super) refused: Arc<AtomicUsize>,
 }
@@ -147,6 +151,7 @@ impl Shared {
             mounted: Time::now(),
             root: Arc::default(),
             searches: Searches::default(),
+            hdf5: Hdf5Files::default(),
             refused: Arc::default(),
         }
     }
@@ -185,7 +190,11 @@ impl Shared {
                 Errno::EINVAL,
                 "this works on the object, not on a selection",
             ),
-            Node::Hidden(_) | Node::Search(_) | Node::Found(_) => {
+            Node::Hidden(_)
+            | Node::Search(_)
+            | Node::Found(_)
+            | Node::Made(_)
+            | Node::Chunks(_) => {
                 refused(Errno::EPERM, "nothing under .slabfs can be changed")
             }
         }
@@ -234,6 +243,12 @@ impl Shared {
         self.shown_virtual(number, (kind, mode), 0, repeats)
     }
 
+    /// The kernel's view of a file of a view; `of` are the attributes of what it is made of.
+    pub(super) fn shown_made(&self, number: u64, made: &Made, of: &Attr) -> Shown {
+        let mode = of.mode & 0o444;
+        self.shown_virtual(number, (Kind::Object, mode), made.content.size(), Some(of))
+    }
+
     /// The kernel's view of an inode that only the mount has, with the owner and the times of the mount or of the inode
     /// that it mirrors.
     pub(super) fn shown_virtual(
@@ -275,6 +290,15 @@ impl Shared {
             }
             Node::Search(_) => Ok(self.shown_search(inode)),
             Node::Found(target) => Ok(self.shown_found(inode, &target)),
+            Node::Made(made) => {
+                let found = self.client.getattr(made.of);
+                Ok(self.shown_made(inode, &made, &self.or_removed(made.of, None, found)?.attr))
+            }
+            Node::Chunks(chunks) => {
+                let hidden = Hidden::ZarrArray(chunks.of);
+                let repeats = self.client.getattr(chunks.of)?.attr;
+                Ok(self.shown_hidden(inode, hidden, Some(&repeats)))
+            }
             Node::Hidden(hidden) => {
                 let repeats = match hidden.repeats() {
                     Some(ino) => Some(self.client.getattr(ino)?),

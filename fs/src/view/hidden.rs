@@ -6,10 +6,13 @@
 //! .slabfs/stats          counters of this mount, JSON
 //! .slabfs/status         session and data servers, JSON
 //! .slabfs/layout/PATH    the tiling of the object PATH, JSON
+//! .slabfs/h5/PATH.h5     a container or an object as a file of HDF5 (`mount/hdf5_files.rs`)
+//! .slabfs/npy/PATH.npy   the object as a file of NumPy (`view::made`)
+//! .slabfs/zarr/PATH.zarr a container or an object as a Zarr directory (`view::made`)
 //! ```
 //!
 //! All of it but `call` is read-only and generated when it is opened; like files of `/proc`, these have size 0.
-//! `layout` mirrors the mount's directories and objects with their owners and read permissions, so that a user sees no
+//! `layout`, `npy` and `zarr` mirror the mount's directories and objects with their owners and read permissions, so that a user sees no
 //! layout of an object that the user may not read. `readdir` of the root does not list `.slabfs`, so that `rm -r`,
 //! `du` and `rsync` do not walk into it.
 
@@ -33,6 +36,16 @@ pub enum Hidden {
     LayoutDirectory(Ino),
     /// The layout of an object.
     Layout(Ino),
+    /// `.slabfs/npy` for the root, and each directory in it for the directory that it mirrors.
+    NpyDirectory(Ino),
+    /// The same of `.slabfs/h5`.
+    Hdf5Directory(Ino),
+    /// The same of `.slabfs/zarr`.
+    ZarrDirectory(Ino),
+    /// A container as a group of Zarr.
+    ZarrGroup(Ino),
+    /// An object as an array of Zarr.
+    ZarrArray(Ino),
 }
 
 impl Hidden {
@@ -49,7 +62,13 @@ impl Hidden {
     /// The directory or object that it mirrors.
     pub fn repeats(self) -> Option<Ino> {
         match self {
-            Hidden::LayoutDirectory(ino) | Hidden::Layout(ino) => Some(ino),
+            Hidden::LayoutDirectory(ino)
+            | Hidden::Layout(ino)
+            | Hidden::NpyDirectory(ino)
+            | Hidden::Hdf5Directory(ino)
+            | Hidden::ZarrDirectory(ino)
+            | Hidden::ZarrGroup(ino)
+            | Hidden::ZarrArray(ino) => Some(ino),
             Hidden::Top | Hidden::Call | Hidden::Find | Hidden::Stats | Hidden::Status => None,
         }
     }
@@ -69,7 +88,14 @@ impl Hidden {
     pub fn is_directory(self) -> bool {
         matches!(
             self,
-            Hidden::Top | Hidden::Find | Hidden::LayoutDirectory(_)
+            Hidden::Top
+                | Hidden::Find
+                | Hidden::LayoutDirectory(_)
+                | Hidden::NpyDirectory(_)
+                | Hidden::Hdf5Directory(_)
+                | Hidden::ZarrDirectory(_)
+                | Hidden::ZarrGroup(_)
+                | Hidden::ZarrArray(_)
         )
     }
 
@@ -78,6 +104,11 @@ impl Hidden {
     pub fn mode(self, of: Option<u32>) -> u32 {
         if self == Hidden::Call {
             return 0o666;
+        }
+        if let Hidden::ZarrArray(_) = self {
+            // Who may read the object may enter the directory.
+            let read = of.unwrap_or(0o444) & 0o444;
+            return read | read >> 2;
         }
         match (self.is_directory(), of) {
             (true, mode) => mode.unwrap_or(0o555) & 0o555,
@@ -94,6 +125,9 @@ impl Hidden {
                 ("stats", Hidden::Stats),
                 ("status", Hidden::Status),
                 ("layout", Hidden::LayoutDirectory(ROOT)),
+                ("h5", Hidden::Hdf5Directory(ROOT)),
+                ("npy", Hidden::NpyDirectory(ROOT)),
+                ("zarr", Hidden::ZarrDirectory(ROOT)),
             ],
             _ => &[],
         }

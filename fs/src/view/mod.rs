@@ -9,6 +9,7 @@
 //! - [`describe`]: an object as the JSON that `user.slabfs.info` and `slabfs info` show.
 //! - [`like`]: what a new array takes from another one.
 //! - [`search`]: the names in `.slabfs/find`.
+//! - [`made`]: files of other formats that are made of objects.
 //! - [`hidden`]: the files under `.slabfs` in the root of a mount.
 //!
 //! Coordinates here are elements, as users write them; below, the client counts in cells. No FUSE types and no I/O:
@@ -19,6 +20,7 @@ pub mod defaults;
 pub mod describe;
 pub mod hidden;
 pub mod like;
+pub mod made;
 pub mod name;
 pub mod nodes;
 pub mod pattern;

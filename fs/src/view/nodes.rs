@@ -19,6 +19,7 @@ use slabfs_mdserver::api::Ino;
 use slabfs_model::Selection;
 
 use super::hidden::Hidden;
+use super::made::{ChunkDirectory, Made};
 
 /// The first number that is not an inode of the metadata service.
 pub const FIRST_VIRTUAL: u64 = 1 << 62;
@@ -36,6 +37,10 @@ pub enum Node {
     Search(Arc<str>),
     /// A link in such a directory, with its target.
     Found(Arc<[u8]>),
+    /// A file of a view in another format.
+    Made(Arc<Made>),
+    /// A directory of chunks of such a view.
+    Chunks(Arc<ChunkDirectory>),
 }
 
 /// Some elements of an object, as a separate file.
@@ -53,6 +58,8 @@ enum Key {
     Hidden(Hidden),
     Search(Arc<str>),
     Found(Arc<[u8]>),
+    Made(Arc<Made>),
+    Chunks(Arc<ChunkDirectory>),
 }
 
 #[derive(Debug)]
@@ -126,6 +133,19 @@ impl Nodes {
     /// The number of a link to `target`; counts a lookup.
     pub fn look_up_found(&self, target: Arc<[u8]>) -> u64 {
         self.look_up(Key::Found(Arc::clone(&target)), Node::Found(target))
+            .0
+    }
+
+    /// The number of a file of a view; counts a lookup. A file with other bytes is another one: what a program has open
+    /// does not change.
+    pub fn look_up_made(&self, made: Arc<Made>) -> u64 {
+        self.look_up(Key::Made(Arc::clone(&made)), Node::Made(made))
+            .0
+    }
+
+    /// The number of a directory of chunks; counts a lookup.
+    pub fn look_up_chunks(&self, chunks: Arc<ChunkDirectory>) -> u64 {
+        self.look_up(Key::Chunks(Arc::clone(&chunks)), Node::Chunks(chunks))
             .0
     }
 

@@ -38,6 +38,7 @@ mod hunt;
 mod journal;
 mod kills;
 mod library;
+mod live;
 mod limits;
 mod locks;
 mod logs;

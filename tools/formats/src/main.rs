@@ -17,6 +17,7 @@ mod mount;
 mod progress;
 mod rights;
 mod signals;
+mod skeleton;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,8 @@ enum Command {
     Collate(args::Collate),
     #[command(hide = true)]
     Cdl(cdl::Cdl),
+    #[command(hide = true)]
+    Skeleton(skeleton::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args).map(success),
         Command::Collate(args) => collate::run(&args, cli.verbose > 0, cli.quiet),
         Command::Cdl(args) => cdl::run(&args).map(success),
+        Command::Skeleton(args) => skeleton::run(&args).map(success),
     };
     match done {
         Ok(code) => code,

@@ -17,6 +17,7 @@ mod put;
 mod read;
 mod scales;
 mod scan;
+mod skeleton;
 mod write;
 
 use std::fs::File;
@@ -24,6 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 pub use read::Reader;
+pub use skeleton::{Skeleton, skeleton};
 pub use write::Writer;
 
 /// What a file is.

@@ -19,6 +19,8 @@ pub(super) type Named = [(Hdf5Type, Datatype)];
 pub(super) struct Putter<'a> {
     pub(super) file: &'a Path,
     pub(super) dialect: Dialect,
+    /// What cannot be written is left out.
+    pub(super) lenient: bool,
     pub(super) named: &'a Named,
 }
 
@@ -38,7 +40,12 @@ impl Putter<'_> {
         of: &str,
         attributes: &[Attribute],
     ) -> Result<()> {
-        attributes.iter().try_for_each(|one| self.one(to, of, one))
+        attributes
+            .iter()
+            .try_for_each(|one| match self.one(to, of, one) {
+                Err(FormatError::Unsupported { .. }) if self.lenient => Ok(()),
+                done => done,
+            })
     }
 
     pub(super) fn one(&self, to: &impl Attributed, of: &str, attribute: &Attribute) -> Result<()> {

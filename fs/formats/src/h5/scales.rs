@@ -196,6 +196,7 @@ fn put_text(file: &Path, dataset: &Dataset, name: &str, text: &[u8]) -> Result<(
     let mut value = text.to_vec();
     value.push(0);
     let putter = Putter {
+        lenient: false,
         file,
         dialect: Dialect::NetCdf,
         named: &[],

@@ -9,7 +9,7 @@ use super::put::Putter;
 use super::scales::{Role, Scales, role, stored_name};
 use super::{Dialect, FILL, NAME, PROPERTIES, bad, joined};
 use crate::boxes::{Block, Boxes, chunk_shape};
-use crate::hdf5::{Create, Creation, Dataset, Datatype, File, Filter, Group, Space};
+use crate::hdf5::{Create, Creation, Dataset, Datatype, File, Filter, Group, Space, Time};
 use crate::output::Output;
 use crate::sink::Sink;
 use crate::tree::{self, Attribute, Exact, Value, Variable};
@@ -28,6 +28,8 @@ pub struct Writer {
     file: Option<File>,
     output: Output,
     dialect: Dialect,
+    /// The elements are elsewhere.
+    view: bool,
     scales: Scales,
 }
 
@@ -45,8 +47,17 @@ impl Writer {
     /// # Errors
     /// The directory cannot be written; the dialect cannot have what the tree has.
     pub fn create(path: &Path, dialect: Dialect, tree: &tree::Group) -> Result<Writer> {
-        let output = Output::at(path)?;
-        let file = File::create(output.unfinished(), path, Create::default())?;
+        Writer::with(Output::at(path)?, dialect, false, tree)
+    }
+
+    /// Creates a file; that of a view has its elements elsewhere, and what it cannot have is left out.
+    pub(super) fn with(
+        output: Output,
+        dialect: Dialect,
+        view: bool,
+        tree: &tree::Group,
+    ) -> Result<Writer> {
+        let file = File::create(output.unfinished(), output.path(), Create::default())?;
         let root = file.root()?;
         let mut writer = Writer {
             sets: HashMap::new(),
@@ -54,6 +65,7 @@ impl Writer {
             file: Some(file),
             output,
             dialect,
+            view,
             scales: Scales::of(tree),
         };
         if dialect == Dialect::NetCdf {
@@ -72,6 +84,30 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Where the elements of datasets begin, by their paths.
+    pub(super) fn places(&self) -> Vec<(String, u64)> {
+        let places = self.sets.iter();
+        let places = places.filter_map(|(path, stored)| {
+            let offset = stored.dataset.offset()?;
+            Some((path.clone(), offset))
+        });
+        places.collect()
+    }
+
+    /// Writes what the library still has.
+    pub(super) fn close(mut self: Box<Self>) -> Result<()> {
+        self.sets.clear();
+        self.root = None;
+        match self.file.take() {
+            Some(file) => file.close(),
+            None => Err(FormatError::unsupported(
+                self.path(),
+                "it",
+                "is closed already",
+            )),
+        }
+    }
+
     fn path(&self) -> &Path {
         self.output.path()
     }
@@ -80,6 +116,7 @@ impl Writer {
         Putter {
             file: self.output.path(),
             dialect: self.dialect,
+            lenient: self.view,
             named,
         }
     }
@@ -197,6 +234,10 @@ impl Writer {
             creation.set_fill(&datatype, fill.unwrap_or(&unsaid))?;
         }
         let chunk = chunk_of(variable);
+        if self.view {
+            creation.set_alloc_time(Time::Early)?;
+            creation.set_fill_time(Time::Never)?;
+        }
         if let Some(chunk) = &chunk {
             creation.set_chunk(chunk)?;
             creation.set_filters(&filters(variable))?;
@@ -253,7 +294,7 @@ impl Writer {
             Some(Exact::Null(None)) | None => Hdf5Type::of(dtype)
                 .ok_or_else(|| format!("has the type {dtype}, which HDF5 has not"))?,
         };
-        if self.dialect == Dialect::Plain {
+        if self.dialect == Dialect::Plain || (self.view && variable.exact.is_some()) {
             return Ok(typ);
         }
         // It has no truth values.
@@ -266,7 +307,7 @@ impl Writer {
                 len: None | Some(1),
                 ..
             } => Ok(typ),
-            typ if is_atomic(&typ) || named.iter().any(|(known, _)| *known == typ) => Ok(typ),
+            typ if self.view || is_atomic(&typ) || named.iter().any(|(known, _)| *known == typ) => Ok(typ),
             typ => Err(format!(
                 "has the type {typ}, which NetCDF has not; export it to .h5"
             )),
@@ -473,18 +514,9 @@ impl Sink for Writer {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        self.sets.clear();
-        self.root = None;
-        match self.file.take() {
-            Some(file) => file.close()?,
-            None => {
-                return Err(FormatError::unsupported(
-                    self.path(),
-                    "it",
-                    "is closed already",
-                ));
-            }
-        }
-        self.output.finish()
+        let output = std::mem::replace(&mut self.output, Output::in_place(Path::new("")));
+        self.output = Output::in_place(output.path());
+        self.close()?;
+        output.finish()
     }
 }

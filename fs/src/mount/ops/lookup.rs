@@ -7,7 +7,7 @@ use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyEntry};
 use slabfs_mdserver::api::{Entry, MdError, ROOT};
 use slabfs_model::Selection;
 
-use super::search;
+use super::{search, views};
 use crate::call::meaning::{Meaning, meaning};
 use crate::client::FsError;
 use crate::mount::errno::{Failure, Outcome, refused, report};
@@ -138,6 +138,15 @@ pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8])
         Node::Hidden(Hidden::Find) => search::look_up_query(shared, name),
         Node::Search(query) => search::look_up_found(shared, caller, &query, name),
         Node::Found(_) => refused(Errno::ENOTDIR, "a link is no directory"),
+        Node::Made(_) => refused(Errno::ENOTDIR, "a file is no directory"),
+        Node::Chunks(chunks) => views::look_up_chunk(shared, &chunks, name),
+        Node::Hidden(
+            view @ (Hidden::NpyDirectory(_)
+            | Hidden::Hdf5Directory(_)
+            | Hidden::ZarrDirectory(_)
+            | Hidden::ZarrGroup(_)
+            | Hidden::ZarrArray(_)),
+        ) => views::look_up(shared, view, name),
         Node::Hidden(directory) => look_up_hidden(shared, directory, name),
     }
 }
@@ -179,7 +188,7 @@ fn look_up_hidden(shared: &Shared, directory: Hidden, name: &[u8]) -> Outcome<Sh
     Ok(hidden(shared, child, Some(&entry.attr)))
 }
 
-fn hidden(shared: &Shared, hidden: Hidden, repeats: Option<&slabfs_mdserver::api::Attr>) -> Shown {
+pub(super) fn hidden(shared: &Shared, hidden: Hidden, repeats: Option<&slabfs_mdserver::api::Attr>) -> Shown {
     let number = shared.nodes.look_up_hidden(hidden);
     shared.shown_hidden(number, hidden, repeats)
 }

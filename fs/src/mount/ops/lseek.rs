@@ -42,7 +42,7 @@ fn seek(shared: &Shared, handle: u64, offset: i64, whence: i32) -> Outcome<i64> 
     };
     let view = match &*open {
         Open::File(file) => file.views().get(),
-        Open::Text(_) | Open::Call(_) => None,
+        Open::Text(_) | Open::Composed(_) | Open::Call(_) => None,
     };
     if let Some(view) = view {
         return all_data(view.plan().bytes(), offset, whence).map(|found| found as i64);
@@ -52,6 +52,9 @@ fn seek(shared: &Shared, handle: u64, offset: i64, whence: i32) -> Outcome<i64> 
         (Open::File(file), libc::SEEK_HOLE) => file.handle().seek_hole(offset)?,
         (Open::Text(text), libc::SEEK_DATA | libc::SEEK_HOLE) => {
             all_data(text.len() as u64, offset, whence)?
+        }
+        (Open::Composed(file), libc::SEEK_DATA | libc::SEEK_HOLE) => {
+            all_data(file.size(), offset, whence)?
         }
         _ => return refused(Errno::EINVAL, "the kernel seeks the rest itself"),
     };

@@ -34,6 +34,7 @@ pub(super) mod setattr;
 pub(super) mod setlk;
 pub(super) mod setxattr;
 pub(super) mod statfs;
+pub(super) mod views;
 pub(super) mod write;
 
 mod place;

@@ -18,10 +18,13 @@ use super::release;
 use crate::call;
 use crate::client::{FsError, Handle, OpenMode};
 use crate::mount::call::Call;
+use crate::mount::composed::{Composed, selected};
 use crate::mount::errno::{Outcome, refused};
+use crate::mount::hdf5_files;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::{self, Hidden};
+use crate::view::made::{Content, Made, padded};
 use crate::view::nodes::Node;
 
 /// Whether `inode` can be opened without a request and without a wait: the files that describe the mount can be read
@@ -43,11 +46,21 @@ pub(in crate::mount) fn answer(
     flags: OpenFlags,
     reply: ReplyOpen,
 ) {
-    match open(shared, caller, inode, flags) {
+    let work = move |shared: &Arc<Shared>| match open(shared, caller, inode, flags) {
         Ok(open) => give(shared, open, move |number, kernel| {
             reply.opened(number, kernel)
         }),
         Err(failure) => reply.error(shared.refusal("open", inode, None, &failure)),
+    };
+    match shared.nodes.get(inode) {
+        // It may take long: not on the threads for operations.
+        Some(Node::Made(made)) if matches!(made.content, Content::Hdf5(_)) => {
+            let worker = shared.clone();
+            shared
+                .calls
+                .submit(caller.uid, Box::new(move || work(&worker)));
+        }
+        _ => work(shared),
     }
 }
 
@@ -107,6 +120,44 @@ pub(super) fn open(
         Node::Hidden(what) => Ok(Open::Text(text(shared, what)?)),
         Node::Search(_) => refused(Errno::EISDIR, "this is a directory"),
         Node::Found(_) => refused(Errno::ELOOP, "this is a link"),
+        Node::Chunks(_) => refused(Errno::EISDIR, "this is a directory"),
+        Node::Made(_) if mode.write => refused(Errno::EACCES, "views are read-only"),
+        Node::Made(made) => self::made(shared, caller, inode, &made),
+    }
+}
+
+/// Opens a file of a view.
+fn made(shared: &Arc<Shared>, caller: Caller, inode: u64, made: &Made) -> Outcome<Open> {
+    let opener = (inode, caller.pid);
+    match &made.content {
+        Content::Text(text) => Ok(Open::Text(text.clone())),
+        Content::Elements(header, form) => {
+            let file = Composed::new(opener.0, opener.1).with_bytes(header.clone());
+            Ok(Open::Composed(file.with_object(made.of, form.clone())))
+        }
+        Content::Hdf5(file) => {
+            let file = hdf5_files::open(shared, &caller.with_groups(), opener, file)?;
+            Ok(Open::Composed(file))
+        }
+        Content::Chunk(chunk) => {
+            let file = selected(shared, opener, made.of, (&chunk.start, &chunk.end()))?;
+            let bytes = file.handle().size();
+            if chunk.is_complete() && bytes == chunk.bytes() {
+                return Ok(Open::File(file));
+            }
+            let mut data = Vec::new();
+            let mut take = |part: &[u8]| data.extend_from_slice(part);
+            file.handle().read(0, bytes as usize, &mut take)?;
+            let axes = chunk.end().into_iter().zip(&chunk.start);
+            let expected = axes.fold(chunk.form.elem, |all, (end, start)| all * (end - start));
+            if data.len() as u64 != expected {
+                return refused(
+                    Errno::EIO,
+                    "the object has become smaller since the chunk was looked up",
+                );
+            }
+            Ok(Open::Text(padded(chunk, &data)))
+        }
     }
 }
 
@@ -146,7 +197,7 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 fn kernel_flags(open: &Open) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
-        Open::Text(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
+        Open::Text(_) | Open::Composed(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
         Open::File(_) => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
     }
 }
@@ -155,7 +206,7 @@ fn kernel_flags(open: &Open) -> FopenFlags {
 fn stale_attributes(open: &Open) -> Option<u64> {
     match open {
         Open::File(file) if file.write && file.is_selection() => Some(file.object.0),
-        Open::File(_) | Open::Text(_) | Open::Call(_) => None,
+        Open::File(_) | Open::Text(_) | Open::Composed(_) | Open::Call(_) => None,
     }
 }
 
@@ -198,7 +249,14 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
                 return refused(Errno::EIO, "a layout cannot be written as JSON");
             }
         },
-        Hidden::Top | Hidden::Find | Hidden::LayoutDirectory(_) => {
+        Hidden::Top
+        | Hidden::Find
+        | Hidden::LayoutDirectory(_)
+        | Hidden::NpyDirectory(_)
+        | Hidden::Hdf5Directory(_)
+        | Hidden::ZarrDirectory(_)
+        | Hidden::ZarrGroup(_)
+        | Hidden::ZarrArray(_) => {
             return refused(Errno::EISDIR, "this is a directory");
         }
         Hidden::Call => return refused(Errno::EACCES, "a call is asked before it is read"),

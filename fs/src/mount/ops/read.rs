@@ -14,6 +14,7 @@ use std::sync::Arc;
 use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
 
 use crate::client::{FsError, ReadSink};
+use crate::mount::composed::Composed;
 use crate::mount::errno::{Failure, report};
 use crate::mount::exchange::{Waiting, part};
 use crate::mount::open_file::{Open, OpenFile};
@@ -58,6 +59,9 @@ pub(in crate::mount) fn answer(
     let file = match &*open {
         Open::File(file) => file,
         Open::Text(text) => return reply.data(part(text, offset, len)),
+        Open::Composed(file) => {
+            return read_composed(shared, &open, file, (inode, by_kernel, offset, len), reply);
+        }
         Open::Call(call) => {
             let (waiting, mount) = (Waiting { offset, len, reply }, shared.clone());
             let job = call.read(waiting, move |changed| mount.inval.forget_changed(changed));
@@ -102,6 +106,45 @@ fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, by_kernel: bool, rep
         false => file.handle().read(offset, len as usize, &mut sink),
     };
     finish(inode, done, sink.0);
+}
+
+/// Reads a file of a view, and replies: as a plain read, if it lies in one object that is open.
+fn read_composed(
+    shared: &Arc<Shared>,
+    open: &Arc<Open>,
+    file: &Composed,
+    (inode, by_kernel, offset, len): (u64, bool, u64, u32),
+    mut reply: ReplyData,
+) {
+    let len = file.readable(offset, len);
+    if len == 0 {
+        return reply.data(&[]);
+    }
+    if !file.must_open(offset)
+        && let Ok(Some((object, at))) = file.object(shared, offset, len)
+    {
+        if by_kernel {
+            object.note_mapped();
+        }
+        let mut sink = Replying(Some(reply));
+        let done = object.handle().try_read(by_kernel, at, len, &mut sink);
+        match (done, sink.0) {
+            (Ok(false), Some(left)) => reply = left,
+            (done, reply) => return finish(inode, done.map(|_| ()), reply),
+        }
+    }
+    let (worker, open) = (shared.clone(), open.clone());
+    shared.for_bytes().submit(Box::new(move || {
+        let Open::Composed(file) = &*open else {
+            return reply.error(Errno::EBADF);
+        };
+        let mut bytes = worker.buffers.take(0);
+        let out = bytes.sized(len);
+        match file.read(&worker, by_kernel, offset, out) {
+            Ok(()) => reply.data(&bytes),
+            Err(failure) => reply.error(report("read", inode, &failure)),
+        }
+    }));
 }
 
 /// Reads packed bytes of a view and replies; fewer than asked for at its end. On the pool, since it may wait for rights

@@ -12,16 +12,20 @@ use std::sync::Arc;
 use fuser::{INodeNo, ReplyDirectory};
 use slabfs_mdserver::api::{Attr, DirEntry, Ino, Kind, MdError, ROOT, op};
 
-use super::search;
+use super::{search, views};
 use crate::mount::attr::file_type;
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::shared::{Caller, Shared};
 use crate::view::hidden::Hidden;
+use crate::view::made::ChunkDirectory;
 use crate::view::name::HIDDEN;
 use crate::view::nodes::Node;
 
 /// Entries per request to the metadata service; about as many as fit into a reply.
 const PAGE: u32 = 128;
+
+/// The least offset of an entry of a container.
+const FIRST_COOKIE: u64 = 16;
 
 /// The `d_ino` of entries whose number is assigned only when they are looked up.
 pub(super) const UNNUMBERED: u64 = u32::MAX as u64;
@@ -85,6 +89,13 @@ pub(super) enum What<'a> {
     Hidden(Hidden, Option<&'a Attr>),
     /// A link to a search result, and its target.
     Found(&'a [u8]),
+    /// An entry of a directory of a view, which is looked up for its attributes.
+    InView {
+        /// The directory.
+        directory: u64,
+        /// Its name.
+        name: &'a [u8],
+    },
 }
 
 /// Gives the entries from `offset` on to `add`, until that returns true: the reply is full.
@@ -103,16 +114,39 @@ pub(super) fn list(
             return search::list(shared, caller, (inode, &query), offset, add);
         }
         Node::Plain(ino) => (Some(ino), None),
+        Node::Chunks(chunks) => {
+            let above = Some(Hidden::ZarrArray(chunks.of));
+            if dots(shared, inode, above, offset, add)? {
+                return Ok(());
+            }
+            return list_chunks(shared, inode, &chunks, offset, add);
+        }
         Node::Hidden(hidden) if hidden.is_directory() => (hidden.repeats(), Some(hidden)),
-        Node::Selection(_) | Node::Hidden(_) | Node::Found(_) => {
+        Node::Selection(_) | Node::Hidden(_) | Node::Found(_) | Node::Made(_) => {
             return refused(fuser::Errno::ENOTDIR, "not a directory");
         }
     };
     if dots(shared, inode, hidden, offset, add)? {
         return Ok(());
     }
+    let mut offset = offset;
+    if let Some(view) = hidden {
+        // Before the entries of the container, whose offsets are from 16 on.
+        for (at, (name, is_directory)) in (3..).zip(views::fixed(shared, view)?) {
+            if offset < at && add(in_view(inode, name, is_directory, at)) {
+                return Ok(());
+            }
+        }
+        if let Hidden::ZarrArray(_) = view {
+            return Ok(());
+        }
+        offset = match offset < FIRST_COOKIE {
+            true => 0,
+            false => offset,
+        };
+    }
     match (directory, hidden) {
-        (Some(directory), hidden) => list_entries(shared, directory, hidden, offset, add),
+        (Some(directory), hidden) => list_entries(shared, (inode, directory), hidden, offset, add),
         (None, Some(hidden)) => {
             list_fixed(hidden, offset, add);
             Ok(())
@@ -164,7 +198,7 @@ fn dots(
 
 fn list_entries(
     shared: &Shared,
-    directory: Ino,
+    (inode, directory): (u64, Ino),
     hidden: Option<Hidden>,
     offset: u64,
     add: &mut dyn FnMut(Listed<'_>) -> bool,
@@ -191,6 +225,35 @@ fn list_entries(
             }
             let name = &entry.name;
             let attr = &entry.entry.attr;
+            let view = hidden.filter(|view| !matches!(view, Hidden::LayoutDirectory(_)));
+            if let Some(view) = view {
+                let Some((name, named)) = views::named(view, entry) else {
+                    continue;
+                };
+                let (kind, what) = match named {
+                    views::Named::File => (
+                        Kind::Object,
+                        What::InView {
+                            directory: inode,
+                            name: &name,
+                        },
+                    ),
+                    views::Named::Hidden(below) => {
+                        (Kind::Directory, What::Hidden(below, Some(attr)))
+                    }
+                };
+                let full = add(Listed {
+                    inode: UNNUMBERED,
+                    name: &name,
+                    kind,
+                    next: entry.cookie,
+                    what,
+                });
+                if full {
+                    return Ok(());
+                }
+                continue;
+            }
             let what = match (hidden, Hidden::layout_of(attr.ino, attr.kind)) {
                 (None, _) => What::Entry(entry),
                 (Some(_), Some(repeated)) => What::Hidden(repeated, Some(attr)),
@@ -212,6 +275,37 @@ fn list_entries(
             }
         }
     }
+}
+
+fn in_view(directory: u64, name: &[u8], is_directory: bool, next: u64) -> Listed<'_> {
+    Listed {
+        inode: UNNUMBERED,
+        name,
+        kind: match is_directory {
+            true => Kind::Directory,
+            false => Kind::Object,
+        },
+        next,
+        what: What::InView { directory, name },
+    }
+}
+
+/// Lists the indices of chunks.
+fn list_chunks(
+    shared: &Shared,
+    inode: u64,
+    chunks: &ChunkDirectory,
+    offset: u64,
+    add: &mut dyn FnMut(Listed<'_>) -> bool,
+) -> Outcome<()> {
+    let (count, are_directories) = views::chunks_in(shared, chunks)?;
+    for index in offset.saturating_sub(2)..count {
+        let name = index.to_string();
+        if add(in_view(inode, name.as_bytes(), are_directories, index + 3)) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn list_fixed(hidden: Hidden, offset: u64, add: &mut dyn FnMut(Listed<'_>) -> bool) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fuser::{Generation, ReplyDirectoryPlus};
 
+use super::views;
 use super::readdir::{Listed, What, list, run_listing};
 use crate::mount::errno::report;
 use crate::mount::shared::{Caller, Shared, Shown};
@@ -70,6 +71,15 @@ fn add(
             count(shared, number, full, counted);
             full
         }
+        What::InView { directory, name } => match views::shown(shared, directory, name) {
+            Ok(shown) => {
+                let full = put(&shown);
+                count(shared, shown.attr.ino.0, full, counted);
+                full
+            }
+            // What the format cannot have, or what is gone, is not listed.
+            Err(_) => false,
+        },
         What::Hidden(hidden, repeats) => {
             let number = shared.nodes.look_up_hidden(hidden);
             let full = put(&shared.shown_hidden(number, hidden, repeats));

@@ -26,6 +26,8 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
     };
     let quick = match &*open {
         Open::Text(_) | Open::Call(_) => true,
+        // Its files end when they are dropped.
+        Open::Composed(_) => false,
         Open::File(file) => {
             let locks = file.close(&shared.client);
             shared.client.is_same_host() && !file.has_dirty() && !locks

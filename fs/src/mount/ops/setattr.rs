@@ -56,7 +56,13 @@ pub(in crate::mount) fn answer(
             // The plain inode's mode, owner and times have changed without the kernel's knowledge.
             shared.forget_attributes(node.object.0, move || give(&there, inode, set, reply));
         }
-        Ok(Node::Hidden(_) | Node::Search(_) | Node::Found(_)) => give(
+        Ok(
+            Node::Hidden(_)
+            | Node::Search(_)
+            | Node::Found(_)
+            | Node::Made(_)
+            | Node::Chunks(_),
+        ) => give(
             shared,
             inode,
             refused(Errno::EPERM, "nothing under .slabfs can be changed"),

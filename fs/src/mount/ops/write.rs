@@ -82,7 +82,7 @@ pub(in crate::mount) fn answer(
     };
     let file = match &*open {
         Open::File(file) => file,
-        Open::Text(_) => return reply.error(Errno::EBADF),
+        Open::Text(_) | Open::Composed(_) => return reply.error(Errno::EBADF),
         Open::Call(call) => {
             return match call.write(offset, data) {
                 Ok(()) => reply.written(data.len() as u32),

@@ -1,0 +1,316 @@
+//! `.slabfs/h5`: containers, and objects, as HDF5 files.
+//!
+//! What such a file has besides elements is laid out by the HDF5 library, in the program `slabfs-formats` next to this one: a
+//! mount needs no libraries of formats, and does not end if one crashes. When a file is opened,
+//!
+//! 1. the container is walked, once: what the caller may read of it, with its tags;
+//! 2. if the result is that of an earlier open, that one's file is used again; the newest few are remembered;
+//! 3. otherwise `slabfs-formats skeleton` lays it out, and says where the elements of each array begin;
+//! 4. the open file is composed of these bytes and the objects (`composed.rs`).
+//!
+//! Each lookup of the name gives another inode, whose size is known once it was opened; so the size of a file that is open
+//! never changes. Before, it is 0.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use fuser::Errno;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use slabfs_mdserver::api::{Ino, Kind, MdError, op};
+
+use super::composed::Composed;
+use super::errno::{Outcome, refused};
+use super::ops::views::object;
+use super::shared::Shared;
+use crate::call;
+use crate::call::access::{Want, allows};
+use crate::client::FsError;
+use crate::view::describe;
+use crate::view::made::{self, Form, Hdf5File, Layout};
+
+/// Files that are remembered.
+const REMEMBERED: usize = 4;
+/// Most objects and containers of a file.
+const MOST: usize = 200_000;
+/// Most bytes of what a file has besides elements.
+const MOST_BYTES: u64 = 1 << 30;
+/// Entries of a container that are asked for at a time.
+const PAGE: u32 = 1024;
+
+/// The files that were laid out last, by what they were made of.
+#[derive(Debug, Default)]
+pub(super) struct Hdf5Files(Mutex<Vec<(Arc<str>, Arc<Layout>)>>);
+
+/// What a walk has found.
+#[derive(Default)]
+struct Walked {
+    /// The objects by their paths.
+    objects: HashMap<String, (Ino, Form)>,
+    entries: usize,
+}
+
+/// What `slabfs-formats skeleton` says.
+#[derive(Deserialize)]
+struct Laid {
+    size: u64,
+    parts: Vec<(u64, u64)>,
+    elements: HashMap<String, u64>,
+}
+
+/// Opens a file.
+pub(super) fn open(
+    shared: &Arc<Shared>,
+    caller: &call::Caller,
+    opener: (u64, u32),
+    file: &Hdf5File,
+) -> Outcome<Composed> {
+    let layout = match file.layout.get() {
+        Some(layout) => layout.clone(),
+        None => {
+            let layout = laid_out(shared, caller, file.of)?;
+            // Of two opens of this inode at the same time, one decides.
+            file.layout.get_or_init(|| layout).clone()
+        }
+    };
+    Ok(composed(opener, &layout))
+}
+
+fn laid_out(shared: &Arc<Shared>, caller: &call::Caller, of: Ino) -> Outcome<Arc<Layout>> {
+    let mut walked = Walked::default();
+    let entry = shared.client.getattr(of)?;
+    let json = match entry.attr.kind {
+        Kind::Directory => container(shared, caller, of, "", &mut walked)?,
+        _ => {
+            let name = "data";
+            let array = array(shared, of, name, name, &mut walked)?;
+            json!({ "tags": {}, "arrays": [array], "containers": [] })
+        }
+    };
+    let text: Arc<str> = json.to_string().into();
+    let remembered = shared.hdf5.0.lock();
+    let known = remembered.iter().find(|(known, _)| *known == text);
+    if let Some((_, layout)) = known {
+        return Ok(layout.clone());
+    }
+    drop(remembered);
+    let layout = Arc::new(run(text.clone(), walked.objects)?);
+    let mut remembered = shared.hdf5.0.lock();
+    remembered.insert(0, (text, layout.clone()));
+    remembered.truncate(REMEMBERED);
+    Ok(layout)
+}
+
+/// A container as `slabfs-formats` takes it.
+fn container(
+    shared: &Shared,
+    caller: &call::Caller,
+    ino: Ino,
+    path: &str,
+    walked: &mut Walked,
+) -> Outcome<Value> {
+    let (mut arrays, mut containers) = (Vec::new(), Vec::new());
+    let mut cookie = 0;
+    loop {
+        let page = shared.client.md().call(op::ReadDir {
+            ino,
+            cookie,
+            limit: PAGE,
+        })?;
+        let Some(last) = page.last() else { break };
+        cookie = last.cookie;
+        for entry in &page {
+            let attr = &entry.entry.attr;
+            let Ok(name) = std::str::from_utf8(&entry.name) else {
+                continue;
+            };
+            walked.entries += 1;
+            if walked.entries > MOST {
+                return refused(Errno::EFBIG, "the container has too many objects for a file");
+            }
+            let below = match path.is_empty() {
+                true => name.to_owned(),
+                false => format!("{path}/{name}"),
+            };
+            match attr.kind {
+                Kind::Directory
+                    if allows(attr, caller, Want::Read) && allows(attr, caller, Want::Search) =>
+                {
+                    let mut inner = container(shared, caller, attr.ino, &below, walked)?;
+                    inner["name"] = json!(name);
+                    containers.push(inner);
+                }
+                Kind::Object if allows(attr, caller, Want::Read) => {
+                    match array(shared, attr.ino, name, &below, walked) {
+                        Ok(array) => arrays.push(array),
+                        // Removed meanwhile.
+                        Err(super::errno::Failure::Client(FsError::Md(MdError::NotFound))) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let tags = made::tags(shared.client.md().tags(ino)?);
+    Ok(json!({ "tags": tags, "arrays": arrays, "containers": containers }))
+}
+
+fn array(
+    shared: &Shared,
+    ino: Ino,
+    name: &str,
+    path: &str,
+    walked: &mut Walked,
+) -> Outcome<Value> {
+    let (attr, info) = object(shared, ino)?;
+    let tags = made::tags(shared.client.md().tags(ino)?);
+    walked
+        .objects
+        .insert(path.to_owned(), (ino, Form::of(&info)));
+    // Without what changes with the data.
+    let all = describe::object(&attr, &info, 0);
+    let of = ["ino", "kind", "dtype", "dims", "max_dims", "fill"];
+    let info: Map<String, Value> = of
+        .into_iter()
+        .map(|key| (key.to_owned(), all[key].clone()))
+        .collect();
+    Ok(json!({ "name": name, "info": info, "tags": tags }))
+}
+
+/// Has the file laid out.
+fn run(text: Arc<str>, objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout> {
+    let failed = |what: &'static str, error: &dyn std::fmt::Display| {
+        tracing::warn!(%error, "a view as HDF5: {what}");
+        super::errno::Failure::Refused {
+            errno: Errno::EIO,
+            why: "the view cannot be made; the log says why",
+        }
+    };
+    let program = std::env::current_exe().map_err(|error| failed("this program", &error))?;
+    let program = program.with_file_name("slabfs-formats");
+    let mut child = Command::new(&program)
+        .arg("skeleton")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed("slabfs-formats, which belongs next to slabfs, cannot be run", &error))?;
+    let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let writer = std::thread::spawn(move || input.map(|mut input| input.write_all(text.as_bytes())));
+    let reader = std::thread::spawn(move || {
+        let mut said = String::new();
+        // What it said before an error of the pipe is still worth a line.
+        let _ = errors.map(|errors| errors.take(1 << 16).read_to_string(&mut said));
+        said
+    });
+    let mut bytes = Vec::new();
+    let read = output.map(|output| output.take(2 * MOST_BYTES).read_to_end(&mut bytes));
+    let status = child.wait();
+    // A program that has failed has not read everything.
+    let _ = writer.join();
+    let said = reader.join().unwrap_or_default();
+    match (read, status) {
+        (Some(Ok(_)), Ok(status)) if status.success() => {}
+        (_, status) => {
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            return Err(failed("slabfs-formats failed", &format!("{status}: {said}")));
+        }
+    }
+    layout(&bytes, objects).ok_or_else(|| failed("slabfs-formats", &"it gave no file"))
+}
+
+/// Reads what `slabfs-formats` gave.
+fn layout(bytes: &[u8], objects: HashMap<String, (Ino, Form)>) -> Option<Layout> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    let laid: Laid = serde_json::from_slice(&bytes[..end]).ok()?;
+    let mut rest = &bytes[end + 1..];
+    let mut parts = Vec::with_capacity(laid.parts.len());
+    for (at, len) in laid.parts {
+        let (part, more) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+        parts.push((at, Arc::new(part.to_vec())));
+        rest = more;
+    }
+    let mut elements = Vec::with_capacity(laid.elements.len());
+    for (path, at) in laid.elements {
+        let (ino, form) = objects.get(&path)?;
+        elements.push((at, *ino, form.clone()));
+    }
+    elements.sort_unstable_by_key(|(at, ..)| *at);
+    let mut after = 0;
+    for (at, _, form) in &elements {
+        // Elements of two objects do not overlap.
+        if *at < after {
+            return None;
+        }
+        after = at.checked_add(form.bytes())?;
+    }
+    let size = laid.size.max(after);
+    Some(Layout {
+        size,
+        parts,
+        elements,
+    })
+}
+
+fn composed(opener: (u64, u32), layout: &Layout) -> Composed {
+    let mut file = Composed::new(opener.0, opener.1);
+    for (at, ino, form) in &layout.elements {
+        file = up_to(file, layout, *at).with_object(*ino, form.clone());
+    }
+    up_to(file, layout, layout.size)
+}
+
+/// Adds everything that is not elements up to an offset.
+fn up_to(mut file: Composed, layout: &Layout, end: u64) -> Composed {
+    while file.size() < end {
+        let at = file.size();
+        let after = layout.parts.partition_point(|(begin, _)| *begin <= at);
+        let part = after.checked_sub(1).map(|before| &layout.parts[before]);
+        let here = part.filter(|(begin, bytes)| at < begin + bytes.len() as u64);
+        file = match here {
+            Some((begin, bytes)) => {
+                let from = (at - begin) as usize;
+                let len = (bytes.len() - from).min((end - at) as usize);
+                file.with_part(bytes, from, len)
+            }
+            None => {
+                let next = layout.parts.get(after).map_or(end, |(begin, _)| *begin);
+                file.with_zeros(next.min(end) - at)
+            }
+        };
+    }
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn parts_and_elements_have_their_places() {
+        let form = |len| Form {
+            dims: vec![len],
+            elem: 1,
+        };
+        let objects = [("a", 1, 5), ("b", 2, 3)].map(|(path, ino, len)| {
+            (path.to_owned(), (ObjectId(ino), form(len)))
+        });
+        let objects = HashMap::from(objects);
+        let line = |elements: &str| {
+            let head = r#"{"size": 40, "parts": [[0, 12], [30, 4]], "elements": "#;
+            format!("{head}{elements}}}\nhead of filetail").into_bytes()
+        };
+        let found = layout(&line(r#"{"a": 10, "b": 20}"#), objects.clone()).expect("a layout");
+        let file = composed((7, 1), &found);
+        assert_eq!(file.size(), 40);
+        assert!(layout(&line(r#"{"a": 10, "b": 12}"#), objects.clone()).is_none(), "overlap");
+        assert!(layout(&line(r#"{"c": 10}"#), objects.clone()).is_none());
+        assert!(layout(b"{}", objects).is_none());
+    }
+}

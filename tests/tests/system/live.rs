@@ -1,0 +1,71 @@
+//! Views of arrays in other formats: `.slabfs/npy`, `.slabfs/h5` and `.slabfs/zarr`.
+
+use std::path::Path;
+use std::process::Command;
+
+use slabfs_tests::tool::{run, shell, slabfs};
+use slabfs_tests::{Cluster, Up, binary, inputs, needs_mount};
+
+#[track_caller]
+fn script(args: &[&Path], what: &str) {
+    let mut command = Command::new(inputs::python());
+    command
+        .args(["-W", "ignore"])
+        .arg(inputs::script("live.py"))
+        .arg(what)
+        .args(args)
+        .env("SLABFS", binary::path());
+    run(&mut command).ok();
+}
+
+#[test]
+fn numpy_opens_arrays() {
+    needs_mount!();
+    let up = Up::start();
+    script(&[up.mnt()], "numpy");
+}
+
+#[test]
+fn zarr_opens_containers() {
+    needs_mount!();
+    let up = Up::start();
+    script(&[up.mnt()], "zarr");
+}
+
+#[test]
+fn h5py_opens_containers() {
+    needs_mount!();
+    let up = Up::start();
+    script(&[up.mnt()], "hdf5");
+}
+
+#[test]
+fn xarray_opens_datasets() {
+    needs_mount!();
+    let up = Up::start();
+    for name in ["coads_climatology.cdf", "levitus_climatology.cdf", "ocean_atlas_subset.nc"] {
+        let file = Path::new(inputs::FERRET).join(name);
+        let there = up.at("it");
+        slabfs(["import", file.to_str().expect("text"), there.to_str().expect("text")]).ok();
+        script(&[up.mnt(), &file], "datasets");
+        std::fs::remove_dir_all(there).expect("removed");
+    }
+}
+
+/// What one mount writes, the view of another one shows.
+#[test]
+fn views_of_another_mount() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let [one, two] = [0, 1].map(|i| cluster.mnt(i));
+    let array = one.join("a");
+    slabfs(["create", array.to_str().expect("text"), "--dims", "1000", "--dtype", "u1"]).ok();
+    for value in 0..5_u8 {
+        std::fs::write(&array, vec![value; 1000]).expect("written");
+        let bytes = std::fs::read(two.join(".slabfs/npy/a.npy")).expect("read");
+        assert_eq!(&bytes[128..], vec![value; 1000]);
+        let chunk = std::fs::read(two.join(".slabfs/zarr/a.zarr/c/0")).expect("read");
+        assert_eq!(chunk, vec![value; 1000]);
+    }
+    shell(&two, "grep -q '\"shape\"' .slabfs/zarr/a.zarr/zarr.json").ok();
+}
