@@ -123,7 +123,7 @@ def numpy(mount):
     with open(os.path.join(views, "steps.npy"), "rb", buffering=0) as f:
         f.read(128)
         os.truncate(os.path.join(mount, "all/steps"), 800)
-        fails(errno.EINVAL, lambda: f.read(1 << 20))
+        fails(errno.EIO, lambda: f.read(1 << 20))
 
 
 def zarr(mount):
@@ -212,7 +212,6 @@ def datasets(mount, file):
     found = xarray.open_zarr(os.path.join(mount, ".slabfs/zarr/it.zarr"), decode_times=False, consolidated=False)
     xarray.testing.assert_identical(expected, found)
     path = os.path.join(mount, ".slabfs/h5/it.h5")
-    xarray.testing.assert_identical(expected, xarray.open_dataset(path, decode_times=False))
     xarray.testing.assert_identical(expected, xarray.open_dataset(path, decode_times=False, engine="netcdf4"))
     header = [subprocess.run(["ncdump", "-h", p], check=True, capture_output=True, text=True).stdout.split("\n")[1:] for p in (file, path)]
     # No dimension is unlimited in a view.

@@ -200,12 +200,7 @@ impl Composed {
 }
 
 /// Opens all elements of an object that has, or had, this form.
-fn elements(
-    shared: &Arc<Shared>,
-    opener: (u64, u32),
-    ino: Ino,
-    form: &Form,
-) -> Outcome<OpenFile> {
+fn elements(shared: &Arc<Shared>, opener: (u64, u32), ino: Ino, form: &Form) -> Outcome<OpenFile> {
     let start = vec![0; form.dims.len()];
     let opened = selected(shared, opener, ino, (&start, &form.dims))?;
     if opened.handle().size() != form.bytes() {
@@ -228,13 +223,11 @@ pub(super) fn selected(
     let selection = match start.is_empty() {
         // One element.
         true => None,
-        false => Some(
-            Form::selection(start, end)
-                .parse()
-                .map_err(|error: slabfs_model::SelectionError| {
-                    crate::client::FsError::Invalid(error.to_string())
-                })?,
-        ),
+        false => Some(Form::selection(start, end).parse().map_err(
+            |error: slabfs_model::SelectionError| {
+                crate::client::FsError::Invalid(error.to_string())
+            },
+        )?),
     };
     let handle = shared.client.open(ino, mode, selection.as_ref())?;
     match file(shared, opener, mode, selection, handle) {

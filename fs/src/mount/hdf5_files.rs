@@ -129,7 +129,10 @@ fn container(
             };
             walked.entries += 1;
             if walked.entries > MOST {
-                return refused(Errno::EFBIG, "the container has too many objects for a file");
+                return refused(
+                    Errno::EFBIG,
+                    "the container has too many objects for a file",
+                );
             }
             let below = match path.is_empty() {
                 true => name.to_owned(),
@@ -159,13 +162,7 @@ fn container(
     Ok(json!({ "tags": tags, "arrays": arrays, "containers": containers }))
 }
 
-fn array(
-    shared: &Shared,
-    ino: Ino,
-    name: &str,
-    path: &str,
-    walked: &mut Walked,
-) -> Outcome<Value> {
+fn array(shared: &Shared, ino: Ino, name: &str, path: &str, walked: &mut Walked) -> Outcome<Value> {
     let (attr, info) = object(shared, ino)?;
     let tags = made::tags(shared.client.md().tags(ino)?);
     walked
@@ -198,9 +195,15 @@ fn run(text: Arc<str>, objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout>
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed("slabfs-formats, which belongs next to slabfs, cannot be run", &error))?;
+        .map_err(|error| {
+            failed(
+                "slabfs-formats, which belongs next to slabfs, cannot be run",
+                &error,
+            )
+        })?;
     let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let writer = std::thread::spawn(move || input.map(|mut input| input.write_all(text.as_bytes())));
+    let writer =
+        std::thread::spawn(move || input.map(|mut input| input.write_all(text.as_bytes())));
     let reader = std::thread::spawn(move || {
         let mut said = String::new();
         // What it said before an error of the pipe is still worth a line.
@@ -217,7 +220,10 @@ fn run(text: Arc<str>, objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout>
         (Some(Ok(_)), Ok(status)) if status.success() => {}
         (_, status) => {
             let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            return Err(failed("slabfs-formats failed", &format!("{status}: {said}")));
+            return Err(failed(
+                "slabfs-formats failed",
+                &format!("{status}: {said}"),
+            ));
         }
     }
     layout(&bytes, objects).ok_or_else(|| failed("slabfs-formats", &"it gave no file"))
@@ -298,9 +304,8 @@ mod tests {
             dims: vec![len],
             elem: 1,
         };
-        let objects = [("a", 1, 5), ("b", 2, 3)].map(|(path, ino, len)| {
-            (path.to_owned(), (ObjectId(ino), form(len)))
-        });
+        let objects = [("a", 1, 5), ("b", 2, 3)]
+            .map(|(path, ino, len)| (path.to_owned(), (ObjectId(ino), form(len))));
         let objects = HashMap::from(objects);
         let line = |elements: &str| {
             let head = r#"{"size": 40, "parts": [[0, 12], [30, 4]], "elements": "#;
@@ -309,7 +314,10 @@ mod tests {
         let found = layout(&line(r#"{"a": 10, "b": 20}"#), objects.clone()).expect("a layout");
         let file = composed((7, 1), &found);
         assert_eq!(file.size(), 40);
-        assert!(layout(&line(r#"{"a": 10, "b": 12}"#), objects.clone()).is_none(), "overlap");
+        assert!(
+            layout(&line(r#"{"a": 10, "b": 12}"#), objects.clone()).is_none(),
+            "overlap"
+        );
         assert!(layout(&line(r#"{"c": 10}"#), objects.clone()).is_none());
         assert!(layout(b"{}", objects).is_none());
     }

@@ -45,8 +45,8 @@ mod families;
 mod filesystem;
 mod guard;
 mod handles;
-mod interrupts;
 mod hdf5_files;
+mod interrupts;
 mod inval;
 mod killed;
 #[expect(clippy::module_inception, reason = "mounting is what this file does")]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use fuser::{Errno, FileAttr, ReplyAttr, Request};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
 
+use super::hdf5_files::Hdf5Files;
 use crate::call;
 use crate::client::{Caches, Client, FsError};
 use crate::view::hidden::Hidden;
 use crate::view::made::Made;
-use super::hdf5_files::Hdf5Files;
 use crate::view::name::has_mark;
 use crate::view::nodes::{Node, Nodes, SelectionNode};
 use crate::view::selection;
@@ -194,9 +194,7 @@ impl Shared {
             | Node::Search(_)
             | Node::Found(_)
             | Node::Made(_)
-            | Node::Chunks(_) => {
-                refused(Errno::EPERM, "nothing under .slabfs can be changed")
-            }
+            | Node::Chunks(_) => refused(Errno::EPERM, "nothing under .slabfs can be changed"),
         }
     }
 

@@ -16,7 +16,7 @@ use slabfs_datamodel::mapping::{attributes_of, variable_of};
 use slabfs_datamodel::npy::header;
 use slabfs_datamodel::tree::{Exact, Group, Variable};
 use slabfs_datamodel::zarr::nodes;
-use slabfs_mdserver::api::{Attr, ArrayInfo, Ino};
+use slabfs_mdserver::api::{ArrayInfo, Attr, Ino};
 use slabfs_model::{DTypeKind, MaxDim, Tag};
 
 use super::describe;
@@ -165,19 +165,23 @@ impl Chunk {
     /// The first element after it that the object has, on each axis.
     pub fn end(&self) -> Vec<u64> {
         let axes = self.start.iter().zip(&self.shape).zip(&self.form.dims);
-        axes.map(|((start, len), dim)| (start + len).min(*dim)).collect()
+        axes.map(|((start, len), dim)| (start + len).min(*dim))
+            .collect()
     }
 
     /// All of it is in the object.
     pub fn is_complete(&self) -> bool {
         let axes = self.start.iter().zip(&self.shape).zip(&self.form.dims);
-        axes.into_iter().all(|((start, len), dim)| start + len <= *dim)
+        axes.into_iter()
+            .all(|((start, len), dim)| start + len <= *dim)
     }
 }
 
 /// The tags of an object as JSON, which says their types.
 pub fn tags(tags: Vec<(String, Tag)>) -> Map<String, Value> {
-    let tags = tags.into_iter().map(|(key, tag)| (key, tag.to_typed_json()));
+    let tags = tags
+        .into_iter()
+        .map(|(key, tag)| (key, tag.to_typed_json()));
     tags.collect()
 }
 
@@ -204,11 +208,7 @@ fn variable(
 ///
 /// # Errors
 /// NumPy has no such type.
-pub fn npy(
-    attr: &Attr,
-    info: &ArrayInfo,
-    tags: &Map<String, Value>,
-) -> Result<Content, NoView> {
+pub fn npy(attr: &Attr, info: &ArrayInfo, tags: &Map<String, Value>) -> Result<Content, NoView> {
     let mut variable = variable("array", attr, info, tags)?;
     if !matches!(variable.exact, Some(Exact::Numpy(_))) {
         // The elements are as the dtype says.
@@ -285,7 +285,8 @@ pub fn chunk_counts(info: &ArrayInfo) -> Vec<u64> {
 /// The chunk with this index; `None` if there is none.
 pub fn chunk(info: &ArrayInfo, index: &[u64]) -> Option<Chunk> {
     let counts = chunk_counts(info);
-    let is_there = index.len() == counts.len() && index.iter().zip(&counts).all(|(at, len)| at < len);
+    let is_there =
+        index.len() == counts.len() && index.iter().zip(&counts).all(|(at, len)| at < len);
     is_there.then(|| {
         let shape = chunk_shape(info);
         Chunk {
@@ -306,7 +307,11 @@ pub fn padded(chunk: &Chunk, data: &[u8]) -> Vec<u8> {
         false => chunk.fill.repeat(elements),
     };
     let end = chunk.end();
-    let count: Vec<u64> = end.iter().zip(&chunk.start).map(|(end, start)| end - start).collect();
+    let count: Vec<u64> = end
+        .iter()
+        .zip(&chunk.start)
+        .map(|(end, start)| end - start)
+        .collect();
     let Some((&last, outer)) = count.split_last() else {
         out.copy_from_slice(data);
         return out;
@@ -314,7 +319,10 @@ pub fn padded(chunk: &Chunk, data: &[u8]) -> Vec<u8> {
     let row = last as usize * elem;
     let mut at = vec![0_u64; outer.len()];
     for bytes in data.chunks_exact(row.max(1)) {
-        let index = at.iter().zip(&chunk.shape).fold(0, |all, (at, len)| all * len + at);
+        let index = at
+            .iter()
+            .zip(&chunk.shape)
+            .fold(0, |all, (at, len)| all * len + at);
         let begin = (index * chunk.shape[outer.len()]) as usize * elem;
         out[begin..begin + row].copy_from_slice(bytes);
         for axis in (0..outer.len()).rev() {

@@ -43,10 +43,19 @@ fn h5py_opens_containers() {
 fn xarray_opens_datasets() {
     needs_mount!();
     let up = Up::start();
-    for name in ["coads_climatology.cdf", "levitus_climatology.cdf", "ocean_atlas_subset.nc"] {
+    for name in [
+        "coads_climatology.cdf",
+        "levitus_climatology.cdf",
+        "ocean_atlas_subset.nc",
+    ] {
         let file = Path::new(inputs::FERRET).join(name);
         let there = up.at("it");
-        slabfs(["import", file.to_str().expect("text"), there.to_str().expect("text")]).ok();
+        slabfs([
+            "import",
+            file.to_str().expect("text"),
+            there.to_str().expect("text"),
+        ])
+        .ok();
         script(&[up.mnt(), &file], "datasets");
         std::fs::remove_dir_all(there).expect("removed");
     }
@@ -59,7 +68,15 @@ fn views_of_another_mount() {
     let cluster = Cluster::start(2, 2);
     let [one, two] = [0, 1].map(|i| cluster.mnt(i));
     let array = one.join("a");
-    slabfs(["create", array.to_str().expect("text"), "--dims", "1000", "--dtype", "u1"]).ok();
+    slabfs([
+        "create",
+        array.to_str().expect("text"),
+        "--dims",
+        "1000",
+        "--dtype",
+        "u1",
+    ])
+    .ok();
     for value in 0..5_u8 {
         std::fs::write(&array, vec![value; 1000]).expect("written");
         let bytes = std::fs::read(two.join(".slabfs/npy/a.npy")).expect("read");

@@ -1,15 +1,15 @@
 //! An HDF5 file without its elements, for views that show elements which lie elsewhere as such a file.
 //!
 //! The library lays the file out: all datasets are contiguous, and their space is allocated when they are created, and never
-//! written. The file is in memory, where what was not written takes none. Dimensions are those of NetCDF-4, so that NetCDF
+//! written. The file is in `/dev/shm`, where files can be as long as any array and what was not written takes no memory; where
+//! there is none it is in the directory for temporary files. Dimensions are those of NetCDF-4, so that NetCDF
 //! programs open the file too; types and attributes are all that HDF5 has. An attribute that it has not is left out. No
 //! dimension is unlimited, since datasets that can grow have chunks.
 
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 
-use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use slabfs_model::DTypeKind;
 
@@ -30,6 +30,9 @@ pub struct Skeleton {
     pub elements: Vec<(String, u64)>,
 }
 
+/// A filesystem in memory.
+const MEMORY: &str = "/dev/shm";
+
 /// Most bytes of what the file has besides elements.
 const MOST: u64 = 1 << 30;
 
@@ -40,29 +43,38 @@ const MOST: u64 = 1 << 30;
 pub fn skeleton(tree: &Group) -> Result<Skeleton> {
     let mut tree = tree.clone();
     fixed(&mut tree);
-    let memory = memfd_create("slabfs view", MemfdFlags::CLOEXEC);
     let failed = |error: &dyn std::fmt::Display| {
-        FormatError::file(&PathBuf::from("view"), "making it in memory", error)
+        FormatError::file(Path::new("the view"), "making it", error)
     };
-    let memory = std::fs::File::from(memory.map_err(|error| failed(&error))?);
-    let path = PathBuf::from(format!("/proc/self/fd/{}", memory.as_raw_fd()));
-    let writer = Writer::view(Output::in_place(&path), &tree)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("slabfs-view-");
+    // Removed when it is dropped.
+    let named = builder
+        .tempfile_in(MEMORY)
+        .or_else(|_| builder.tempfile())
+        .map_err(|error| failed(&error))?;
+    let (memory, path) = (named.as_file(), named.path());
+    let writer = Writer::view(Output::in_place(path), &tree)?;
     let elements = writer.places();
     Box::new(writer).close()?;
     let size = memory.metadata().map_err(|error| failed(&error))?.len();
     let mut parts = Vec::new();
     let (mut at, mut all) = (0, 0);
     loop {
-        let begin = match seek(&memory, SeekFrom::Data(at)) {
+        let begin = match seek(memory, SeekFrom::Data(at)) {
             Ok(begin) => begin,
             // No data any more.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(failed(&error)),
         };
-        let end = seek(&memory, SeekFrom::Hole(begin)).map_err(|error| failed(&error))?;
+        let end = seek(memory, SeekFrom::Hole(begin)).map_err(|error| failed(&error))?;
         all += end - begin;
         if all > MOST {
-            return Err(bad(&path, "the container", "has too much metadata for a file"));
+            return Err(bad(
+                path,
+                "the container",
+                "has too much metadata for a file",
+            ));
         }
         let mut bytes = vec![0; (end - begin) as usize];
         memory
@@ -82,17 +94,23 @@ pub fn skeleton(tree: &Group) -> Result<Skeleton> {
 fn fixed(group: &mut Group) {
     group.dims.iter_mut().for_each(|dim| dim.unlimited = false);
     for variable in &mut group.variables {
-        variable.dims.iter_mut().for_each(|dim| dim.dim.unlimited = false);
+        variable
+            .dims
+            .iter_mut()
+            .for_each(|dim| dim.dim.unlimited = false);
         variable.max.clear();
         variable.chunk = None;
         variable.deflate = None;
-        if matches!(variable.exact, Some(Exact::Numpy(_) | Exact::Strings { .. })) {
+        if matches!(
+            variable.exact,
+            Some(Exact::Numpy(_) | Exact::Strings { .. })
+        ) {
             variable.exact = None;
         }
         if variable.exact.is_none() && variable.dtype.kind() == DTypeKind::Unicode {
             variable.exact = Some(Exact::Hdf5(Hdf5Type::Opaque {
                 len: variable.dtype.size() as u32,
-                tag: "UTF-32".to_owned(),
+                tag: String::new(),
             }));
         }
     }

@@ -57,7 +57,11 @@ impl Writer {
         view: bool,
         tree: &tree::Group,
     ) -> Result<Writer> {
-        let file = File::create(output.unfinished(), output.path(), Create::default())?;
+        let create = Create {
+            replace: view,
+            ..Create::default()
+        };
+        let file = File::create(output.unfinished(), output.path(), create)?;
         let root = file.root()?;
         let mut writer = Writer {
             sets: HashMap::new(),
@@ -307,7 +311,9 @@ impl Writer {
                 len: None | Some(1),
                 ..
             } => Ok(typ),
-            typ if self.view || is_atomic(&typ) || named.iter().any(|(known, _)| *known == typ) => Ok(typ),
+            typ if self.view || is_atomic(&typ) || named.iter().any(|(known, _)| *known == typ) => {
+                Ok(typ)
+            }
             typ => Err(format!(
                 "has the type {typ}, which NetCDF has not; export it to .h5"
             )),

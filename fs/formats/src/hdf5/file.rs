@@ -28,6 +28,8 @@ pub struct Create {
     pub meta_block: u64,
     /// Half the number of entries of a node in the index of chunks; 0 for the library's default.
     pub index_k: u32,
+    /// A file that is there is emptied; otherwise that is an error.
+    pub replace: bool,
 }
 
 impl File {
@@ -87,9 +89,13 @@ impl File {
                     })
             }
         })?;
+        let mode = match create.replace {
+            true => h5f::H5F_ACC_TRUNC,
+            false => h5f::H5F_ACC_EXCL,
+        };
         let handle = Handle::new(&path, "creating it", || {
             // SAFETY: the path is a C string, and the lists of properties are open.
-            unsafe { h5f::H5Fcreate(text.as_ptr(), h5f::H5F_ACC_EXCL, list.id, access.id) }
+            unsafe { h5f::H5Fcreate(text.as_ptr(), mode, list.id, access.id) }
         })?;
         Ok(File { handle })
     }

@@ -39,11 +39,7 @@ fn names(shared: &Shared, caller: Caller, inode: u64) -> Outcome<Vec<u8>> {
                     .for_each(|name| push(&mut list, name.as_bytes()));
             }
         }
-        Node::Hidden(_)
-            | Node::Search(_)
-            | Node::Found(_)
-            | Node::Made(_)
-            | Node::Chunks(_) => {}
+        Node::Hidden(_) | Node::Search(_) | Node::Found(_) | Node::Made(_) | Node::Chunks(_) => {}
     }
     Ok(list)
 }

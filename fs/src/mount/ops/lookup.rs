@@ -188,7 +188,11 @@ fn look_up_hidden(shared: &Shared, directory: Hidden, name: &[u8]) -> Outcome<Sh
     Ok(hidden(shared, child, Some(&entry.attr)))
 }
 
-pub(super) fn hidden(shared: &Shared, hidden: Hidden, repeats: Option<&slabfs_mdserver::api::Attr>) -> Shown {
+pub(super) fn hidden(
+    shared: &Shared,
+    hidden: Hidden,
+    repeats: Option<&slabfs_mdserver::api::Attr>,
+) -> Shown {
     let number = shared.nodes.look_up_hidden(hidden);
     shared.shown_hidden(number, hidden, repeats)
 }

@@ -162,7 +162,7 @@ fn made(shared: &Arc<Shared>, caller: Caller, inode: u64, made: &Made) -> Outcom
 }
 
 /// An open file of the mount over a handle of the client; `opener` is the caller's process.
-pub(super) fn file(
+pub(in crate::mount) fn file(
     shared: &Arc<Shared>,
     (inode, opener): (u64, u32),
     mode: OpenMode,

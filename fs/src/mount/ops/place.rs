@@ -16,11 +16,7 @@ pub(super) fn directory(shared: &Shared, parent: u64) -> Outcome<Ino> {
     match shared.node(parent)? {
         Node::Plain(ino) => Ok(ino),
         Node::Selection(_) => refused(Errno::ENOTDIR, "a selection is no directory"),
-        Node::Hidden(_)
-            | Node::Search(_)
-            | Node::Found(_)
-            | Node::Made(_)
-            | Node::Chunks(_) => {
+        Node::Hidden(_) | Node::Search(_) | Node::Found(_) | Node::Made(_) | Node::Chunks(_) => {
             refused(Errno::EPERM, "nothing under .slabfs can be changed")
         }
     }

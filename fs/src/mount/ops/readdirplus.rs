@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fuser::{Generation, ReplyDirectoryPlus};
 
-use super::views;
 use super::readdir::{Listed, What, list, run_listing};
+use super::views;
 use crate::mount::errno::report;
 use crate::mount::shared::{Caller, Shared, Shown};
 use crate::view::hidden::Hidden;

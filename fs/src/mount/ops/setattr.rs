@@ -57,11 +57,7 @@ pub(in crate::mount) fn answer(
             shared.forget_attributes(node.object.0, move || give(&there, inode, set, reply));
         }
         Ok(
-            Node::Hidden(_)
-            | Node::Search(_)
-            | Node::Found(_)
-            | Node::Made(_)
-            | Node::Chunks(_),
+            Node::Hidden(_) | Node::Search(_) | Node::Found(_) | Node::Made(_) | Node::Chunks(_),
         ) => give(
             shared,
             inode,

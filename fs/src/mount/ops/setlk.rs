@@ -123,17 +123,22 @@ pub(super) fn ask(
     want: impl FnOnce(Option<LockMode>) -> Result<LockWant, Errno>,
     then: impl FnOnce(Result<Locked, Errno>) + Send + 'static,
 ) {
-    let asked = shared
-        .handles
-        .get(handle)
-        .ok_or(Errno::EBADF)
-        .and_then(|open| {
-            let want = want(wanted.mode()?)?;
-            if let (Open::File(file), LockWant::Wait(_) | LockWant::Try(_)) = (&*open, &want) {
-                file.note_locker(&shared.client);
-            }
-            wanted.ask(&open, want, ticket)
-        });
+    let open = shared.handles.get(handle);
+    if open
+        .as_deref()
+        .is_some_and(|open| matches!(open, Open::Composed(_)))
+    {
+        // Nobody writes a file of a view, so its locks exclude nobody; the HDF5 library opens no file without one.
+        shared.interrupts.leave(request);
+        return then(Ok(Locked::Done));
+    }
+    let asked = open.ok_or(Errno::EBADF).and_then(|open| {
+        let want = want(wanted.mode()?)?;
+        if let (Open::File(file), LockWant::Wait(_) | LockWant::Try(_)) = (&*open, &want) {
+            file.note_locker(&shared.client);
+        }
+        wanted.ask(&open, want, ticket)
+    });
     let mount = shared.clone();
     let then = move |decided| {
         mount.interrupts.leave(request);

@@ -16,8 +16,8 @@ use crate::client::FsError;
 use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::{Shared, Shown};
 use crate::view::hidden::Hidden;
-use crate::view::nodes::Node;
 use crate::view::made::{self, ChunkDirectory, Content, Hdf5File, Made, NoView};
+use crate::view::nodes::Node;
 
 /// The metadata of a group or an array of Zarr.
 const ZARR_JSON: &[u8] = b"zarr.json";
@@ -258,8 +258,7 @@ pub(in crate::mount) fn object(shared: &Shared, ino: Ino) -> Outcome<(Attr, Arra
     let inner = info.dims.iter().skip(1);
     let row = inner.fold(info.dtype.size(), |all, &len| all.saturating_mul(len));
     if matches!(info.max_dims.first(), Some(MaxDim::Unlimited))
-        && let (Some(rows), Some(first)) =
-            (entry.attr.size.checked_div(row), info.dims.first_mut())
+        && let (Some(rows), Some(first)) = (entry.attr.size.checked_div(row), info.dims.first_mut())
     {
         *first = rows;
     }
