@@ -54,7 +54,7 @@ fn chunks_at_the_edge_without_filters() {
         let mut command = std::process::Command::new(inputs::PYTHON);
         command.arg(inputs::script("partial.py"));
         run(command.args([text(&file), summed])).ok();
-        let there = up.at(&format!("part{summed}"));
+        let there = up.at(format!("part{summed}"));
         slabfs(["import", "--verify", text(&file), text(&there)]).ok();
         let bytes = std::fs::read(there.join("v")).expect("read");
         let numbers = bytes
@@ -98,7 +98,7 @@ open(path, 'wb').write(bytes)";
     import(&up.area().path().join("it.nc"), &up.at("fifo/it")).fails(1, &["it.nc", "neither"]);
 }
 
-/// Nobody can read a copy who cannot read the original.
+/// Who cannot read the original cannot read the copy.
 #[test]
 fn rights_are_not_widened() {
     needs_mount!();

@@ -1,4 +1,4 @@
-//! Nobody can read a copy who cannot read the original.
+//! The rights of copies: who cannot read the original cannot read the copy either.
 
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -15,7 +15,7 @@ impl Narrowed {
         let mut mask = 0;
         for class in [0o10, 0o1] {
             // Who cannot read a file cannot enter a directory either.
-            match mode / class & 0o6 {
+            match (mode / class) & 0o6 {
                 0o4 => mask |= 0o2 * class,
                 0o6 => {}
                 _ => mask |= 0o7 * class,

@@ -128,7 +128,7 @@ pub(super) fn ask(
         .as_deref()
         .is_some_and(|open| matches!(open, Open::Composed(_)))
     {
-        // Nobody writes a file of a view, so its locks exclude nobody; the HDF5 library opens no file without one.
+        // A file of a view is never written, so its locks exclude no other. The HDF5 library opens no file without one.
         shared.interrupts.leave(request);
         return then(Ok(Locked::Done));
     }

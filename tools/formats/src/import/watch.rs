@@ -109,7 +109,7 @@ pub(super) fn run(args: &Import) -> anyhow::Result<()> {
             }
             match Signal::from_named_raw(signal) {
                 Some(Signal::KILL) => bail!(
-                    "{file}: importing it was killed, by somebody or because there was no memory; nothing incomplete is left"
+                    "{file}: importing it was killed, by a signal or because there was no memory; nothing incomplete is left"
                 ),
                 _ => bail!(
                     "{file}: reading it ended by signal {signal}: the file is damaged; nothing incomplete is left"
