@@ -2,10 +2,13 @@
 
     live.py numpy MOUNT           arrays of all dtypes and ranks, growth, mappings
     live.py zarr MOUNT
+    live.py hdf5 MOUNT
     live.py datasets MOUNT FILE   FILE was imported as MOUNT/it
+    live.py random MOUNT SEED     containers of random arrays, names and attributes
+    live.py steps MOUNT OTHER SECONDS   one writes time steps on OTHER, views of MOUNT are opened again and again
 """
 import errno
-import mmap
+import json
 import os
 import subprocess
 import sys
@@ -199,6 +202,15 @@ def hdf5(mount):
         assert (f["data"][...] == made["large"]).all()
     with h5py.File(os.path.join(mount, ".slabfs/h5/all/below.h5"), "r") as f:
         assert list(f) == ["deep", "dim_0_4"], list(f)
+    # Bytes that are written show through pages that were read.
+    with h5py.File(path, "r") as f:
+        offset = f["ai4"].id.get_offset()
+    fd = os.open(path, os.O_RDONLY)
+    assert os.pread(fd, 4, offset) == made["ai4"].tobytes()[:4]
+    with open(os.path.join(mount, "all/ai4"), "r+b") as g:
+        g.write(np.int32(123456).tobytes())
+    assert os.pread(fd, 4, offset) == np.int32(123456).tobytes()
+    os.close(fd)
     done = subprocess.run(["h5dump", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert done.returncode == 0 and not done.stderr, done
     fails(errno.EACCES, lambda: open(path, "r+b"))
@@ -219,6 +231,110 @@ def datasets(mount, file):
     assert fixed == header[1], (fixed, header[1])
     done = subprocess.run(["cdo", "-s", "diffn", file, path], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stdout.strip(), done
+
+
+NAMES = ["a", "temp 2m", "größe", "it's", 'say "x"', "c", "zarr.json", "a.npy", "x.h5", ".hidden", "-n", "a=b", "%s", "n" * 150, "back\\slash", "tab\tx", "0"]
+
+
+def random(mount, seed):
+    """What the libraries read is what the model has."""
+    import h5py
+    import zarr as library
+
+    rng = np.random.default_rng(int(seed))
+    top = os.path.join(mount, "r" + seed)
+    os.mkdir(top)
+    made, tags, lines = {}, {}, []
+    groups = [""] + ["g%d" % i for i in range(rng.integers(0, 3))] + ["deep/er"]
+    for group in groups:
+        os.makedirs(os.path.join(top, group), exist_ok=True)
+        for name in rng.choice(NAMES, rng.integers(0, 6), replace=False):
+            dtype = DTYPES[rng.integers(len(DTYPES))]
+            shape = tuple(int(n) for n in rng.integers(0 if rng.random() < 0.1 else 1, 7, rng.integers(0, 6)))
+            a = values(dtype, shape)
+            path = (group + "/" if group else "") + str(name)
+            made[path] = a
+            own = {"k%d" % i: int(rng.integers(-1000, 1000)) for i in range(rng.integers(0, 4))}
+            if rng.random() < 0.5:
+                own["text"] = "".join(chr(c) for c in rng.integers(32, 0x24F, 12))
+            if shape and rng.random() < 0.5:
+                # The same name with several lengths is no dimension.
+                own["dim_names"] = {"string[]": json.dumps(["d%d_%d" % (i, n) if rng.random() < 0.9 else "d" for i, n in enumerate(shape)])}
+            tags[path] = own
+            fill = "0x" + "07" * a.dtype.itemsize if a.dtype.kind in "iu" else "0"
+            lines.append(json.dumps({"path": path, "dims": list(shape), "dtype": a.dtype.str.lstrip("|<"), "tags": own, "fill": fill}))
+    subprocess.run([SLABFS, "create", top, "--from-json", "-"], input="\n".join(lines), text=True, check=True, stdout=subprocess.DEVNULL)
+    for path, a in made.items():
+        if rng.random() < 0.8:
+            with open(os.path.join(top, path), "r+b") as f:
+                f.write(a.tobytes())
+        elif a.dtype.kind in "iu":
+            made[path] = np.frombuffer(b"\x07" * a.nbytes, a.dtype).reshape(a.shape)
+        else:
+            made[path] = np.frombuffer(bytes(a.nbytes), a.dtype).reshape(a.shape)
+    for path, a in made.items():
+        same(np.load(os.path.join(mount, ".slabfs/npy/r%s/%s.npy" % (seed, path))), a)
+    group = library.open_group(os.path.join(mount, ".slabfs/zarr/r%s.zarr" % seed), mode="r")
+    with h5py.File(os.path.join(mount, ".slabfs/h5/r%s.h5" % seed), "r") as f:
+        for path, a in made.items():
+            own = {key: value for key, value in tags[path].items() if key != "dim_names"}
+            b = f[path]
+            assert b.shape == a.shape and np.asarray(b[...]).tobytes() == a.tobytes(), path
+            for key, value in own.items():
+                found = b.attrs[key]
+                found = found.decode() if isinstance(found, bytes) else found
+                assert found == value, (path, key, found, value)
+            if path.rsplit("/", 1)[-1] in ("zarr.json", "c") or "\\" in path:
+                # Names that zarr has a use for, or reads as a path.
+                continue
+            b = group[path]
+            # zarr has the bytes of numbers in the other order.
+            assert b.shape == a.shape and np.asarray(b[...]).astype(a.dtype).tobytes() == a.tobytes(), path
+            assert dict(b.attrs) == own, path
+    done = subprocess.run(["h5dump", os.path.join(mount, ".slabfs/h5/r%s.h5" % seed)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert done.returncode == 0 and not done.stderr, done
+
+
+STEPS = """
+import os, sys, time
+import numpy as np
+path, seconds = sys.argv[1], float(sys.argv[2])
+end = time.monotonic() + seconds
+step = 0
+with open(path, "ab", buffering=0) as f:
+    while time.monotonic() < end:
+        assert f.write(np.full(50000, step, "f8").tobytes()) == 400000
+        step += 1
+        time.sleep(0.002)
+print(step)
+"""
+
+
+def steps(mount, other, seconds):
+    import h5py
+    import zarr as library
+
+    os.mkdir(os.path.join(other, "run"))
+    slabfs("create", os.path.join(other, "run/temp"), "--dims", "0,50000", "--max-dims", "unlimited,50000", "--dtype", "f8", "--dim-names", "time,x")
+    writer = subprocess.Popen([sys.executable, "-c", STEPS, os.path.join(other, "run/temp"), seconds], stdout=subprocess.PIPE, text=True)
+    most, rounds = 0, 0
+    while writer.poll() is None:
+        with h5py.File(os.path.join(mount, ".slabfs/h5/run.h5"), "r") as f:
+            now = [f["temp"][-3:] if f["temp"].shape[0] else np.zeros((0, 50000)), f["temp"].shape[0]]
+        a = library.open_array(os.path.join(mount, ".slabfs/zarr/run/temp.zarr"), mode="r")
+        again = [a[-3:] if a.shape[0] else np.zeros((0, 50000)), a.shape[0]]
+        b = np.load(os.path.join(mount, ".slabfs/npy/run/temp.npy"), mmap_mode="r")
+        for last, count in now, again, [np.array(b[-3:]), b.shape[0]]:
+            first = max(count - 3, 0)
+            expected = np.arange(first, count, dtype="f8")[:, None]
+            assert last.shape == (count - first, 50000) and (last == expected).all(), (count, last[:, 0])
+            assert count >= most, (count, most)
+            most = count
+        rounds += 1
+    written = int(writer.stdout.read())
+    assert writer.returncode == 0 and rounds > 3 and most > 3, (writer.returncode, rounds, most)
+    a = library.open_array(os.path.join(mount, ".slabfs/zarr/run/temp.zarr"), mode="r")
+    assert a.shape[0] == written and (a[:, 7] == np.arange(written)).all()
 
 
 globals()[sys.argv[1]](*sys.argv[2:])

@@ -9,7 +9,7 @@ use slabfs_model::Tag;
 use crate::args::show_size;
 use crate::create::DIM_NAMES;
 use crate::tags::{self, one_line};
-use crate::{import, onmount, output, table};
+use crate::{import, onmount, output, programs, table};
 
 /// Show the dims, type, layout and chunks of a file.
 ///
@@ -20,6 +20,7 @@ use crate::{import, onmount, output, table};
   slabfs info 'mnt/temp@[0:10,:]'       # shape and bytes of a selection
   slabfs info mnt/temp --json | jq .dims
   slabfs info --cdl mnt/run1            # as `ncdump -h` shows a NetCDF file
+  slabfs info --open mnt/run1           # how to open it in Python, ncdump, C
 
 Next: `slabfs layout mnt/temp` draws how it is stored, `slabfs set` changes it.")]
 pub(crate) struct Args {
@@ -31,11 +32,17 @@ pub(crate) struct Args {
     /// Dimensions, variables and attributes as CDL, the text form of NetCDF
     #[arg(long, conflicts_with = "json")]
     cdl: bool,
+    /// What to type to open it in Python, in programs for NetCDF and HDF5, and in C
+    #[arg(long, conflicts_with_all = ["json", "cdl"])]
+    open: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.cdl {
         return import::exec([OsStr::new("cdl"), OsStr::new("--"), args.path.as_os_str()]);
+    }
+    if args.open {
+        return output::print(&programs::lines(&args.path)?);
     }
     if args.path.is_dir() {
         return container(args);

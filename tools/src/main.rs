@@ -37,6 +37,7 @@ mod output;
 mod owner;
 mod pidfile;
 mod process;
+mod programs;
 mod progress;
 mod rules;
 mod servers;

@@ -18,6 +18,9 @@ use super::shared::Shared;
 use crate::client::OpenMode;
 use crate::view::made::Form;
 
+/// Bytes of an array, on average, below which a file is read through pages.
+const SMALL: u64 = 1 << 20;
+
 /// An open file that is composed of parts.
 pub(super) struct Composed {
     inode: u64,
@@ -93,6 +96,29 @@ impl Composed {
     /// Bytes of the file.
     pub(super) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether it is read through the kernel's pages: programs read what describes many small arrays in many small pieces,
+    /// each of which would be a request. Elements of large arrays are read twice as fast without pages.
+    pub(super) fn has_small_arrays(&self) -> bool {
+        let objects = self.parts.iter();
+        let objects = objects.filter(|part| matches!(part.what, What::Object { .. }));
+        let (count, bytes) =
+            objects.fold((0, 0), |(count, bytes), part| (count + 1, bytes + part.len));
+        count > 1 && bytes / count < SMALL
+    }
+
+    /// The bytes of a read, if they were made and lie in one part.
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let part = self.part(offset)?;
+        match &part.what {
+            What::Bytes(bytes, from) => {
+                let at = from + (offset - part.start) as usize;
+                let end = from + part.len as usize;
+                (at + len <= end).then(|| &bytes[at..at + len])
+            }
+            _ => None,
+        }
     }
 
     /// The number of bytes of a read of `len` bytes at `offset`.

@@ -97,6 +97,9 @@ impl Caller {
     }
 }
 
+/// How long the kernel may use the attributes of a file of a view.
+const VIEW_TTL: Duration = Duration::from_secs(1);
+
 /// The attributes of an inode that the kernel is given, and how long it may cache them.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
@@ -244,7 +247,13 @@ impl Shared {
     /// The kernel's view of a file of a view; `of` are the attributes of what it is made of.
     pub(super) fn shown_made(&self, number: u64, made: &Made, of: &Attr) -> Shown {
         let mode = of.mode & 0o444;
-        self.shown_virtual(number, (Kind::Object, mode), made.content.size(), Some(of))
+        let size = made.content.size();
+        let mut shown = self.shown_virtual(number, (Kind::Object, mode), size, Some(of));
+        if size > 0 {
+            // Each read through pages would ask again. The size does not change any more.
+            shown.attr_ttl = VIEW_TTL;
+        }
+        shown
     }
 
     /// The kernel's view of an inode that only the mount has, with the owner and the times of the mount or of the inode

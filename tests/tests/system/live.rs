@@ -61,6 +61,24 @@ fn xarray_opens_datasets() {
     }
 }
 
+#[test]
+fn random_containers() {
+    needs_mount!();
+    let up = Up::start();
+    for seed in ["1", "2", "3", "4", "5", "6"] {
+        script(&[up.mnt(), Path::new(seed)], "random");
+    }
+}
+
+/// Steps that are appended on one mount are there completely, or not at all, in the views of another one.
+#[test]
+fn steps_of_another_mount() {
+    needs_mount!();
+    let cluster = Cluster::start(2, 2);
+    let [one, two] = [0, 1].map(|i| cluster.mnt(i));
+    script(&[&one, &two, Path::new("8")], "steps");
+}
+
 /// What one mount writes, the view of another one shows.
 #[test]
 fn views_of_another_mount() {

@@ -197,6 +197,7 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 fn kernel_flags(open: &Open) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
+        Open::Composed(file) if file.has_small_arrays() => FopenFlags::FOPEN_NOFLUSH,
         Open::Text(_) | Open::Composed(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
         Open::File(_) => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
     }

@@ -120,6 +120,9 @@ fn read_composed(
     if len == 0 {
         return reply.data(&[]);
     }
+    if let Some(bytes) = file.bytes(offset, len) {
+        return reply.data(bytes);
+    }
     if !file.must_open(offset)
         && let Ok(Some((object, at))) = file.object(shared, offset, len)
     {
