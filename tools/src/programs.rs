@@ -4,10 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::onmount::Mount;
+use crate::onmount::{self, Mount};
 
 /// The lines for what a path names.
 pub(crate) fn lines(path: &Path) -> anyhow::Result<String> {
+    if let Some((array, _)) = onmount::selected(path) {
+        bail!(
+            "there are no views of selections; open that of {} and slice it",
+            array.display()
+        );
+    }
     let mount = Mount::of(path)?;
     let real = path
         .canonicalize()
@@ -17,12 +23,6 @@ pub(crate) fn lines(path: &Path) -> anyhow::Result<String> {
         .canonicalize()
         .with_context(|| format!("looking at {}", mount.root().display()))?;
     let inside = real.strip_prefix(&root).unwrap_or(&real);
-    if inside.as_os_str().is_empty() {
-        bail!(
-            "{} is the mount itself, of which there is no view; give a directory or an array in it",
-            path.display()
-        );
-    }
     let views = Views {
         root: mount.root().to_owned(),
         inside: inside.to_owned(),
@@ -40,6 +40,11 @@ struct Views {
 
 impl Views {
     fn at(&self, kind: &str, ending: &str) -> String {
+        if self.inside.as_os_str().is_empty() {
+            let name = format!("root{ending}");
+            let path = self.root.join(".slabfs").join(name);
+            return path.to_string_lossy().into_owned();
+        }
         let mut path = self.root.join(".slabfs").join(kind).join(&self.inside);
         path.as_mut_os_string().push(ending);
         path.to_string_lossy().into_owned()

@@ -31,6 +31,7 @@ use crate::call::access::{Want, allows};
 use crate::client::FsError;
 use crate::view::describe;
 use crate::view::made::{self, Form, Hdf5File, Layout};
+use crate::view::name::HIDDEN;
 
 /// Files that are remembered.
 const REMEMBERED: usize = 4;
@@ -127,6 +128,9 @@ fn container(
             let Ok(name) = std::str::from_utf8(&entry.name) else {
                 continue;
             };
+            if entry.name.starts_with(HIDDEN) {
+                continue;
+            }
             walked.entries += 1;
             if walked.entries > MOST {
                 return refused(

@@ -8,6 +8,8 @@
 //! .slabfs/layout/PATH    the tiling of the object PATH, JSON
 //! .slabfs/h5/PATH.h5     a container or an object as a file of HDF5 (`mount/hdf5_files.rs`)
 //! .slabfs/npy/PATH.npy   the object as a file of NumPy (`view::made`)
+//! .slabfs/root.h5        the root of the mount as such a file
+//! .slabfs/root.zarr      the same as a Zarr directory
 //! .slabfs/zarr/PATH.zarr a container or an object as a Zarr directory (`view::made`)
 //! ```
 //!
@@ -128,6 +130,7 @@ impl Hidden {
                 ("h5", Hidden::Hdf5Directory(ROOT)),
                 ("npy", Hidden::NpyDirectory(ROOT)),
                 ("zarr", Hidden::ZarrDirectory(ROOT)),
+                ("root.zarr", Hidden::ZarrGroup(ROOT)),
             ],
             _ => &[],
         }

@@ -335,3 +335,110 @@ pub fn padded(chunk: &Chunk, data: &[u8]) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use slabfs_mdserver::api::Given;
+    use slabfs_model::{Codec, Coords, Fill, Layout, Version};
+
+    use super::{ArrayInfo, Chunk, Form, MaxDim, chunk_shape, padded};
+
+    fn info(dims: &[u64], dtype: &str, grows: bool) -> ArrayInfo {
+        let mut max_dims: Vec<MaxDim> = dims.iter().map(|&dim| MaxDim::Fixed(dim)).collect();
+        if let Some(first) = max_dims.first_mut().filter(|_| grows) {
+            *first = MaxDim::Unlimited;
+        }
+        ArrayInfo {
+            dtype: dtype.parse().expect("a dtype"),
+            dims: Coords::from_slice(dims),
+            max_dims,
+            fill: Fill::from_bytes(&[]),
+            layout: Layout::Aligned,
+            codec: Codec::None,
+            declared: true,
+            given: Given::default(),
+            holds: false,
+            generation: 0,
+            placement: "dynamic".parse().expect("a placement"),
+            stripe: Vec::new(),
+            blocks: None,
+            tiling: Version(0),
+            chunk_limit: 64 << 20,
+        }
+    }
+
+    #[test]
+    fn chunks_have_a_size_that_suits_readers() {
+        for (dims, dtype, grows, expected) in [
+            (&[][..], "f4", false, &[][..]),
+            (&[10], "f8", false, &[10]),
+            (&[1 << 30], "u1", false, &[4 << 20]),
+            (&[100, 1000, 1000], "f4", false, &[1, 1000, 1000]),
+            (&[100, 10, 10], "f4", false, &[100, 10, 10]),
+            (&[3, 5000, 5000], "f8", false, &[1, 104, 5000]),
+            (&[7, 1000, 1000], "f4", true, &[1, 1000, 1000]),
+            (&[0, 100], "f4", true, &[163, 100]),
+            (&[1 << 20], "f4", true, &[16384]),
+            (&[5, 0], "i2", false, &[5, 1]),
+        ] {
+            let info = info(dims, dtype, grows);
+            assert_eq!(chunk_shape(&info), expected, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn growth_does_not_change_chunks() {
+        for rows in [0, 1, 1000, 1 << 40] {
+            let info = info(&[rows, 33, 7], "f4", true);
+            assert_eq!(chunk_shape(&info), [70, 33, 7]);
+        }
+    }
+
+    proptest! {
+        /// Chunks put together are the array, and the rest is the fill value.
+        #[test]
+        fn chunks_are_the_array(dims in proptest::collection::vec(1_u64..7, 0..4), cut in proptest::collection::vec(1_u64..5, 4)) {
+            let count = dims.iter().product::<u64>();
+            let form = Form { dims: dims.clone(), elem: 2 };
+            let shape: Vec<u64> = cut.iter().take(dims.len()).copied().collect();
+            let element = |index: &[u64]| {
+                let at = index.iter().zip(&dims).fold(0, |all, (at, len)| all * len + at);
+                (at as u16 + 1).to_le_bytes()
+            };
+            let mut seen = 0;
+            let counts: Vec<u64> = dims.iter().zip(&shape).map(|(dim, len)| dim.div_ceil(*len)).collect();
+            for number in 0..counts.iter().product::<u64>() {
+                let (mut rest, mut start) = (number, vec![0; dims.len()]);
+                for axis in (0..dims.len()).rev() {
+                    start[axis] = rest % counts[axis] * shape[axis];
+                    rest /= counts[axis];
+                }
+                let chunk = Chunk { form: form.clone(), start: start.clone(), shape: shape.clone(), fill: vec![9, 9] };
+                let end = chunk.end();
+                let cells = |start: &[u64], shape: &[u64]| -> Vec<Vec<u64>> {
+                    let all = shape.iter().product::<u64>();
+                    (0..all).map(|mut at| {
+                        let mut index = start.to_vec();
+                        for axis in (0..shape.len()).rev() {
+                            index[axis] += at % shape[axis];
+                            at /= shape[axis];
+                        }
+                        index
+                    }).collect()
+                };
+                let part: Vec<u64> = end.iter().zip(&start).map(|(end, start)| end - start).collect();
+                let data: Vec<u8> = cells(&start, &part).iter().flat_map(|index| element(index)).collect();
+                let found = padded(&chunk, &data);
+                prop_assert_eq!(found.len() as u64, chunk.bytes());
+                for (index, two) in cells(&start, &shape).iter().zip(found.chunks(2)) {
+                    let inside = index.iter().zip(&dims).all(|(at, dim)| at < dim);
+                    let expected = if inside { element(index) } else { [9, 9] };
+                    prop_assert_eq!(two, &expected[..]);
+                    seen += u64::from(inside);
+                }
+            }
+            prop_assert_eq!(seen, count);
+        }
+    }
+}

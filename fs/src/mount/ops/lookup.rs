@@ -140,6 +140,7 @@ pub(super) fn look_up(shared: &Shared, caller: Caller, parent: u64, name: &[u8])
         Node::Found(_) => refused(Errno::ENOTDIR, "a link is no directory"),
         Node::Made(_) => refused(Errno::ENOTDIR, "a file is no directory"),
         Node::Chunks(chunks) => views::look_up_chunk(shared, &chunks, name),
+        Node::Hidden(Hidden::Top) if name == views::ROOT_HDF5 => views::root(shared),
         Node::Hidden(
             view @ (Hidden::NpyDirectory(_)
             | Hidden::Hdf5Directory(_)

@@ -130,7 +130,7 @@ pub(super) fn list(
         return Ok(());
     }
     let mut offset = offset;
-    if let Some(view) = hidden {
+    if let (Some(_), Some(view)) = (directory, hidden) {
         // Before the entries of the container, whose offsets are from 16 on.
         for (at, (name, is_directory)) in (3..).zip(views::fixed(shared, view)?) {
             if offset < at && add(in_view(inode, name, is_directory, at)) {
@@ -148,7 +148,11 @@ pub(super) fn list(
     match (directory, hidden) {
         (Some(directory), hidden) => list_entries(shared, (inode, directory), hidden, offset, add),
         (None, Some(hidden)) => {
-            list_fixed(hidden, offset, add);
+            let full = list_fixed(hidden, offset, add);
+            let after = hidden.entries().len() as u64 + 3;
+            if hidden == Hidden::Top && !full && offset < after {
+                add(in_view(inode, views::ROOT_HDF5, false, after));
+            }
             Ok(())
         }
         (None, None) => Ok(()),
@@ -308,7 +312,8 @@ fn list_chunks(
     Ok(())
 }
 
-fn list_fixed(hidden: Hidden, offset: u64, add: &mut dyn FnMut(Listed<'_>) -> bool) {
+/// Lists the fixed entries; returns whether the reply is full.
+fn list_fixed(hidden: Hidden, offset: u64, add: &mut dyn FnMut(Listed<'_>) -> bool) -> bool {
     let skip = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
     for (at, &(name, child)) in hidden.entries().iter().enumerate().skip(skip) {
         let kind = match child.is_directory() {
@@ -323,7 +328,8 @@ fn list_fixed(hidden: Hidden, offset: u64, add: &mut dyn FnMut(Listed<'_>) -> bo
             what: What::Hidden(child, None),
         });
         if full {
-            return;
+            return true;
         }
     }
+    false
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fuser::Errno;
 use serde_json::{Map, Value};
-use slabfs_mdserver::api::{ArrayInfo, Attr, DirEntry, Entry, Ino, Kind, MdError};
+use slabfs_mdserver::api::{ArrayInfo, Attr, DirEntry, Entry, Ino, Kind, MdError, ROOT};
 use slabfs_model::MaxDim;
 
 use super::lookup::hidden;
@@ -17,12 +17,16 @@ use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::{Shared, Shown};
 use crate::view::hidden::Hidden;
 use crate::view::made::{self, ChunkDirectory, Content, Hdf5File, Made, NoView};
+use crate::view::name::HIDDEN;
 use crate::view::nodes::Node;
 
 /// The metadata of a group or an array of Zarr.
 const ZARR_JSON: &[u8] = b"zarr.json";
 /// The directory of an array's chunks.
 const CHUNKS: &[u8] = b"c";
+
+/// The root of the mount as a file of HDF5, in `.slabfs`.
+pub(super) const ROOT_HDF5: &[u8] = b"root.h5";
 
 /// What the name of an entry of a container becomes in a directory of a view.
 pub(super) enum Named {
@@ -35,6 +39,9 @@ pub(super) enum Named {
 pub(super) fn named(view: Hidden, entry: &DirEntry) -> Option<(Vec<u8>, Named)> {
     let attr = &entry.entry.attr;
     let (ino, name) = (attr.ino, &entry.name);
+    if name.starts_with(HIDDEN) {
+        return None;
+    }
     let with = |ending: &str| [name, ending.as_bytes()].concat();
     match (view, attr.kind) {
         (Hidden::NpyDirectory(_), Kind::Directory) => {
@@ -63,6 +70,7 @@ pub(super) fn named(view: Hidden, entry: &DirEntry) -> Option<(Vec<u8>, Named)> 
 /// Resolves a name in the directory of a view, or of chunks, with this number.
 pub(super) fn shown(shared: &Shared, directory: u64, name: &[u8]) -> Outcome<Shown> {
     match shared.node(directory)? {
+        Node::Hidden(Hidden::Top) if name == ROOT_HDF5 => root(shared),
         Node::Hidden(view) => look_up(shared, view, name),
         Node::Chunks(chunks) => look_up_chunk(shared, &chunks, name),
         _ => Err(MdError::NotFound.into()),
@@ -172,6 +180,11 @@ fn chunk(shared: &Shared, chunks: &ChunkDirectory, next: Option<u64>) -> Outcome
     let number = shared.nodes.look_up_chunks(Arc::new(chunks));
     let directory = Hidden::ZarrArray(attr.ino);
     Ok(shared.shown_hidden(number, directory, Some(&attr)))
+}
+
+/// The file of HDF5 of the root.
+pub(super) fn root(shared: &Shared) -> Outcome<Shown> {
+    hdf5(shared, &shared.client.getattr(ROOT)?.attr)
 }
 
 /// The file of HDF5 of a container or an object.
