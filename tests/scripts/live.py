@@ -100,6 +100,17 @@ def numpy(mount):
     with open(os.path.join(mount, "all/ai4"), "r+b") as f:
         f.write(np.int32(123456).tobytes())
     assert mapped[0, 0] == 123456
+    # Removed while it is open, and mapped by two.
+    path = os.path.join(views, "au4.npy")
+    first, second = np.load(path, mmap_mode="r"), np.load(path, mmap_mode="r")
+    assert first[0, 0] == made["au4"][0, 0]
+    del first
+    with open(os.path.join(mount, "all/au4"), "r+b") as f:
+        f.write(np.uint32(77).tobytes())
+    assert second[0, 0] == 77
+    gone = open(os.path.join(views, "au2.npy"), "rb")
+    os.unlink(os.path.join(mount, "all/au2"))
+    assert gone.read()[-2:] == made["au2"].tobytes()[-2:]
     # Structured types and dates keep their tags.
     files = os.path.join(os.path.dirname(mount), "t.npy")
     for array in np.zeros(3, [("a", "<i4"), ("b", ">f8")]), np.array(["2020-01-01"], "M8[D]"):
@@ -148,6 +159,12 @@ def zarr(mount):
     assert dict(large.attrs) == {"units": "K"} and large.metadata.dimension_names == ("y", "x")
     assert (large[1234:1300, 77] == made["large"][1234:1300, 77]).all()
     assert list(library.open_group(os.path.join(mount, ".slabfs/root.zarr"), mode="r").groups())[0][0] == "all"
+    # Chunks do not depend on how long an axis that grows is.
+    wide = values("f4", (64, 8192))
+    make(mount, "wide", wide, "--max-dims", "unlimited,unlimited")
+    open_before = library.open_array(os.path.join(mount, ".slabfs/zarr/wide.zarr"), mode="r")
+    slabfs("set", os.path.join(mount, "wide"), "--dims", "64,16384")
+    assert (open_before[...] == wide).all()
     # Growth shows at the next open.
     with open(os.path.join(mount, "all/steps"), "ab") as f:
         f.write(np.ones(200).tobytes())
@@ -217,6 +234,27 @@ def hdf5(mount):
     assert sorted(os.listdir(os.path.join(mount, ".slabfs"))) == sorted("call find h5 layout npy root.h5 root.zarr stats status zarr".split())
     done = subprocess.run(["h5dump", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert done.returncode == 0 and not done.stderr, done
+    # cp finds the same inode when it opens what it has looked at.
+    copy = os.path.join(os.path.dirname(mount), "copy.h5")
+    subprocess.run(["cp", path, copy], check=True)
+    assert open(copy, "rb").read() == open(path, "rb").read() == open(path[:-2] + "nc", "rb").read()
+    # What one array has must not hide the others.
+    hostile = os.path.join(mount, "hostile")
+    os.mkdir(hostile)
+    make(mount, "hostile/good", values("i4", (5,)), "--dim-names", "x")
+    make(mount, "hostile/other", values("i4", (7, 2)), "--dim-names", "x,y")
+    slabfs("create", os.path.join(hostile, "half"), "--dims", "3", "--dtype", "f2", "--fill", "1.5")
+    slabfs("create", os.path.join(hostile, "large"), "--dims", str(2**61), "--dtype", "u1")
+    slabfs("tag", os.path.join(hostile, "good"), "DIMENSION_LIST=7", "CLASS=x", "_Netcdf4Dimid=9", "units=m")
+    slabfs("tag", hostile, "_NCProperties=1", 'l=[1,2.5,"a"]')
+    deep = hostile
+    for _ in range(200):
+        deep += "/d"
+        os.mkdir(deep)
+    with h5py.File(os.path.join(mount, ".slabfs/h5/hostile.h5"), "r") as f:
+        assert (f["good"][...] == values("i4", (5,))).all() and dict(f["good"].attrs)["units"] == b"m"
+        assert f["good"].dims[0][0].name == "/x" and f["other"].dims[1][0].name == "/y"
+        assert (f["half"][...] == 1.5).all() and "large" not in f
     fails(errno.EACCES, lambda: open(path, "r+b"))
     fails(errno.ENOENT, lambda: open(os.path.join(mount, ".slabfs/h5/none.h5")))
 

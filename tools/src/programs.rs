@@ -23,6 +23,12 @@ pub(crate) fn lines(path: &Path) -> anyhow::Result<String> {
         .canonicalize()
         .with_context(|| format!("looking at {}", mount.root().display()))?;
     let inside = real.strip_prefix(&root).unwrap_or(&real);
+    if inside.starts_with(".slabfs") {
+        bail!(
+            "{} is a view, or another file of the mount itself; give an array or a directory",
+            path.display()
+        );
+    }
     let views = Views {
         root: mount.root().to_owned(),
         inside: inside.to_owned(),
@@ -87,6 +93,7 @@ impl Views {
                 "zarr",
                 format!("zarr.open_array({}, mode='r')", python(&zarr)),
             ),
+            ("xarray", format!("xarray.open_dataset({})", python(&h5))),
             ("ncdump", format!("ncdump -h {}", shell(&h5))),
             ("h5dump", format!("h5dump -d data {}", shell(&h5))),
             (
@@ -110,7 +117,8 @@ fn shown(lines: &[(&str, String)]) -> String {
 
 /// A literal of Python.
 fn python(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+    let text = text.replace('\\', "\\\\").replace('\'', "\\'");
+    format!("'{}'", text.replace('\n', "\\n"))
 }
 
 /// A string of C.

@@ -2,7 +2,7 @@
 //!
 //! Each object is read through a selection of all elements that it had when the file was looked up. So a file does not
 //! change its size, an object that grows meanwhile is read in its older form, and one that becomes smaller gives an error.
-//! Objects are opened when they are first read. Pages of the file that the kernel has are invalidated like those of any
+//! Many objects are opened when they are first read. Pages of the file that the kernel has are invalidated like those of any
 //! inode that shows an object's elements (`families.rs`).
 
 use std::sync::Arc;
@@ -15,9 +15,11 @@ use super::errno::{Outcome, refused};
 use super::open_file::{Open, OpenFile};
 use super::ops::open::file;
 use super::shared::Shared;
-use crate::client::OpenMode;
+use crate::client::{FsError, OpenMode};
 use crate::view::made::Form;
 
+/// So many objects are opened with the file.
+const FEW: usize = 64;
 /// Bytes of an array, on average, below which a file is read through pages.
 const SMALL: u64 = 1 << 20;
 
@@ -91,6 +93,33 @@ impl Composed {
             self.size += len;
         }
         self
+    }
+
+    /// Opens the objects, if they are few: the file then shares pages with others, and shows objects that are removed.
+    pub(super) fn open_all(&self, shared: &Arc<Shared>) -> Outcome<()> {
+        let objects = || {
+            self.parts.iter().filter_map(|part| match &part.what {
+                What::Object { ino, form, open } => Some((*ino, form, open)),
+                _ => None,
+            })
+        };
+        if objects().count() <= FEW {
+            for (ino, form, open) in objects() {
+                self.opened(shared, ino, form, open)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As `fsync` of each object that is open: reads that follow see what others have stored.
+    pub(super) fn fsync(&self) -> Result<(), FsError> {
+        for part in &self.parts {
+            if let What::Object { open, .. } = &part.what {
+                let open = open.lock().clone();
+                open.map_or(Ok(()), |open| open.fsync())?;
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of the file.
@@ -184,17 +213,23 @@ impl Composed {
                         got = bytes.len();
                         into[..got].copy_from_slice(bytes);
                     };
-                    if by_kernel {
-                        open.note_mapped();
-                        open.handle().read_page(at, len, &mut sink)?;
-                    } else {
-                        open.handle().read(at, len, &mut sink)?;
-                    }
-                    if got < len {
-                        return refused(
-                            Errno::EIO,
-                            "the object has become smaller since the file was opened",
-                        );
+                    let read = match by_kernel {
+                        true => {
+                            open.note_mapped();
+                            open.handle().read_page(at, len, &mut sink)
+                        }
+                        false => open.handle().read(at, len, &mut sink),
+                    };
+                    match read {
+                        Ok(()) if got == len => {}
+                        // The selection is not in it any more.
+                        Ok(()) | Err(FsError::Invalid(_)) => {
+                            return refused(
+                                Errno::EIO,
+                                "the object has become smaller since the file was opened",
+                            );
+                        }
+                        Err(error) => return Err(error.into()),
                     }
                 }
             }
@@ -246,15 +281,14 @@ pub(super) fn selected(
     (start, end): (&[u64], &[u64]),
 ) -> Outcome<OpenFile> {
     let mode = OpenMode::default();
-    let selection = match start.is_empty() {
-        // One element.
-        true => None,
-        false => Some(Form::selection(start, end).parse().map_err(
-            |error: slabfs_model::SelectionError| {
-                crate::client::FsError::Invalid(error.to_string())
-            },
-        )?),
-    };
+    let selection =
+        match start.is_empty() {
+            // One element.
+            true => None,
+            false => Some(Form::selection(start, end).parse().map_err(
+                |error: slabfs_model::SelectionError| FsError::Invalid(error.to_string()),
+            )?),
+        };
     let handle = shared.client.open(ino, mode, selection.as_ref())?;
     match file(shared, opener, mode, selection, handle) {
         Open::File(file) => Ok(file),

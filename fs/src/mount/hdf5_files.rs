@@ -3,48 +3,91 @@
 //! What such a file has besides elements is laid out by the HDF5 library, in the program `slabfs-formats` next to this one: a
 //! mount needs no libraries of formats, and does not end if one crashes. When a file is opened,
 //!
-//! 1. the container is walked, once: what the caller may read of it, with its tags;
-//! 2. if the result is that of an earlier open, that one's file is used again; the newest few are remembered;
+//! 1. the container is walked, once: what the caller may read of it, with its tags, to a depth of [`DEPTH`];
+//! 2. if the result is that of an earlier open, that one's file is used again; the newest few are remembered. An inode that
+//!    was opened before with another result is stale, and the kernel looks the name up again;
 //! 3. otherwise `slabfs-formats skeleton` lays it out, and says where the elements of each array begin;
 //! 4. the open file is composed of these bytes and the objects (`composed.rs`).
 //!
-//! Each lookup of the name gives another inode, whose size is known once it was opened; so the size of a file that is open
-//! never changes. Before, it is 0.
+//! A lookup of the name gives an inode that was not opened yet, whose size is known once it was opened; so the size of a
+//! file that is open never changes. Before, it is 0.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use fuser::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use slabfs_mdserver::api::{Ino, Kind, MdError, op};
 
 use super::composed::Composed;
 use super::errno::{Outcome, refused};
-use super::ops::views::object;
+use super::ops::views::{is_own, object};
 use super::shared::Shared;
 use crate::call;
 use crate::call::access::{Want, allows};
 use crate::client::FsError;
 use crate::view::describe;
 use crate::view::made::{self, Form, Hdf5File, Layout};
-use crate::view::name::HIDDEN;
 
 /// Files that are remembered.
 const REMEMBERED: usize = 4;
+/// Most bytes of a file that is remembered, without elements.
+const MOST_REMEMBERED: u64 = 32 << 20;
+/// Containers nested deeper are not in a file.
+const DEPTH: usize = 50;
+/// Most bytes of the names and tags of a file.
+const MOST_TEXT: usize = 64 << 20;
+/// How long `slabfs-formats` may take.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Most objects and containers of a file.
 const MOST: usize = 200_000;
 /// Most bytes of what a file has besides elements.
-const MOST_BYTES: u64 = 1 << 30;
+const MOST_BYTES: u64 = 128 << 20;
 /// Entries of a container that are asked for at a time.
 const PAGE: u32 = 1024;
 
 /// The files that were laid out last, by what they were made of.
 #[derive(Debug, Default)]
-pub(super) struct Hdf5Files(Mutex<Vec<(Arc<str>, Arc<Layout>)>>);
+pub(super) struct Hdf5Files {
+    remembered: Mutex<Vec<Arc<Layout>>>,
+    /// Held while a file is laid out: equal ones are laid out once, and one process runs at a time.
+    laying: Mutex<()>,
+    /// Inodes that were looked up and not opened.
+    unopened: Mutex<HashMap<Ino, Weak<Hdf5File>>>,
+}
+
+impl Hdf5Files {
+    /// A file that was not opened yet.
+    pub(super) fn unopened(&self, of: Ino) -> Arc<Hdf5File> {
+        let mut unopened = self.unopened.lock();
+        unopened.retain(|_, file| file.strong_count() > 0);
+        if let Some(file) = unopened.get(&of).and_then(Weak::upgrade)
+            && file.layout.get().is_none()
+        {
+            return file;
+        }
+        let file = Arc::new(Hdf5File {
+            of,
+            layout: OnceLock::new(),
+        });
+        unopened.insert(of, Arc::downgrade(&file));
+        file
+    }
+
+    fn find(&self, key: &[u8; 32]) -> Option<Arc<Layout>> {
+        let remembered = self.remembered.lock();
+        remembered.iter().find(|known| known.key == *key).cloned()
+    }
+}
 
 /// What a walk has found.
 #[derive(Default)]
@@ -52,6 +95,8 @@ struct Walked {
     /// The objects by their paths.
     objects: HashMap<String, (Ino, Form)>,
     entries: usize,
+    /// Bytes of names and tags.
+    text: usize,
 }
 
 /// What `slabfs-formats skeleton` says.
@@ -69,14 +114,14 @@ pub(super) fn open(
     opener: (u64, u32),
     file: &Hdf5File,
 ) -> Outcome<Composed> {
-    let layout = match file.layout.get() {
-        Some(layout) => layout.clone(),
-        None => {
-            let layout = laid_out(shared, caller, file.of)?;
-            // Of two opens of this inode at the same time, one decides.
-            file.layout.get_or_init(|| layout).clone()
-        }
-    };
+    let layout = laid_out(shared, caller, file.of)?;
+    let of_inode = file.layout.get_or_init(|| layout.clone());
+    if of_inode.key != layout.key {
+        return refused(
+            Errno::ESTALE,
+            "this inode is another file, of an earlier time or another user",
+        );
+    }
     Ok(composed(opener, &layout))
 }
 
@@ -84,24 +129,35 @@ fn laid_out(shared: &Arc<Shared>, caller: &call::Caller, of: Ino) -> Outcome<Arc
     let mut walked = Walked::default();
     let entry = shared.client.getattr(of)?;
     let json = match entry.attr.kind {
-        Kind::Directory => container(shared, caller, of, "", &mut walked)?,
+        Kind::Directory
+            if !allows(&entry.attr, caller, Want::Read)
+                || !allows(&entry.attr, caller, Want::Search) =>
+        {
+            return refused(Errno::EACCES, "the container may not be read and searched");
+        }
+        Kind::Directory => container(shared, caller, (of, 0), "", &mut walked)?,
         _ => {
             let name = "data";
             let array = array(shared, of, name, name, &mut walked)?;
             json!({ "tags": {}, "arrays": [array], "containers": [] })
         }
     };
-    let text: Arc<str> = json.to_string().into();
-    let remembered = shared.hdf5.0.lock();
-    let known = remembered.iter().find(|(known, _)| *known == text);
-    if let Some((_, layout)) = known {
-        return Ok(layout.clone());
+    let text = json.to_string();
+    let key: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+    if let Some(layout) = shared.hdf5.find(&key) {
+        return Ok(layout);
     }
-    drop(remembered);
-    let layout = Arc::new(run(text.clone(), walked.objects)?);
-    let mut remembered = shared.hdf5.0.lock();
-    remembered.insert(0, (text, layout.clone()));
-    remembered.truncate(REMEMBERED);
+    let _laying = shared.hdf5.laying.lock();
+    if let Some(layout) = shared.hdf5.find(&key) {
+        return Ok(layout);
+    }
+    let layout = Arc::new(run(text, key, walked.objects)?);
+    let parts = layout.parts.iter().map(|(_, part)| part.len() as u64);
+    if parts.sum::<u64>() <= MOST_REMEMBERED {
+        let mut remembered = shared.hdf5.remembered.lock();
+        remembered.insert(0, layout.clone());
+        remembered.truncate(REMEMBERED);
+    }
     Ok(layout)
 }
 
@@ -109,7 +165,7 @@ fn laid_out(shared: &Arc<Shared>, caller: &call::Caller, of: Ino) -> Outcome<Arc
 fn container(
     shared: &Shared,
     caller: &call::Caller,
-    ino: Ino,
+    (ino, depth): (Ino, usize),
     path: &str,
     walked: &mut Walked,
 ) -> Outcome<Value> {
@@ -128,7 +184,7 @@ fn container(
             let Ok(name) = std::str::from_utf8(&entry.name) else {
                 continue;
             };
-            if entry.name.starts_with(HIDDEN) {
+            if is_own(&entry.name) {
                 continue;
             }
             walked.entries += 1;
@@ -144,9 +200,12 @@ fn container(
             };
             match attr.kind {
                 Kind::Directory
-                    if allows(attr, caller, Want::Read) && allows(attr, caller, Want::Search) =>
+                    if depth < DEPTH
+                        && allows(attr, caller, Want::Read)
+                        && allows(attr, caller, Want::Search) =>
                 {
-                    let mut inner = container(shared, caller, attr.ino, &below, walked)?;
+                    let at = (attr.ino, depth + 1);
+                    let mut inner = container(shared, caller, at, &below, walked)?;
                     inner["name"] = json!(name);
                     containers.push(inner);
                 }
@@ -162,13 +221,27 @@ fn container(
             }
         }
     }
-    let tags = made::tags(shared.client.md().tags(ino)?);
+    let tags = tags(shared, ino, walked)?;
     Ok(json!({ "tags": tags, "arrays": arrays, "containers": containers }))
+}
+
+/// The tags of an object or container.
+fn tags(shared: &Shared, ino: Ino, walked: &mut Walked) -> Outcome<Map<String, Value>> {
+    let tags = shared.client.md().tags(ino)?;
+    let bytes = tags
+        .iter()
+        .map(|(key, tag)| key.len() + tag.bytes.len() + 64);
+    walked.text += bytes.sum::<usize>();
+    if walked.text > MOST_TEXT {
+        return refused(Errno::EFBIG, "the container has too many tags for a file");
+    }
+    Ok(made::tags(tags))
 }
 
 fn array(shared: &Shared, ino: Ino, name: &str, path: &str, walked: &mut Walked) -> Outcome<Value> {
     let (attr, info) = object(shared, ino)?;
-    let tags = made::tags(shared.client.md().tags(ino)?);
+    let tags = tags(shared, ino, walked)?;
+    walked.text += path.len() + 256;
     walked
         .objects
         .insert(path.to_owned(), (ino, Form::of(&info)));
@@ -183,7 +256,7 @@ fn array(shared: &Shared, ino: Ino, name: &str, path: &str, walked: &mut Walked)
 }
 
 /// Has the file laid out.
-fn run(text: Arc<str>, objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout> {
+fn run(text: String, key: [u8; 32], objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout> {
     let failed = |what: &'static str, error: &dyn std::fmt::Display| {
         tracing::warn!(%error, "a view as HDF5: {what}");
         super::errno::Failure::Refused {
@@ -214,8 +287,20 @@ fn run(text: Arc<str>, objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout>
         let _ = errors.map(|errors| errors.take(1 << 16).read_to_string(&mut said));
         said
     });
+    let id = child.id();
+    let (ended, end) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        // The process is not waited for before this ends, so its number is not that of another one.
+        if end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout)
+            && let Some(id) = i32::try_from(id).ok().map(Pid::from_raw)
+        {
+            let _ = kill(id, Signal::SIGKILL);
+        }
+    });
     let mut bytes = Vec::new();
     let read = output.map(|output| output.take(2 * MOST_BYTES).read_to_end(&mut bytes));
+    drop(ended);
+    let _ = watch.join();
     let status = child.wait();
     // A program that has failed has not read everything.
     let _ = writer.join();
@@ -230,11 +315,11 @@ fn run(text: Arc<str>, objects: HashMap<String, (Ino, Form)>) -> Outcome<Layout>
             ));
         }
     }
-    layout(&bytes, objects).ok_or_else(|| failed("slabfs-formats", &"it gave no file"))
+    layout(&bytes, key, objects).ok_or_else(|| failed("slabfs-formats", &"it gave no file"))
 }
 
 /// Reads what `slabfs-formats` gave.
-fn layout(bytes: &[u8], objects: HashMap<String, (Ino, Form)>) -> Option<Layout> {
+fn layout(bytes: &[u8], key: [u8; 32], objects: HashMap<String, (Ino, Form)>) -> Option<Layout> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     let laid: Laid = serde_json::from_slice(&bytes[..end]).ok()?;
     let mut rest = &bytes[end + 1..];
@@ -260,6 +345,7 @@ fn layout(bytes: &[u8], objects: HashMap<String, (Ino, Form)>) -> Option<Layout>
     }
     let size = laid.size.max(after);
     Some(Layout {
+        key,
         size,
         parts,
         elements,
@@ -302,6 +388,8 @@ mod tests {
 
     use super::*;
 
+    const KEY: [u8; 32] = [0; 32];
+
     #[test]
     fn parts_and_elements_have_their_places() {
         let form = |len| Form {
@@ -315,14 +403,14 @@ mod tests {
             let head = r#"{"size": 40, "parts": [[0, 12], [30, 4]], "elements": "#;
             format!("{head}{elements}}}\nhead of filetail").into_bytes()
         };
-        let found = layout(&line(r#"{"a": 10, "b": 20}"#), objects.clone()).expect("a layout");
+        let found = layout(&line(r#"{"a": 10, "b": 20}"#), KEY, objects.clone()).expect("a layout");
         let file = composed((7, 1), &found);
         assert_eq!(file.size(), 40);
         assert!(
-            layout(&line(r#"{"a": 10, "b": 12}"#), objects.clone()).is_none(),
+            layout(&line(r#"{"a": 10, "b": 12}"#), KEY, objects.clone()).is_none(),
             "overlap"
         );
-        assert!(layout(&line(r#"{"c": 10}"#), objects.clone()).is_none());
-        assert!(layout(b"{}", objects).is_none());
+        assert!(layout(&line(r#"{"c": 10}"#), KEY, objects.clone()).is_none());
+        assert!(layout(b"{}", KEY, objects).is_none());
     }
 }

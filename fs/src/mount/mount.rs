@@ -180,6 +180,7 @@ fn config(options: &MountOptions) -> Config {
 fn end(shared: &Shared) {
     shared.inval.stop();
     shared.calls.stop();
+    shared.openers.stop();
     shared.pool.stop();
     shared.waits.stop();
     shared.writebacks.stop();

@@ -67,6 +67,8 @@ pub(super) struct Shared {
     pub(super) root: Arc<Root>,
     /// Listings of searches in progress.
     pub(super) searches: Searches,
+    /// Threads that open views, which may take long.
+    pub(super) openers: Calls,
     /// Files of HDF5 that were laid out.
     pub(super) hdf5: Hdf5Files,
     /// Number of refused requests whose log lines are being made (`refusals.rs`).
@@ -154,6 +156,7 @@ impl Shared {
             mounted: Time::now(),
             root: Arc::default(),
             searches: Searches::default(),
+            openers: Calls::new(owner.0),
             hdf5: Hdf5Files::default(),
             refused: Arc::default(),
         }

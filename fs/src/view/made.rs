@@ -74,6 +74,8 @@ impl Hash for Hdf5File {
 /// What a file has, and where.
 #[derive(Debug)]
 pub struct Layout {
+    /// Identifies what it was made of.
+    pub key: [u8; 32],
     /// Bytes of the file.
     pub size: u64,
     /// What it has besides elements, by offset; all other bytes are zero.
@@ -252,26 +254,20 @@ pub fn zarr_array(
     Ok(Content::Text(format!("{json:#}\n").into_bytes()))
 }
 
-/// The shape of the chunks of an object's view as a Zarr array.
+/// The shape of the chunks of an object's view as a Zarr array. It depends on how far the axes may grow, and not on how long
+/// they are: a reader has the shape of the time when it opened the array.
 pub fn chunk_shape(info: &ArrayInfo) -> Vec<u64> {
-    let grows = matches!(info.max_dims.first(), Some(MaxDim::Unlimited));
-    let bytes = match grows {
-        true => GROWING_CHUNK,
-        false => CHUNK,
-    };
+    let elem = info.dtype.size().max(1);
     let mut shape = vec![1; info.dims.len()];
-    let mut left = CHUNK / info.dtype.size().max(1);
+    let mut left = CHUNK / elem;
+    let mut row = 1;
     for axis in (0..shape.len()).rev() {
-        if axis == 0 {
-            let row = CHUNK / info.dtype.size().max(1) / left.max(1);
-            left = left.min(bytes / info.dtype.size().max(1) / row.max(1));
-        }
-        let most = match axis == 0 && grows {
-            true => u64::MAX,
-            false => info.dims[axis].max(1),
+        shape[axis] = match info.max_dims.get(axis) {
+            Some(MaxDim::Fixed(most)) => left.clamp(1, (*most).max(1)),
+            _ => left.min(GROWING_CHUNK / elem / row).max(1),
         };
-        shape[axis] = left.clamp(1, most);
         left /= shape[axis];
+        row *= shape[axis];
     }
     shape
 }
@@ -390,8 +386,12 @@ mod tests {
     #[test]
     fn growth_does_not_change_chunks() {
         for rows in [0, 1, 1000, 1 << 40] {
-            let info = info(&[rows, 33, 7], "f4", true);
+            let mut info = info(&[rows, 33, 7], "f4", true);
             assert_eq!(chunk_shape(&info), [70, 33, 7]);
+            info.dims[1] = 5;
+            assert_eq!(chunk_shape(&info), [70, 33, 7], "it may grow to 33");
+            info.max_dims[1] = MaxDim::Unlimited;
+            assert_eq!(chunk_shape(&info), [1, 2340, 7]);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use slabfs_tests::tool::{run, shell, slabfs};
-use slabfs_tests::{Cluster, Up, binary, inputs, needs_mount};
+use slabfs_tests::tool::{create, run, shell, slabfs};
+use slabfs_tests::{Cluster, Up, binary, inputs, needs_mount, needs_root};
 
 #[track_caller]
 fn script(args: &[&Path], what: &str) {
@@ -103,4 +103,60 @@ fn views_of_another_mount() {
         assert_eq!(chunk, vec![value; 1000]);
     }
     shell(&two, "grep -q '\"shape\"' .slabfs/zarr/a.zarr/zarr.json").ok();
+}
+
+/// A directory that may be listed and not entered, and arrays of others.
+#[test]
+fn views_have_what_the_caller_may_read() {
+    needs_mount!();
+    needs_root!();
+    let up = Up::with(&["--allow-other"]);
+    for name in ["open", "nox"] {
+        std::fs::create_dir(up.at(name)).expect("made");
+    }
+    for name in ["open/mine", "open/secret", "nox/x"] {
+        create(&up.at(name), "4", "u1", &["--tag", "password=hunter"]);
+    }
+    let line = "chmod 755 m m/open . && chmod 600 m/open/secret && chmod 744 m/nox";
+    shell(up.area().path(), line).ok();
+    let nobody = |line: &str| {
+        shell(
+            up.area().path(),
+            &format!("setpriv --reuid 65534 --clear-groups --regid 65534 {line}"),
+        )
+    };
+    shell(
+        up.area().path(),
+        "h5ls m/.slabfs/h5/open.h5 | grep -q secret",
+    )
+    .ok();
+    let listed = nobody("h5ls m/.slabfs/h5/open.h5").ok();
+    assert!(listed.text().contains("mine") && !listed.text().contains("secret"));
+    assert_ne!(nobody("cat m/.slabfs/h5/nox.h5").status, 0);
+    assert_ne!(nobody("cat m/.slabfs/npy/open/secret.npy").status, 0);
+    assert_ne!(
+        nobody("cat m/.slabfs/zarr/open.zarr/secret/zarr.json").status,
+        0
+    );
+    nobody("cat m/.slabfs/npy/open/mine.npy").ok();
+}
+
+/// Also those that need several replies, and those of arrays that shrink.
+#[test]
+fn listings_end() {
+    needs_mount!();
+    let up = Up::start();
+    create(&up.at("a"), "5000", "f8", &["--max-dims", "unlimited"]);
+    let count = |dir: &str| {
+        let line = format!("timeout 20 ls -fl {dir} | wc -l");
+        shell(up.area().path(), &line).ok().text().trim().to_owned()
+    };
+    // With the line of the total, `.` and `..`.
+    assert_eq!(count("m/.slabfs"), "13");
+    assert_eq!(count("m/.slabfs/zarr/a.zarr/c"), "4");
+    shell(
+        up.area().path(),
+        "truncate -s 8000000000 m/a && timeout 60 ls -fl m/.slabfs/zarr/a.zarr/c | tail -1",
+    )
+    .ok();
 }

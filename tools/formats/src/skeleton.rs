@@ -51,20 +51,29 @@ pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
     let container: Container = serde_json::from_slice(&text).context("the container")?;
     let mut tags = HashMap::new();
     let mut tree = group(container, "", &mut tags)?;
+    fixed(&mut tree);
+    agreed(&mut tree, &mut Vec::new());
     name_axes(&mut tree);
     let mut defined = tree.clone();
-    if define_dims(&mut defined, "", &tags, &mut Vec::new()).is_err() {
-        // A name has several lengths: no axis has one.
-        defined = tree;
-        unnamed(&mut defined);
-        name_axes(&mut defined);
-        define_dims(&mut defined, "", &HashMap::new(), &mut Vec::new())?;
-    }
+    let made = match define_dims(&mut defined, "", &tags, &mut Vec::new()) {
+        Ok(()) => skeleton(&defined).ok(),
+        Err(_) => None,
+    };
     let Skeleton {
         size,
         parts,
         elements,
-    } = skeleton(&defined)?;
+    } = match made {
+        Some(made) => made,
+        None => {
+            // A name has several lengths, or is none: no axis has one.
+            let mut defined = tree;
+            unnamed(&mut defined);
+            name_axes(&mut defined);
+            define_dims(&mut defined, "", &HashMap::new(), &mut Vec::new())?;
+            skeleton(&defined)?
+        }
+    };
     let places: Vec<Value> = parts
         .iter()
         .map(|(at, bytes)| json!([at, bytes.len()]))
@@ -112,6 +121,49 @@ fn group(
     group.groups.sort_by_cached_key(|one| order.key(&one.name));
     tags.insert(path.to_owned(), container.tags);
     Ok(group)
+}
+
+/// No axis of the file can grow.
+fn fixed(group: &mut Group) {
+    for variable in &mut group.variables {
+        variable
+            .dims
+            .iter_mut()
+            .for_each(|dim| dim.dim.unlimited = false);
+    }
+    group.groups.iter_mut().for_each(fixed);
+}
+
+/// Takes the names of axes away that have another length than the dimension of that name, which is that of a coordinate or
+/// of the first variable that has it, here or above.
+fn agreed(group: &mut Group, above: &mut Vec<HashMap<String, u64>>) {
+    above.push(HashMap::new());
+    let mut order: Vec<usize> = (0..group.variables.len()).collect();
+    let is_coordinate = |at: &usize| {
+        let variable = &group.variables[*at];
+        variable.dims.len() == 1 && variable.dims[0].dim.name == variable.name
+    };
+    order.sort_by_key(|at| !is_coordinate(at));
+    for at in order {
+        for axis in &mut group.variables[at].dims {
+            let name = axis.dim.name.clone();
+            if name.is_empty() {
+                continue;
+            }
+            let known = above.iter().rev().find_map(|dims| dims.get(&name).copied());
+            match (known, above.last_mut()) {
+                (Some(len), _) if len != axis.dim.len => axis.dim.name.clear(),
+                (None, Some(own)) => {
+                    own.insert(name, axis.dim.len);
+                }
+                _ => {}
+            }
+        }
+    }
+    for below in &mut group.groups {
+        agreed(below, above);
+    }
+    above.pop();
 }
 
 fn unnamed(group: &mut Group) {

@@ -15,6 +15,17 @@ use crate::{FormatError, Result};
 /// The types that a file defines, with the paths of their names, in the scope of a group.
 pub(super) type Named = [(Hdf5Type, Datatype)];
 
+/// Attributes that the libraries of HDF5 and NetCDF write themselves.
+const OF_LIBRARIES: [&str; 7] = [
+    "CLASS",
+    "NAME",
+    "DIMENSION_LIST",
+    "REFERENCE_LIST",
+    "_NCProperties",
+    "_Netcdf4Coordinates",
+    "_Netcdf4Dimid",
+];
+
 /// What attributes are written to.
 pub(super) struct Putter<'a> {
     pub(super) file: &'a Path,
@@ -42,6 +53,7 @@ impl Putter<'_> {
     ) -> Result<()> {
         attributes
             .iter()
+            .filter(|one| !self.lenient || !OF_LIBRARIES.contains(&one.name.as_str()))
             .try_for_each(|one| match self.one(to, of, one) {
                 Err(FormatError::Unsupported { .. }) if self.lenient => Ok(()),
                 done => done,

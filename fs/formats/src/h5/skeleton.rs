@@ -33,6 +33,9 @@ pub struct Skeleton {
 /// A filesystem in memory.
 const MEMORY: &str = "/dev/shm";
 
+/// Most bytes of all elements.
+const LONGEST: u64 = 1 << 60;
+
 /// Most bytes of what the file has besides elements.
 const MOST: u64 = 1 << 30;
 
@@ -43,6 +46,7 @@ const MOST: u64 = 1 << 30;
 pub fn skeleton(tree: &Group) -> Result<Skeleton> {
     let mut tree = tree.clone();
     fixed(&mut tree);
+    fits(&mut tree, &mut 0);
     let failed = |error: &dyn std::fmt::Display| {
         FormatError::file(Path::new("the view"), "making it", error)
     };
@@ -53,25 +57,27 @@ pub fn skeleton(tree: &Group) -> Result<Skeleton> {
         .tempfile_in(MEMORY)
         .or_else(|_| builder.tempfile())
         .map_err(|error| failed(&error))?;
-    let (memory, path) = (named.as_file(), named.path());
-    let writer = Writer::view(Output::in_place(path), &tree)?;
+    let (memory, path) = named.into_parts();
+    let writer = Writer::view(Output::in_place(&path), &tree)?;
+    // It is not left if this process is killed.
+    path.close().map_err(|error| failed(&error))?;
     let elements = writer.places();
     Box::new(writer).close()?;
     let size = memory.metadata().map_err(|error| failed(&error))?.len();
     let mut parts = Vec::new();
     let (mut at, mut all) = (0, 0);
     loop {
-        let begin = match seek(memory, SeekFrom::Data(at)) {
+        let begin = match seek(&memory, SeekFrom::Data(at)) {
             Ok(begin) => begin,
             // No data any more.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(failed(&error)),
         };
-        let end = seek(memory, SeekFrom::Hole(begin)).map_err(|error| failed(&error))?;
+        let end = seek(&memory, SeekFrom::Hole(begin)).map_err(|error| failed(&error))?;
         all += end - begin;
         if all > MOST {
             return Err(bad(
-                path,
+                Path::new("the view"),
                 "the container",
                 "has too much metadata for a file",
             ));
@@ -88,6 +94,23 @@ pub fn skeleton(tree: &Group) -> Result<Skeleton> {
         parts,
         elements,
     })
+}
+
+/// Leaves out arrays with which the file would be longer than files can be.
+fn fits(group: &mut Group, bytes: &mut u64) {
+    group.variables.retain(|variable| {
+        let shape = variable.shape();
+        let own = shape
+            .iter()
+            .fold(variable.dtype.size(), |all, &len| all.saturating_mul(len));
+        let all = bytes.saturating_add(own);
+        let fits = all <= LONGEST;
+        if fits {
+            *bytes = all;
+        }
+        fits
+    });
+    group.groups.iter_mut().for_each(|below| fits(below, bytes));
 }
 
 /// Makes everything contiguous, with the elements as they are.

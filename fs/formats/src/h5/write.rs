@@ -259,7 +259,7 @@ impl Writer {
                 elements: Value::Chars(fill.clone()),
             }));
             let name = FILL.to_owned();
-            putter.one(&dataset, &what, &Attribute { name, value })?;
+            putter.all(&dataset, &what, &[Attribute { name, value }])?;
         }
         let stored = Stored {
             dataset: to.dataset(name)?,

@@ -14,11 +14,12 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
     };
-    if !matches!(&*open, Open::File(_)) {
+    if !matches!(&*open, Open::File(_) | Open::Composed(_)) {
         return reply.ok();
     }
-    shared.pool.submit(Box::new(move || {
-        let Open::File(file) = &*open else { return };
-        end("fsync", inode, file.fsync(), reply);
+    shared.pool.submit(Box::new(move || match &*open {
+        Open::File(file) => end("fsync", inode, file.fsync(), reply),
+        Open::Composed(file) => end("fsync", inode, file.fsync(), reply),
+        Open::Text(_) | Open::Call(_) => reply.ok(),
     }));
 }

@@ -57,7 +57,7 @@ pub(in crate::mount) fn answer(
         Some(Node::Made(made)) if matches!(made.content, Content::Hdf5(_)) => {
             let worker = shared.clone();
             shared
-                .calls
+                .openers
                 .submit(caller.uid, Box::new(move || work(&worker)));
         }
         _ => work(shared),
@@ -133,10 +133,13 @@ fn made(shared: &Arc<Shared>, caller: Caller, inode: u64, made: &Made) -> Outcom
         Content::Text(text) => Ok(Open::Text(text.clone())),
         Content::Elements(header, form) => {
             let file = Composed::new(opener.0, opener.1).with_bytes(header.clone());
-            Ok(Open::Composed(file.with_object(made.of, form.clone())))
+            let file = file.with_object(made.of, form.clone());
+            file.open_all(shared)?;
+            Ok(Open::Composed(file))
         }
         Content::Hdf5(file) => {
             let file = hdf5_files::open(shared, &caller.with_groups(), opener, file)?;
+            file.open_all(shared)?;
             Ok(Open::Composed(file))
         }
         Content::Chunk(chunk) => {

@@ -132,7 +132,8 @@ fn read_composed(
         let mut sink = Replying(Some(reply));
         let done = object.handle().try_read(by_kernel, at, len, &mut sink);
         match (done, sink.0) {
-            (Ok(false), Some(left)) => reply = left,
+            // The other way says what is wrong.
+            (Ok(false) | Err(_), Some(left)) => reply = left,
             (done, reply) => return finish(inode, done.map(|_| ()), reply),
         }
     }

@@ -11,6 +11,7 @@ use super::views;
 use crate::mount::errno::report;
 use crate::mount::shared::{Caller, Shared, Shown};
 use crate::view::hidden::Hidden;
+use crate::view::nodes::Node;
 
 /// Lists `inode` from `offset` on, with attributes, and replies.
 pub(in crate::mount) fn answer(
@@ -77,8 +78,8 @@ fn add(
                 count(shared, shown.attr.ino.0, full, counted);
                 full
             }
-            // What the format cannot have, or what is gone, is not listed.
-            Err(_) => false,
+            // What the format cannot have, or what is gone, is not listed. There are no chunks after one that is gone.
+            Err(_) => matches!(shared.nodes.get(directory), Some(Node::Chunks(_))),
         },
         What::Hidden(hidden, repeats) => {
             let number = shared.nodes.look_up_hidden(hidden);

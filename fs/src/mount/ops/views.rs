@@ -3,10 +3,11 @@
 //!
 //! Nothing is cached by the kernel: another lookup finds the form that an object has then.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use fuser::Errno;
 use serde_json::{Map, Value};
+use slabfs_datamodel::mapping;
 use slabfs_mdserver::api::{ArrayInfo, Attr, DirEntry, Entry, Ino, Kind, MdError, ROOT};
 use slabfs_model::MaxDim;
 
@@ -16,7 +17,7 @@ use crate::client::FsError;
 use crate::mount::errno::{Outcome, refused};
 use crate::mount::shared::{Shared, Shown};
 use crate::view::hidden::Hidden;
-use crate::view::made::{self, ChunkDirectory, Content, Hdf5File, Made, NoView};
+use crate::view::made::{self, ChunkDirectory, Content, Made, NoView};
 use crate::view::name::HIDDEN;
 use crate::view::nodes::Node;
 
@@ -35,11 +36,16 @@ pub(super) enum Named {
     File,
 }
 
+/// Whether a stored name is one that the mount, an import or a join uses itself.
+pub(in crate::mount) fn is_own(name: &[u8]) -> bool {
+    name == HIDDEN || name.starts_with(mapping::HIDDEN.as_bytes())
+}
+
 /// The name and the meaning that an entry has in a directory of a view; `None` if it has none there.
 pub(super) fn named(view: Hidden, entry: &DirEntry) -> Option<(Vec<u8>, Named)> {
     let attr = &entry.entry.attr;
     let (ino, name) = (attr.ino, &entry.name);
-    if name.starts_with(HIDDEN) {
+    if is_own(name) || matches!(view, Hidden::ZarrGroup(_)) && **name == *ZARR_JSON {
         return None;
     }
     let with = |ending: &str| [name, ending.as_bytes()].concat();
@@ -96,8 +102,11 @@ pub(super) fn look_up(shared: &Shared, view: Hidden, name: &[u8]) -> Outcome<Sho
             }
         }
         Hidden::Hdf5Directory(directory) => {
-            if let Some(entry) = without_ending(shared, directory, name, b".h5")? {
-                return hdf5(shared, &entry.attr);
+            // Some programs for NetCDF take no other ending than theirs.
+            for ending in [&b".h5"[..], b".nc"] {
+                if let Some(entry) = without_ending(shared, directory, name, ending)? {
+                    return hdf5(shared, &entry.attr);
+                }
             }
             let entry = stored(shared, directory, name)?;
             match entry.attr.kind {
@@ -192,11 +201,8 @@ fn hdf5(shared: &Shared, attr: &Attr) -> Outcome<Shown> {
     if !matches!(attr.kind, Kind::Directory | Kind::Object) {
         return Err(MdError::NotFound.into());
     }
-    let file = Hdf5File {
-        of: attr.ino,
-        layout: OnceLock::new(),
-    };
-    make(shared, attr, Ok(Content::Hdf5(Arc::new(file))))
+    let file = shared.hdf5.unopened(attr.ino);
+    make(shared, attr, Ok(Content::Hdf5(file)))
 }
 
 /// The file of NumPy of an object.
@@ -241,7 +247,8 @@ fn without_ending(
     name: &[u8],
     ending: &[u8],
 ) -> Outcome<Option<Entry>> {
-    let Some(name) = name.strip_suffix(ending).filter(|name| !name.is_empty()) else {
+    let named = |name: &&[u8]| ![&b""[..], b".", b".."].contains(name);
+    let Some(name) = name.strip_suffix(ending).filter(named) else {
         return Ok(None);
     };
     match stored(shared, directory, name) {
