@@ -46,14 +46,28 @@ fn hidden_files_are_readable_and_cannot_be_changed() {
         };
         assert_eq!(
             names(".slabfs"),
-            ["call", "find", "layout", "stats", "status"]
+            [
+                "call",
+                "find",
+                "h5",
+                "layout",
+                "npy",
+                "root.h5",
+                "root.zarr",
+                "stats",
+                "status",
+                "zarr"
+            ]
         );
         let all = std::process::Command::new("ls")
             .args(["-f"])
             .arg(stage.path(".slabfs"))
             .output()
             .unwrap();
-        assert_eq!(all.stdout, b".\n..\ncall\nfind\nstats\nstatus\nlayout\n");
+        assert_eq!(
+            all.stdout,
+            b".\n..\ncall\nfind\nstats\nstatus\nlayout\nh5\nnpy\nzarr\nroot.zarr\nroot.h5\n"
+        );
         assert_eq!(names(".slabfs/layout"), ["run"]);
         assert_eq!(names(".slabfs/layout/run"), ["data"]);
         assert_eq!(errno(fs::read(stage.path(".slabfs/none"))), libc::ENOENT);
