@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -59,8 +59,9 @@ const PAGE: u32 = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Hdf5Files {
     remembered: Mutex<Vec<Arc<Layout>>>,
-    /// Held while a file is laid out: equal ones are laid out once, and one process runs at a time.
-    laying: Mutex<()>,
+    /// Held while a file is laid out: equal ones are laid out once, and one process runs at a time. It has the last file
+    /// for which that failed, and when.
+    laying: Mutex<Option<([u8; 32], Instant)>>,
     /// Inodes that were looked up and not opened.
     unopened: Mutex<HashMap<Ino, Weak<Hdf5File>>>,
 }
@@ -147,11 +148,17 @@ fn laid_out(shared: &Arc<Shared>, caller: &call::Caller, of: Ino) -> Outcome<Arc
     if let Some(layout) = shared.hdf5.find(&key) {
         return Ok(layout);
     }
-    let _laying = shared.hdf5.laying.lock();
+    let begun = Instant::now();
+    let mut failed = shared.hdf5.laying.lock();
     if let Some(layout) = shared.hdf5.find(&key) {
         return Ok(layout);
     }
-    let layout = Arc::new(run(text, key, walked.objects)?);
+    if failed.is_some_and(|(known, at)| known == key && at > begun) {
+        return refused(Errno::EIO, "the view cannot be made; the log says why");
+    }
+    let laid = run(text, key, walked.objects);
+    *failed = laid.is_err().then(|| (key, Instant::now()));
+    let layout = Arc::new(laid?);
     let parts = layout.parts.iter().map(|(_, part)| part.len() as u64);
     if parts.sum::<u64>() <= MOST_REMEMBERED {
         let mut remembered = shared.hdf5.remembered.lock();
