@@ -5,8 +5,8 @@
 //! the older one open goes on reading the older form, or gets an error if the object has become smaller. Elements are not
 //! made: they are read from the object.
 //!
-//! Zarr arrays are divided into chunks here, whatever the object's own chunks are ([`chunk_shape`]); the form of an
-//! object that grows along its slowest axis does not change the shape of a chunk.
+//! Zarr arrays are divided into chunks here, whatever the object's own chunks are ([`chunk_shape`]); an object
+//! that grows does not change the shape of a chunk.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};

@@ -4,7 +4,7 @@
 //! when the lock is released; one that a killed command left has no lock, and is used again.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -40,6 +40,10 @@ impl Lock {
         loop {
             let mut options = OpenOptions::new();
             options.read(true).write(true);
+            if is_directory {
+                // Not a link that another user has put there.
+                options.custom_flags(libc::O_NOFOLLOW);
+            }
             let file = match is_directory {
                 true => options.create(true).truncate(false).open(&place),
                 false => options.open(&place),

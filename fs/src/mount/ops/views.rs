@@ -92,14 +92,7 @@ pub(super) fn look_up(shared: &Shared, view: Hidden, name: &[u8]) -> Outcome<Sho
             {
                 return npy(shared, entry.attr.ino);
             }
-            let entry = stored(shared, directory, name)?;
-            match entry.attr.kind {
-                Kind::Directory => {
-                    let below = Hidden::NpyDirectory(entry.attr.ino);
-                    Ok(hidden(shared, below, Some(&entry.attr)))
-                }
-                _ => Err(MdError::NotFound.into()),
-            }
+            directory_below(shared, directory, name, Hidden::NpyDirectory)
         }
         Hidden::Hdf5Directory(directory) => {
             // Some programs for NetCDF take no other ending than theirs.
@@ -108,27 +101,13 @@ pub(super) fn look_up(shared: &Shared, view: Hidden, name: &[u8]) -> Outcome<Sho
                     return hdf5(shared, &entry.attr);
                 }
             }
-            let entry = stored(shared, directory, name)?;
-            match entry.attr.kind {
-                Kind::Directory => {
-                    let below = Hidden::Hdf5Directory(entry.attr.ino);
-                    Ok(hidden(shared, below, Some(&entry.attr)))
-                }
-                _ => Err(MdError::NotFound.into()),
-            }
+            directory_below(shared, directory, name, Hidden::Hdf5Directory)
         }
         Hidden::ZarrDirectory(directory) => {
             if let Some(entry) = without_ending(shared, directory, name, b".zarr")? {
                 return zarr(shared, &entry.attr);
             }
-            let entry = stored(shared, directory, name)?;
-            match entry.attr.kind {
-                Kind::Directory => {
-                    let below = Hidden::ZarrDirectory(entry.attr.ino);
-                    Ok(hidden(shared, below, Some(&entry.attr)))
-                }
-                _ => Err(MdError::NotFound.into()),
-            }
+            directory_below(shared, directory, name, Hidden::ZarrDirectory)
         }
         Hidden::ZarrGroup(ino) if name == ZARR_JSON => {
             let attr = shared.client.getattr(ino)?.attr;
@@ -148,6 +127,20 @@ pub(super) fn look_up(shared: &Shared, view: Hidden, name: &[u8]) -> Outcome<Sho
             };
             chunk(shared, &chunks, None)
         }
+        _ => Err(MdError::NotFound.into()),
+    }
+}
+
+/// The directory of the same view for a directory below.
+fn directory_below(
+    shared: &Shared,
+    directory: Ino,
+    name: &[u8],
+    view: fn(Ino) -> Hidden,
+) -> Outcome<Shown> {
+    let entry = stored(shared, directory, name)?;
+    match entry.attr.kind {
+        Kind::Directory => Ok(hidden(shared, view(entry.attr.ino), Some(&entry.attr))),
         _ => Err(MdError::NotFound.into()),
     }
 }

@@ -49,20 +49,23 @@ impl<'a> Origin<'a> {
     /// The tree of a container or an array, as a file of this format has it.
     pub(crate) fn tree(&mut self, source: &Path, format: Format) -> anyhow::Result<Group> {
         self.copies = matches!(format, Format::NetCdf | Format::Hdf5);
-        let mut tree = match source.is_dir() {
-            true => self.container(source, "", "")?,
-            false => {
-                let mut tree = Group::default();
-                self.array(source, "", &mut tree)?;
-                tree
-            }
-        };
+        let mut tree = self.undefined(source)?;
         if format == Format::NetCdf {
             name_axes(&mut tree);
         }
         if matches!(format, Format::NetCdf | Format::Hdf5) {
             define_dims(&mut tree, "", &self.tags, &mut Vec::new())?;
         }
+        Ok(tree)
+    }
+
+    /// The tree without the dimensions that its groups define.
+    fn undefined(&mut self, source: &Path) -> anyhow::Result<Group> {
+        if source.is_dir() {
+            return self.container(source, "", "");
+        }
+        let mut tree = Group::default();
+        self.array(source, "", &mut tree)?;
         Ok(tree)
     }
 
@@ -94,14 +97,7 @@ impl<'a> Origin<'a> {
 
     /// The tree of a container or an array as it is on the mount, with the dimensions that its groups define.
     pub(crate) fn model(&mut self, source: &Path) -> anyhow::Result<Group> {
-        let mut tree = match source.is_dir() {
-            true => self.container(source, "", "")?,
-            false => {
-                let mut tree = Group::default();
-                self.array(source, "", &mut tree)?;
-                tree
-            }
-        };
+        let mut tree = self.undefined(source)?;
         define_dims(&mut tree, "", &self.tags, &mut Vec::new())?;
         Ok(tree)
     }
