@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use slabfs_tests::tool::{info, shell, slabfs};
+use slabfs_tests::tool::{create, info, shell, slabfs};
 use slabfs_tests::{Up, binary, needs_mount};
 
 use crate::formats::{export, import, scripted, text};
@@ -152,6 +152,14 @@ fn what_a_killed_append_wrote_is_removed() {
     let dir = parts(&up);
     let (file, there) = (dir.join("large.nc"), up.at("large"));
     import(&file, &there).ok();
+    // Another array, which has a length of an append that was completed and killed then.
+    create(
+        &there.join("other"),
+        "7",
+        "u1",
+        &["--max-dims", "unlimited", "--dim-names", "n"],
+    );
+    slabfs(["tag", text(&there.join("other")), "_slabfs_length=1"]).ok();
     let mut child = std::process::Command::new(binary::path())
         .args([
             "import",
@@ -175,6 +183,7 @@ fn what_a_killed_append_wrote_is_removed() {
     for name in ["time", "a", "b"] {
         assert_eq!(dims(name), Some(600), "{name}");
     }
+    assert_eq!(dims("other"), Some(7));
     let found = values(&there, &dir, "time");
     let twice: Vec<String> = (0..300).chain(0..300).map(|k: u32| k.to_string()).collect();
     assert!(

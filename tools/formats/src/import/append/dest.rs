@@ -1,13 +1,16 @@
 //! What is appended to: the arrays, by how much each grows, and the tags by which a killed append is undone.
 
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use serde_json::{Value as Json, json};
 use slabfs_datamodel::mapping::joined;
 use slabfs_formats::source::Source;
 use slabfs_formats::tree::{Group, Variable};
+use slabfs_model::Tag;
 
 use super::{fits, records};
 use crate::export::Origin;
@@ -15,9 +18,9 @@ use crate::import::place::in_requests;
 use crate::lock::Lock;
 use crate::mount::Mount;
 
-/// The tag of DEST while an append writes.
+/// The tag of DEST while an append writes: a text that no other append has.
 const STATE: &str = "_slabfs_append";
-/// The tag of an array with its length before that.
+/// The tag of an array with that text and its length before. One with another text is left of an append that was completed.
 const LENGTH: &str = "_slabfs_length";
 
 /// An array that may grow, or must be equal.
@@ -123,14 +126,14 @@ impl Dest {
         Ok(())
     }
 
-    fn target(&self, place: &Path) -> Option<usize> {
-        self.targets.iter().position(|one| one.place == place)
-    }
-
     /// The variables of a file with the arrays of their names.
     pub(super) fn pairs(&self, source: &dyn Source, tree: &Group) -> anyhow::Result<Vec<Pair>> {
         let mut groups = Vec::new();
         tree.each(&mut |path, group| groups.push((path.to_owned(), group)));
+        let targets = self.targets.iter().enumerate();
+        let targets: HashMap<&Path, usize> = targets
+            .map(|(at, target)| (target.place.as_path(), at))
+            .collect();
         let mut pairs = Vec::new();
         for (path, group) in groups {
             for (at, variable) in group.variables.iter().enumerate() {
@@ -140,7 +143,7 @@ impl Dest {
                     false => self.path.join(&what),
                 };
                 let named = || format!("variable {what}");
-                let target = self.target(&place);
+                let target = targets.get(place.as_path()).copied();
                 let target = target.with_context(|| format!("{} is no array", place.display()));
                 let target = target.with_context(named)?;
                 fits(variable, &self.targets[target]).with_context(named)?;
@@ -254,10 +257,10 @@ impl Dest {
             let resized = target.resize(to);
             resized.with_context(|| format!("extending {}", target.place.display()))?;
         }
+        let begins: HashMap<usize, u64> = growth.iter().map(|&(at, from, _)| (at, from)).collect();
         let (mut arrays, mut bytes) = (0, 0);
         for pair in pairs {
-            let grown = growth.iter().find(|(target, ..)| *target == pair.target);
-            if let Some((_, from, _)) = grown {
+            if let Some(from) = begins.get(&pair.target) {
                 bytes += records(source, pair, (&self.targets[pair.target], *from))?;
                 arrays += 1;
             }
@@ -279,15 +282,18 @@ impl Dest {
 
     /// Notes the lengths of the arrays, and then that they change.
     fn begin(&self, growth: &[(usize, u64, u64)]) -> anyhow::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let own = format!("{}-{}", std::process::id(), now.as_nanos());
         let mut changes = Vec::new();
         for &(target, ..) in growth {
             let target = &self.targets[target];
-            let set = json!({ LENGTH: { "int": target.len().to_string() } });
+            let set = json!({ LENGTH: { "text": format!("{own} {}", target.len()) } });
             changes.push(json!({ "path": self.inside(target)?, "set": set }));
         }
         self.tag(changes)?;
         let dest = self.mount.inside(&self.path)?;
-        self.tag(vec![json!({ "path": dest, "set": { STATE: 1 } })])
+        let set = json!({ STATE: { "text": own } });
+        self.tag(vec![json!({ "path": dest, "set": set })])
     }
 
     /// Notes that what was written counts.
@@ -304,22 +310,31 @@ impl Dest {
 
     /// Cuts off what an append has written.
     fn cut_back(&self) -> anyhow::Result<()> {
+        let dest = self.mount.inside(&self.path)?;
+        let state = self.text(&dest, STATE)?.context("its state is gone")?;
         let mut changes = Vec::new();
         for target in self.targets.iter().filter(|target| target.grows()) {
             let path = self.inside(target)?;
-            let tags = self.mount.tags(&path)?;
-            let Some(len) = tags.get(LENGTH) else {
+            let Some(text) = self.text(&path, LENGTH)? else {
                 continue;
             };
-            let len = slabfs_model::Tag::from_json(len)?;
-            let len = std::str::from_utf8(&len.bytes)?.parse()?;
-            let resized = target.resize(len);
-            resized.with_context(|| format!("shortening {}", target.place.display()))?;
+            if let Some((own, len)) = text.split_once(' ')
+                && own == state
+            {
+                let resized = target.resize(len.parse()?);
+                resized.with_context(|| format!("shortening {}", target.place.display()))?;
+            }
             changes.push(json!({ "path": path, "remove": [LENGTH] }));
         }
-        let dest = self.mount.inside(&self.path)?;
         self.tag(vec![json!({ "path": dest, "remove": [STATE] })])?;
         self.tag(changes)
+    }
+
+    /// The text of a tag.
+    fn text(&self, path: &str, key: &str) -> anyhow::Result<Option<String>> {
+        let tags = self.mount.tags(path)?;
+        let tag = tags.get(key).map(Tag::from_json).transpose()?;
+        Ok(tag.map(|tag| String::from_utf8_lossy(&tag.bytes).into_owned()))
     }
 }
 
