@@ -31,6 +31,7 @@ use crate::dump::Dumps;
 use crate::keys;
 use crate::kv::{Batch, KvError, MetaKv};
 use crate::locks::LockServer;
+use crate::matcher::Matchers;
 use crate::namespace::Removed;
 use crate::placement::{Permits, Retired, Servers};
 use crate::records::{Inode, Slot, decode, encode};
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     pub(crate) locks: LockServer,
     pub(crate) rights: crate::rights::LockServer,
     pub(crate) removed: Removed,
+    pub(crate) matchers: Matchers,
     state: Mutex<State>,
     /// Copies of the state, for lookups without its lock.
     pub(crate) seen: Arc<Seen>,
@@ -317,6 +319,7 @@ impl Core {
             dumps: Dumps::default(),
             rights: crate::rights::LockServer::new(RightsEpoch(epoch), before.clone(), earlier),
             removed: Removed::default(),
+            matchers: Matchers::new(),
             locks: LockServer::new(LockEpoch(epoch), before, Instant::now() + options.lease),
             tilings: Tilings::new(options.cached_records),
             tags,

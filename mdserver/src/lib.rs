@@ -26,6 +26,7 @@ pub mod tags;
 mod cache;
 mod core;
 mod keys;
+mod matcher;
 mod namespace;
 mod placement;
 mod records;

@@ -242,6 +242,8 @@ pub(crate) struct ServerRecord {
     pub(crate) host: String,
     /// It is being drained: no new chunks.
     pub(crate) draining: bool,
+    /// It is in the memory of a mount, for coupled objects that are written there.
+    pub(crate) memory: bool,
 }
 
 /// The first numbers assigned since the store was loaded from a dump: numbers below that are unknown may be of the

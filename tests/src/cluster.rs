@@ -271,8 +271,17 @@ impl Cluster {
     /// # Panics If it does not start.
     #[track_caller]
     pub fn add_mount(&mut self) {
+        self.add_mount_with(&[]);
+    }
+
+    /// The same with more flags.
+    ///
+    /// # Panics If it does not start.
+    #[track_caller]
+    pub fn add_mount_with(&mut self, flags: &[&str]) {
         let mnt = self.area.mkdir(&format!("m{}", self.mounts.len()));
         let mut args = self.flags.clone();
+        args.extend(flags.iter().map(|&flag| flag.to_owned()));
         args.push(mnt.display().to_string());
         let i = self.mounts.len();
         let name = format!("mount{i}");

@@ -32,7 +32,7 @@ pub enum Mpi {
 pub struct Program {
     path: PathBuf,
     launcher: Launcher,
-    _alone: Alone,
+    _alone: Option<Alone>,
 }
 
 /// A guard that ensures that no other MPI program runs: ranks wait by polling, and two concurrent programs take
@@ -68,6 +68,17 @@ impl Mpi {
     #[track_caller]
     pub fn linked(self, area: &Area, name: &str, library: Option<&str>) -> Program {
         let alone = Alone::wait();
+        Program {
+            _alone: Some(alone),
+            ..self.another(area, name, library)
+        }
+    }
+
+    /// The same, of a test that has another such program already and runs both at the same time.
+    ///
+    /// # Panics If the library or the compiler is missing, fails or warns.
+    #[track_caller]
+    pub fn another(self, area: &Area, name: &str, library: Option<&str>) -> Program {
         let launcher = self.launcher(area);
         let flags = library.map_or_else(Vec::new, |library| {
             let said = tool::program("pkg-config", ["--cflags", "--libs", library]).ok();
@@ -78,7 +89,7 @@ impl Mpi {
         Program {
             path,
             launcher,
-            _alone: alone,
+            _alone: None,
         }
     }
 
@@ -120,6 +131,13 @@ impl Program {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Program {
         self.launcher.env(name, value);
+        self
+    }
+
+    /// Sets the number of ranks.
+    #[must_use]
+    pub fn ranks(mut self, ranks: usize) -> Program {
+        self.launcher.set_ranks(ranks);
         self
     }
 

@@ -123,6 +123,10 @@ pub(crate) struct MountArgs {
     /// name)
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
+    /// Let programs on this mount open objects of coupled containers before their writers have made them: a lookup of
+    /// such a name waits for it. For mounts of reading programs; `slabfs help couple` says more
+    #[arg(long)]
+    pub(crate) await_names: bool,
     /// Threads that serve FUSE requests (default: one per processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,

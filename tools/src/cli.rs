@@ -10,9 +10,9 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Verbosity;
 use crate::{
-    call, completions, config, create, demo, drain, find, fsck, groups, import, info, layout,
-    locks, logging, man, mdserver, meta, mount, objserver, servers, set, stats, status, stop, tag,
-    tags, umount, untag, up, view,
+    call, completions, config, couple, create, demo, drain, find, fsck, groups, import, info,
+    layout, locks, logging, man, mdserver, meta, mount, objserver, servers, set, stats, status,
+    stop, tag, tags, umount, untag, up, view,
 };
 
 /// N-dimensional arrays as files.
@@ -60,6 +60,7 @@ enum Command {
     Status(status::Args),
     Stats(stats::Args),
     Servers(servers::Args),
+    Couple(couple::Args),
     Locks(locks::Args),
     Find(find::Args),
     Tag(tag::Args),
@@ -162,6 +163,7 @@ impl Cli {
             Command::Drain(args) => with_log(quiet_tool, || drain::run(&args)),
             Command::Import(_) | Command::Export(_) | Command::Collate(_) => import::run(),
             Command::Servers(args) => with_log(quiet_tool, || servers::run(&args)),
+            Command::Couple(args) => with_log(quiet_tool, || couple::run(&args)),
             Command::Locks(args) => with_log(quiet_tool, || locks::run(&args)),
             Command::Find(args) => with_log(quiet_tool, || find::run(&args, quiet)),
             Command::Tag(args) => with_log(quiet_tool, || tag::run(&args)),

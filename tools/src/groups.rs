@@ -11,8 +11,8 @@ pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Data and tags",
         &[
-            "create", "info", "set", "layout", "view", "import", "export", "collate", "tag",
-            "untag", "tags", "find",
+            "create", "info", "set", "layout", "view", "import", "export", "collate", "couple",
+            "tag", "untag", "tags", "find",
         ],
     ),
     ("Watch it", &["status", "stats", "servers", "locks"]),

@@ -9,6 +9,7 @@ mod call;
 mod cli;
 mod completions;
 mod config;
+mod couple;
 mod create;
 mod created;
 mod daemon;

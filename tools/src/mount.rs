@@ -52,11 +52,12 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
     let (md, deadline) = (args.md.clone(), args.net.io_timeout);
     let servers = Servers::new(node::server_options(key.clone(), deadline));
-    let metadata = Arc::new(RemoteMd::connect(md.clone(), key, deadline));
+    let metadata = Arc::new(RemoteMd::connect(md.clone(), key.clone(), deadline));
     greeted(&metadata)?;
     let mount = MountNode::start(
+        metadata.clone(),
+        (Some(md), key),
         metadata,
-        Some(md),
         Arc::new(servers),
         &args.mountpoint,
         &args.mount,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use slabfs_fs::client::{Client, ClientOptions, FsError};
+use slabfs_fs::client::{Client, ClientOptions, FsError, MemoryOptions};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
 use slabfs_mdserver::api::{MdError, Metadata, op};
 use slabfs_mdserver::client::LocalMd;
@@ -292,10 +292,11 @@ pub(crate) struct MountNode {
 }
 
 impl MountNode {
-    /// Attaches to `metadata`, which other processes reach at `addr`, and mounts.
+    /// Attaches to `metadata`, which other processes reach at `addr` with `key`, and mounts.
     pub(crate) fn start(
         metadata: Arc<dyn Metadata>,
-        addr: Option<Addr>,
+        (addr, key): (Option<Addr>, Option<Key>),
+        registrar: Arc<dyn Registrar>,
         servers: Arc<Servers>,
         mountpoint: &Path,
         args: &MountArgs,
@@ -310,7 +311,12 @@ impl MountNode {
             read_only: args.read_only,
             host: args.host.clone(),
             consistency: args.consistency,
-            metadata_addr: addr.map(|addr| addr.to_string()),
+            metadata_addr: addr.as_ref().map(ToString::to_string),
+            memory: Some(MemoryOptions {
+                registrar,
+                metadata: addr,
+                key,
+            }),
             ..ClientOptions::default()
         };
         let client = Client::start(metadata, servers, options).map_err(|error| {
@@ -383,6 +389,7 @@ fn mount_options(args: &MountArgs) -> MountOptions {
     let usual = MountOptions::default();
     MountOptions {
         read_only: args.read_only,
+        await_names: args.await_names,
         allow_other: args.allow_other || usual.allow_other,
         fsname: source_name(),
         threads: args.threads.map(usize::from),

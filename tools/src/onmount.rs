@@ -14,7 +14,7 @@ use slabfs_fs::view::attributes::{json_of_spec, spec_of_json};
 use slabfs_fs::view::name::{Name, Selected};
 use slabfs_fs::view::nodes::FIRST_VIRTUAL;
 use slabfs_mdserver::api::SpecChange;
-use slabfs_model::{Placement, ServerId, format_dims};
+use slabfs_model::{Coupling, Placement, ServerId, format_dims};
 
 use crate::mountpoint::{mounts, process_of};
 use crate::rules;
@@ -33,6 +33,9 @@ const DIMS: &str = "user.slabfs.dims";
 /// Attributes of a directory.
 const DEFAULTS: &str = "user.slabfs.defaults";
 const DEFAULT_DTYPE: &str = "user.slabfs.default.dtype";
+/// Attributes of the coupling of an object, and of a directory.
+const COUPLE: &str = "user.slabfs.couple";
+const DEFAULT_COUPLE: &str = "user.slabfs.default.couple";
 /// Attribute that sets several properties at once.
 const SPEC: &str = "user.slabfs.spec";
 /// Attribute that sets new dims of an object with data.
@@ -227,6 +230,22 @@ pub(crate) fn declare(path: &Path, spec: &SpecChange) -> anyhow::Result<()> {
         rule.or_else(|| unknown_server(path, spec))
     };
     xattr::set(path, SPEC, text.as_bytes()).map_err(|error| refused(path, error, why))
+}
+
+/// Couples an object, or the objects that are made in a directory from now on.
+pub(crate) fn couple(path: &Path, coupling: &Coupling) -> anyhow::Result<()> {
+    Mount::of(path)?;
+    let name = match path.is_dir() {
+        true => DEFAULT_COUPLE,
+        false => COUPLE,
+    };
+    let spec = SpecChange {
+        couple: Some(coupling.clone()),
+        ..SpecChange::default()
+    };
+    let why = || rules::refused_change(&rules::present(&info(path).ok()?)?, &spec);
+    xattr::set(path, name, coupling.to_string().as_bytes())
+        .map_err(|error| refused(path, error, why))
 }
 
 /// The error text if a placement names a server that does not exist.

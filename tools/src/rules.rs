@@ -35,6 +35,7 @@ pub(crate) fn new_file() -> ArrayInfo {
         blocks: None,
         tiling: Version(0),
         chunk_limit: 0,
+        couple: slabfs_model::Coupling::Off,
     }
 }
 

@@ -189,7 +189,7 @@ impl Behind {
             None => (None, Vec::new()),
         };
         let mut of_servers = of_servers.into_iter();
-        let options = node::server_options(key, args.net.io_timeout);
+        let options = node::server_options(key.clone(), args.net.io_timeout);
         let servers = Arc::new(Servers::new(options));
         for number in 1..=count {
             shutdown.check()?;
@@ -208,9 +208,13 @@ impl Behind {
         let metadata = self.metadata.local();
         let mount = MountNode::start(
             metadata,
-            listener
-                .as_ref()
-                .map(|listener| node::address_for_others(listener.addr())),
+            (
+                listener
+                    .as_ref()
+                    .map(|listener| node::address_for_others(listener.addr())),
+                key,
+            ),
+            self.metadata.registrar(),
             servers,
             &args.mountpoint,
             &args.mount,

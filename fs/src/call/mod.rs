@@ -12,6 +12,7 @@
 
 pub(crate) mod access;
 pub(crate) mod caller;
+mod couple;
 pub(crate) mod create;
 mod cursor;
 mod defaults;
@@ -173,6 +174,7 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
             let Nothing {} = arguments.read()?;
             Ok(hidden::servers(&context.client.md().call(op::Servers {})?))
         }
+        "couple" => couple::run(context, &arguments.read()?),
         "locks" => locks::run(context, &arguments.read()?),
         // As `fsync` of every file, with the first error.
         "sync" => {

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use slabfs_mdserver::api::MdError;
-use slabfs_model::DType;
 use slabfs_model::batch::{Batch, BatchError, path_of};
+use slabfs_model::{DType, ServerId};
 use slabfs_objstore::StoreError;
 use thiserror::Error;
 
@@ -43,6 +43,12 @@ pub enum FsError {
     /// An operation that this filesystem does not support.
     #[error("{0}")]
     NotSupported(String),
+    /// Nothing was written to cells of a coupled object for as long as its reads wait.
+    #[error("{0}")]
+    NoData(String),
+    /// The mounts that had the data of a coupled object in memory are gone.
+    #[error("the data was in the memory of mounts that are gone (servers {}); its writer has to write it again", list(.0))]
+    DataLost(Vec<ServerId>),
     /// No data, or no hole, at or after the offset of a seek.
     #[error("nothing of that kind at or behind the offset")]
     NoSuchExtent,
@@ -94,6 +100,11 @@ pub enum FsError {
     /// The object's form changed repeatedly while a request retried.
     #[error("the object keeps changing its form: {0}")]
     Unsettled(String),
+}
+
+fn list(servers: &[ServerId]) -> String {
+    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    servers.join(", ")
 }
 
 /// Paths as text, appended to the error: ` (that is [0][2])`.

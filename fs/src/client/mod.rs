@@ -11,6 +11,7 @@
 //! - `commit` sending bytes, commits and syncs
 //! - `object` the state shared by all handles of an object, and the order of its locks; its form, opening, resizing
 //! - `coherence` rights of this mount and their recall, advisory locks, range locks of its own requests
+//! - `coupling` coupled objects: what is announced, and what reads wait for
 //! - `placement` which data server gets a new chunk, write permits, drains
 //! - `session` attaching, heartbeats, background threads, and the lease
 //!
@@ -25,6 +26,7 @@
 mod buffer;
 mod coherence;
 mod commit;
+mod coupling;
 mod error;
 mod find;
 mod handle;
@@ -49,6 +51,7 @@ use slabfs_objstore::client::{Counters, Servers};
 
 pub use coherence::locks::{Locked, Then};
 pub use coherence::rights::Consistency;
+pub use coupling::MemoryOptions;
 pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::part::{Part, Wanted};
@@ -61,6 +64,7 @@ pub use stored::layout::{ChunkView, LayoutView};
 use buffer::write_back::Behind;
 use coherence::locks::Locks;
 use coherence::rights::Rights;
+use coupling::Coupling;
 use object::Object;
 use placement::place::{Known, LeasedIds, Places};
 use session::lease::Lease;
@@ -103,6 +107,8 @@ pub struct ClientOptions {
     pub transfer_threads: usize,
     /// The address at which other processes reach the metadata service; none if they cannot.
     pub metadata_addr: Option<String>,
+    /// How it makes memory for coupled objects; none if it does not write any.
+    pub memory: Option<MemoryOptions>,
 }
 
 impl ClientOptions {
@@ -129,6 +135,7 @@ impl Default for ClientOptions {
             transfer_limit: 1 << 30,
             transfer_threads: transfer_threads(),
             metadata_addr: None,
+            memory: None,
         }
     }
 }
@@ -183,6 +190,7 @@ pub struct Client {
     locks: Locks,
     rights: Rights,
     transfers: Transfers,
+    coupling: Coupling,
     lease: Lease,
     /// When the root directory was created, by which the filesystem is known again.
     root_created: Time,

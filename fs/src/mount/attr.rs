@@ -8,6 +8,9 @@ use slabfs_mdserver::api::{Attr, Kind, SetTime, Time};
 /// The value of `st_blksize`: the C library allocates buffers of this size, and every buffer is one request.
 const BLOCK: u32 = 128 << 10;
 
+/// The same of a coupled object: more than what programs read of a header at a time (`client/coupling/header.rs`).
+pub(super) const COUPLED_BLOCK: u32 = 1 << 20;
+
 /// Converts `attr`, under the inode number `number`.
 pub(super) fn file_attr(number: u64, attr: &Attr) -> FileAttr {
     FileAttr {

@@ -70,7 +70,9 @@ pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
 pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
     let errno = number(failure);
     match (errno.code(), failure) {
-        (libc::EIO | libc::ENOSPC, _) => tracing::warn!(operation, inode, "{failure}"),
+        (libc::EIO | libc::ENOSPC | libc::ETIMEDOUT, _) => {
+            tracing::warn!(operation, inode, "{failure}")
+        }
         // Programs ask for attributes that most files do not have.
         (_, Failure::Client(FsError::Md(MdError::NoData))) => {}
         _ => tracing::debug!(operation, inode, "{failure}"),
@@ -147,6 +149,8 @@ fn client_number(error: &FsError) -> Errno {
         FsError::ReadOnly(_) => Errno::EROFS,
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,
         FsError::NoSuchExtent => Errno::ENXIO,
+        FsError::NoData(_) => Errno::ETIMEDOUT,
+        FsError::DataLost(_) => Errno::EIO,
         FsError::Unsettled(_) => Errno::EBUSY,
         FsError::Lost
         | FsError::Unlocked

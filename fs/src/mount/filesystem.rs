@@ -123,7 +123,7 @@ impl Filesystem for SlabFs {
         });
         let Some(reply) = reply else { return };
         self.run("lookup", move |shared| {
-            ops::lookup::answer(shared, caller, parent.0, &name, reply);
+            ops::lookup::answer(shared, caller, parent.0, name, reply);
         });
     }
 

@@ -86,7 +86,9 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Running, MountError> {
         let point = point::prepare(point)?;
-        let shared = Arc::new(Shared::new(client, options.workers));
+        let mut shared = Shared::new(client, options.workers);
+        shared.await_names = options.await_names;
+        let shared = Arc::new(shared);
         let device_fd = device::attach(&point, options)?;
         let session = Session::from_fd(
             SlabFs::new(shared.clone()),

@@ -11,6 +11,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Other users may use the mount; file modes decide, as on any filesystem.
     pub allow_other: bool,
+    /// Lookups of names that are to be coupled, and do not exist yet, wait for them.
+    pub await_names: bool,
     /// The source that `df` and `mount` show.
     pub fsname: String,
 }
@@ -22,6 +24,7 @@ impl Default for MountOptions {
             workers: 128,
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),
+            await_names: false,
             fsname: "slabfs".to_string(),
         }
     }

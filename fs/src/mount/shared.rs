@@ -17,7 +17,7 @@ use crate::view::name::has_mark;
 use crate::view::nodes::{Node, Nodes, SelectionNode};
 use crate::view::selection;
 
-use super::attr::file_attr;
+use super::attr::{COUPLED_BLOCK, file_attr};
 use super::buffers::Buffers;
 use super::calls::Calls;
 use super::errno::{Outcome, refused};
@@ -71,6 +71,8 @@ pub(super) struct Shared {
     pub(super) openers: Calls,
     /// Files of HDF5 that were laid out.
     pub(super) hdf5: Hdf5Files,
+    /// As in the options.
+    pub(super) await_names: bool,
     /// Number of refused requests whose log lines are being made (`refusals.rs`).
     pub(super) refused: Arc<AtomicUsize>,
 }
@@ -158,6 +160,7 @@ impl Shared {
             searches: Searches::default(),
             openers: Calls::new(owner.0),
             hdf5: Hdf5Files::default(),
+            await_names: false,
             refused: Arc::default(),
         }
     }
@@ -211,8 +214,13 @@ impl Shared {
         let name_ttl = self.name_ttl();
         let changing =
             attr.kind == Kind::Object && self.families.written_through_selection(attr.ino);
+        let mut shown = file_attr(attr.ino.0, attr);
+        let info = entry.info.as_ref();
+        if info.is_some_and(|info| info.couple.on().is_some()) {
+            shown.blksize = COUPLED_BLOCK;
+        }
         Shown {
-            attr: file_attr(attr.ino.0, attr),
+            attr: shown,
             attr_ttl: if changing { Duration::ZERO } else { name_ttl },
             name_ttl,
         }

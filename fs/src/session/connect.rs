@@ -11,7 +11,7 @@ use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::wire::{Key, WireError};
 
 use super::error::{Error, ErrorKind};
-use crate::client::{Client, ClientOptions, Consistency, FsError};
+use crate::client::{Client, ClientOptions, Consistency, FsError, MemoryOptions};
 
 /// Maximum size of `.slabfs/status` in bytes; a larger file is something else.
 const STATUS_LIMIT: u64 = 16 << 20;
@@ -150,8 +150,13 @@ impl ConnectOptions {
             steady: self.steady,
             ..Options::default()
         });
-        let metadata = Arc::new(RemoteMd::connect(addr.clone(), key, deadline));
+        let metadata = Arc::new(RemoteMd::connect(addr.clone(), key.clone(), deadline));
         let options = ClientOptions {
+            memory: Some(MemoryOptions {
+                registrar: metadata.clone(),
+                metadata: Some(addr.clone()),
+                key,
+            }),
             metadata_addr: Some(addr.to_string()),
             ..self.client.clone()
         };

@@ -132,6 +132,8 @@ impl From<FsError> for Error {
             FsError::ReadOnly(_) => ErrorKind::ReadOnly,
             FsError::NotSupported(_) => ErrorKind::NotSupported,
             FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
+            FsError::NoData(_) => ErrorKind::Unavailable,
+            FsError::DataLost(_) => ErrorKind::Io,
             FsError::Closed | FsError::Released => ErrorKind::Closed,
             FsError::Gone | FsError::Replaced => ErrorKind::Stale,
             FsError::Unsettled(_) | FsError::Withheld(_) => ErrorKind::Busy,

@@ -5,6 +5,7 @@
 //! | `dtype`, `dims`, `max_dims`, `fill` | text | declares | no |
 //! | `layout`, `codec` | text | declares | on byte objects that were given them |
 //! | `placement` | text | any time, for data written later | no |
+//! | `couple` | text | in memory while the object is empty, `keep=file` and `off` any time | no |
 //! | `spec` | JSON object of the seven above | declares all of them at once | on arrays |
 //! | `resize` | no | dims text: `slabfs set --dims` | no |
 //! | `info` | JSON, see [`super::describe`] | no | no |
@@ -22,8 +23,8 @@
 use serde_json::{Map, Value};
 use slabfs_mdserver::api::{ArrayInfo, Attr, SpecChange};
 use slabfs_model::{
-    Codec, Coords, DType, Layout, MaxDim, Placement, format_dims, format_max_dims, parse_dims,
-    parse_max_dims,
+    Codec, Coords, Coupling, DType, Layout, MaxDim, Placement, format_dims, format_max_dims,
+    parse_dims, parse_max_dims,
 };
 use thiserror::Error;
 
@@ -49,7 +50,9 @@ pub enum Attribute {
     Codec,
     /// The rule that chooses the data server for new data.
     Placement,
-    /// All of those, as JSON.
+    /// Whether programs exchange its data as it is written, and how.
+    Couple,
+    /// All of those but the coupling, as JSON.
     Spec,
     /// Grows or shrinks an array that has data.
     Resize,
@@ -61,7 +64,7 @@ pub enum Attribute {
     Version,
 }
 
-const TABLE: [(&str, Attribute); 12] = [
+const TABLE: [(&str, Attribute); 13] = [
     ("dtype", Attribute::Dtype),
     ("dims", Attribute::Dims),
     ("max_dims", Attribute::MaxDims),
@@ -69,6 +72,7 @@ const TABLE: [(&str, Attribute); 12] = [
     ("layout", Attribute::Layout),
     ("codec", Attribute::Codec),
     ("placement", Attribute::Placement),
+    ("couple", Attribute::Couple),
     ("spec", Attribute::Spec),
     ("resize", Attribute::Resize),
     ("info", Attribute::Info),
@@ -187,6 +191,7 @@ impl Attribute {
             Attribute::Layout => info.layout.to_string(),
             Attribute::Codec => info.codec.to_string(),
             Attribute::Placement => info.placement.to_string(),
+            Attribute::Couple => info.couple.to_string(),
             Attribute::Spec => spec_text(info),
             Attribute::Info => describe::object(attr, info, chunks).to_string(),
             Attribute::Chunks => chunks.to_string(),
@@ -252,6 +257,7 @@ impl Attribute {
             Attribute::Layout => change.layout = Some(parse::<Layout>(text)?),
             Attribute::Codec => change.codec = Some(parse::<Codec>(text)?),
             Attribute::Placement => change.placement = Some(parse::<Placement>(text)?),
+            Attribute::Couple => change.couple = Some(parse::<Coupling>(text)?),
             other => return Err(format!("\"{}\" is no part of a spec", other.name())),
         }
         Ok(())
@@ -312,7 +318,7 @@ fn named(key: &str) -> Result<Attribute, String> {
         .map(|&(_, attribute)| attribute)
         .ok_or_else(|| {
             format!(
-                "\"{key}\" is no part of a spec, which has dtype, dims, max_dims, fill, layout, codec, placement"
+                "\"{key}\" is no part of a spec, which has dtype, dims, max_dims, fill, layout, codec, placement, couple"
             )
         })
 }
@@ -338,6 +344,7 @@ pub fn json_of_spec(spec: &SpecChange) -> Map<String, Value> {
             "placement",
             spec.placement.map(|placement| placement.to_string()),
         ),
+        ("couple", spec.couple.as_ref().map(ToString::to_string)),
     ];
     texts
         .into_iter()

@@ -5,7 +5,7 @@
 //! | `user.slabfs.defaults` | all of them as JSON | replaces all of them | clears all | if there are any |
 //! | `user.slabfs.default.KEY` | text | sets one | clears one | no |
 //!
-//! `KEY` is `dtype`, `fill`, `layout`, `codec` or `placement`. The JSON has the same keys with the same texts, and
+//! `KEY` is `dtype`, `fill`, `layout`, `codec`, `placement` or `couple`. The JSON has the same keys with the same texts, and
 //! `tags`, an object of tags; tags without a type are `{"auto": TEXT}`. Only one attribute is listed, so that a copy
 //! of the directory gets all of them in one step.
 
@@ -30,7 +30,7 @@ pub enum DefaultAttribute {
 }
 
 /// Keys of single defaults.
-const KEYS: [&str; 5] = ["dtype", "fill", "layout", "codec", "placement"];
+const KEYS: [&str; 6] = ["dtype", "fill", "layout", "codec", "placement", "couple"];
 
 /// The defaults that an attribute's name denotes, if any.
 pub fn attribute(name: &[u8]) -> Option<DefaultAttribute> {
@@ -51,6 +51,7 @@ pub fn key(text: &str) -> Result<DefaultKey, String> {
         "layout" => DefaultKey::Layout,
         "codec" => DefaultKey::Codec,
         "placement" => DefaultKey::Placement,
+        "couple" => DefaultKey::Couple,
         "tags" => DefaultKey::Tags,
         _ => match text.strip_prefix("tag:") {
             Some(name) => DefaultKey::Tag(name.to_owned()),

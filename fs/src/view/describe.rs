@@ -11,7 +11,7 @@
 //! | `dtype`, `element_bytes` | element type in NumPy's letters, its size |
 //! | `dims` | elements per axis, slowest first |
 //! | `max_dims` | the same, `null` for an unlimited axis |
-//! | `fill`, `layout`, `codec`, `placement` | as in the attributes |
+//! | `fill`, `layout`, `codec`, `placement`, `couple` | as in the attributes |
 //! | `size`, `stored` | bytes of the object, bytes known to be stored for it |
 //! | `chunks` | chunks it is stored in |
 //! | `generation` | counts how often it was truncated |
@@ -44,6 +44,7 @@ pub fn object(attr: &Attr, info: &ArrayInfo, chunks: u64) -> Value {
         "layout": info.layout.to_string(),
         "codec": info.codec.to_string(),
         "placement": info.placement.to_string(),
+        "couple": info.couple.to_string(),
         "size": attr.size,
         "stored": attr.stored,
         "chunks": chunks,
@@ -76,6 +77,7 @@ pub fn spec(info: &ArrayInfo) -> SpecChange {
         layout: Some(info.layout.clone()),
         codec: Some(info.codec),
         placement: Some(info.placement),
+        couple: None,
     }
 }
 

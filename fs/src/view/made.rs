@@ -361,6 +361,7 @@ mod tests {
             blocks: None,
             tiling: Version(0),
             chunk_limit: 64 << 20,
+            couple: slabfs_model::Coupling::Off,
         }
     }
 

@@ -51,6 +51,8 @@ pub enum DefaultKey {
     Codec,
     /// The placement.
     Placement,
+    /// The coupling.
+    Couple,
     /// All tags.
     Tags,
     /// One tag.
@@ -99,6 +101,7 @@ impl Defaults {
             DefaultKey::Layout => spec.layout = None,
             DefaultKey::Codec => spec.codec = None,
             DefaultKey::Placement => spec.placement = None,
+            DefaultKey::Couple => spec.couple = None,
             DefaultKey::Tags => self.tags.clear(),
             DefaultKey::Tag(key) => self.tags.retain(|(there, _)| there != key),
         }
@@ -156,6 +159,7 @@ impl SpecChange {
             layout,
             codec,
             placement,
+            couple,
         } = self.clone();
         Self {
             dtype: dtype.or(other.dtype),
@@ -165,6 +169,7 @@ impl SpecChange {
             layout: layout.or_else(|| other.layout.clone()),
             codec: codec.or(other.codec),
             placement: placement.or(other.placement),
+            couple: couple.or_else(|| other.couple.clone()),
         }
     }
 
@@ -177,6 +182,7 @@ impl SpecChange {
         left.layout.take_if(|_| other.layout.is_some());
         left.codec.take_if(|_| other.codec.is_some());
         left.placement.take_if(|_| other.placement.is_some());
+        left.couple.take_if(|_| other.couple.is_some());
         left
     }
 
@@ -223,6 +229,9 @@ pub fn inherit(
             }
             SpecError::LayoutRank { .. } | SpecError::ChunkSize { .. } => {
                 usable.layout.take().is_some()
+            }
+            SpecError::CoupleOfGrid { .. } => {
+                usable.layout.take().is_some() || usable.couple.take().is_some()
             }
             SpecError::CodecOfGrid { .. } => {
                 usable.codec.take().is_some() || usable.layout.take().is_some()

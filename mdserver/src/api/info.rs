@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use slabfs_model::{
-    Codec, Coords, DType, Fill, Layout, MaxDim, Placement, ServerId, Space, Version,
+    Codec, Coords, Coupling, DType, Fill, Layout, MaxDim, Placement, ServerId, Space, Version,
 };
 
 use super::spec::SpecError;
@@ -58,6 +58,8 @@ pub struct ArrayInfo {
     pub tiling: Version,
     /// Largest chunk of the `aligned` layout, in bytes.
     pub chunk_limit: u64,
+    /// Whether programs exchange its data as it is written, and how.
+    pub couple: Coupling,
 }
 
 /// An [`ArrayInfo`] that is shared until it is modified (copy on write): the service's copies, its replies in this

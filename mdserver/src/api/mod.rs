@@ -12,6 +12,7 @@
 mod arguments;
 mod bounded;
 mod channel;
+mod couple;
 mod defaults;
 mod error;
 mod find;
@@ -30,6 +31,10 @@ pub use arguments::{
     NewObject, Permit, RenameFlags, ResizeHow, Rewrite, SetAttr, SetTime, XattrFlags,
 };
 pub use channel::{Epoch, Event, News};
+pub use couple::{
+    CoupleStatus, CoupledOpen, CoupledSession, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, Matched,
+    NameWait, Outcome, WaitingRead, check_boxes,
+};
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;
 pub use find::{Caller, Form, Found, Hit, MAX_HIT_TAGS, MAX_HITS};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::arguments::{self, NewObject, RenameFlags, ResizeHow, Rewrite, XattrFlags};
 use super::bounded;
+use super::couple::{CoupledOpen, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, Matched};
 use super::defaults::{Defaults, DefaultsChange};
 use super::find::{Caller, Found};
 use super::lock::{
@@ -32,7 +33,7 @@ use super::{
     MAX_RIGHTS_HELD, MdError,
 };
 use crate::core::{Core, Ctx};
-use crate::{dump, locks, namespace, placement, rights, service, sessions, tags, tilings};
+use crate::{dump, locks, matcher, namespace, placement, rights, service, sessions, tags, tilings};
 
 operations! {
     // Sessions.
@@ -521,6 +522,48 @@ operations! {
         /// As in [`Find`].
         who: Option<Caller>,
     } -> Vec<Vec<u8>> => tags::paths;
+
+    // Coupled objects.
+
+    /// The coupled objects that the session has open, in place of those that it reported before.
+    Asks CoupledOpens {
+        /// Number of this list; an older one has no effect.
+        number: u64,
+        /// All of them.
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_COUPLED_OPENS }>")]
+        opens: Vec<CoupledOpen>,
+    } -> () => matcher::opens;
+
+    /// Waits until cells of a coupled object are written, or no more data comes; returns its tiling then.
+    Listens Match {
+        ino: Ino,
+        /// The version of the tiling that the caller has, `Version(0)` for none.
+        known: Version,
+        /// The cells; they may lie beyond the object's present size.
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_MATCH_BOXES }>")]
+        cells: Vec<Region>,
+        /// The thread that reads.
+        pid: u32,
+        /// How long to wait; at most ten seconds. The caller asks again.
+        wait_ms: u32,
+    } -> Box<Matched> => matcher::matched;
+
+    /// Who waits for what of a coupled object, and who has it open, for people.
+    Asks CoupleStatus { ino: Ino } -> Box<super::couple::CoupleStatus> => matcher::status;
+
+    /// Ends the stream of a coupled object: reads of what is not written do not wait any more.
+    Marks EndStream { ino: Ino } -> () => matcher::end;
+
+    /// A server in the memory of this session's mount ends, and its data with it.
+    Marks EndMemory { server: ServerId } -> () => placement::end_memory;
+
+    /// Waits until a name exists in a container whose new objects of that name are coupled.
+    Listens AwaitName {
+        parent: Ino,
+        name: Vec<u8>,
+        /// How long to wait; at most ten seconds. The caller asks again.
+        wait_ms: u32,
+    } -> super::couple::NameWait => matcher::await_name;
 }
 
 /// A time to wait for an event.

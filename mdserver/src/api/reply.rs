@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use slabfs_objstore::server::ServerOrders;
 
+use super::couple::{CoupleStatus, Matched, NameWait};
 use super::defaults::Defaults;
 use super::error::MdError;
 use super::find::Found;
@@ -187,6 +188,8 @@ pub struct ServerInfo {
     pub online: bool,
     /// Whether it is being drained: it gets no new chunks.
     pub draining: bool,
+    /// It is in the memory of a mount: only that mount writes to it, and its data ends with it.
+    pub memory: bool,
     /// Whether it has so little space left that new chunks go elsewhere.
     pub full: bool,
     /// Bytes its disk has.
@@ -251,6 +254,9 @@ replies! {
     RightsBegun(RightsBegun),
     Looked(Looked),
     LockList(LockList),
+    Matched(Box<Matched>),
+    CoupleStatus(Box<CoupleStatus>),
+    NameWait(NameWait),
 }
 
 impl Reply {

@@ -8,7 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 use slabfs_model::{
-    Codec, Coords, DType, Fill, Layout, MAX_RANK, MaxDim, Placement, format_dims, format_max_dims,
+    Codec, Coords, Coupling, DType, Fill, Layout, MAX_RANK, MaxDim, Placement, format_dims,
+    format_max_dims,
 };
 use thiserror::Error;
 
@@ -35,6 +36,8 @@ pub struct SpecChange {
     pub codec: Option<Codec>,
     /// Placement of new chunks.
     pub placement: Option<Placement>,
+    /// Coupling.
+    pub couple: Option<Coupling>,
 }
 
 /// What a change requires of the object's data.
@@ -175,6 +178,15 @@ pub enum SpecError {
         /// The layout, as text.
         layout: String,
     },
+    /// A coupling of chunks that are written in place.
+    #[error(
+        "an object that is coupled in memory needs layout aligned, and this one has {layout}; couple it while it is \
+         empty, or with keep=file"
+    )]
+    CoupleOfGrid {
+        /// The layout, as text.
+        layout: String,
+    },
     /// A codec with a level it does not have.
     #[error("codec {0} has a level that does not exist")]
     Codec(String),
@@ -226,6 +238,9 @@ impl SpecChange {
                 wanted: bytes,
                 size,
             });
+        }
+        if let Some(couple) = &self.couple {
+            new.couple = couple.clone();
         }
         self.set_layout(now, &mut new)?;
         self.set_fill(now, &mut new)?;
@@ -325,9 +340,16 @@ impl SpecChange {
             new.layout = layout.clone();
             new.given.layout = true;
         } else if !new.given.layout
-            && (new.declared && !now.declared || !new.codec.is_none() && !new.declared)
+            && (new.declared && !now.declared
+                || !new.codec.is_none() && !new.declared
+                || new.couple.is_in_memory() && !now.holds)
         {
             new.layout = Layout::Aligned;
+        }
+        if new.couple.is_in_memory() && new.layout != Layout::Aligned {
+            return Err(SpecError::CoupleOfGrid {
+                layout: new.layout.to_string(),
+            });
         }
         if let Layout::Grid(chunk) = &new.layout
             && chunk.len() != new.dims.len()

@@ -1,6 +1,8 @@
 //! New inodes, and new names for inodes.
 
-use slabfs_model::{Codec, Coords, DType, Fill, Layout, MaxDim, Placement, Tag, Version};
+use std::borrow::Cow;
+
+use slabfs_model::{Codec, Coords, Coupling, DType, Fill, Layout, MaxDim, Placement, Tag, Version};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -196,9 +198,8 @@ fn body(
                 Some(session) => smallvec![(session, CREATOR_RESERVE)],
                 None => smallvec![],
             };
-            let given = defaults
-                .map(|all| &all.spec)
-                .filter(|given| !given.is_empty());
+            let given = defaults.map(|all| for_name(&all.spec, &create.name));
+            let given = given.as_deref().filter(|given| !given.is_empty());
             let mut object = if given.is_none() && spec.is_empty() {
                 new_file(txn, ino)?
             } else {
@@ -211,6 +212,18 @@ fn body(
             Body::Object(Box::new(object))
         }
         Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Node,
+    })
+}
+
+/// The defaults of a container for an object of this name.
+fn for_name<'a>(spec: &'a SpecChange, name: &[u8]) -> Cow<'a, SpecChange> {
+    let Some(couple) = spec.couple.as_ref().and_then(Coupling::on) else {
+        return Cow::Borrowed(spec);
+    };
+    let of_object = Coupling::On(couple.of_object());
+    Cow::Owned(SpecChange {
+        couple: couple.takes(name).then_some(of_object),
+        ..spec.clone()
     })
 }
 
@@ -246,6 +259,7 @@ fn byte_info(options: &ServiceOptions) -> ArrayInfo {
         blocks: None,
         tiling: Version(1),
         chunk_limit: options.chunk_limit,
+        couple: Coupling::Off,
     }
 }
 

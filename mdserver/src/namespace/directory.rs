@@ -93,6 +93,8 @@ impl Txn<'_> {
         *entries += 1;
         dir.attr.mtime = mtime;
         self.replace(parent, at, name, ino);
+        // The state is locked until this is done: a request that waits for the name looks it up after that.
+        self.core.matchers.named();
         Ok(at)
     }
 

@@ -35,10 +35,10 @@ impl Servers {
         };
         let mut found = those(&super::Server::takes_chunks);
         if found.is_empty() {
-            found = those(&|server| server.online && !server.record.draining);
+            found = those(&|server| server.online && server.is_usable());
         }
         if found.is_empty() {
-            found = those(&|server| !server.record.draining);
+            found = those(&super::Server::is_usable);
         }
         found
     }

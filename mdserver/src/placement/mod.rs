@@ -19,7 +19,7 @@ mod retire;
 pub(crate) use drain::{holdings, restripe, set_draining};
 pub(crate) use lease::{Places, lease_places, return_places, void_places};
 pub(crate) use permits::{Permits, permit};
-pub(crate) use register::register;
+pub(crate) use register::{end_memory, register};
 pub(crate) use retire::{RetireKey, Retired};
 
 use slabfs_model::ServerId;
@@ -79,7 +79,12 @@ impl Server {
 
     /// Whether it may get new chunks.
     pub(crate) fn takes_chunks(&self) -> bool {
-        self.online && !self.record.draining && !self.full
+        self.online && self.is_usable() && !self.full
+    }
+
+    /// Whether it may get new chunks if nothing else has room.
+    fn is_usable(&self) -> bool {
+        !self.record.draining && !self.record.memory
     }
 }
 
@@ -117,6 +122,7 @@ impl Servers {
                 host: server.record.host.clone(),
                 online: server.online,
                 draining: server.record.draining,
+                memory: server.record.memory,
                 full: server.full,
                 total: server.total,
                 free: server.free,
@@ -125,6 +131,19 @@ impl Servers {
                 chunks: server.chunks,
                 in_flight: server.load.leased,
             })
+            .collect()
+    }
+
+    /// Servers in the memory of mounts that are gone, and their data with them.
+    pub(crate) fn gone(&self, since: Instant, lease: Duration) -> Vec<ServerId> {
+        // After a start they have to report first.
+        let starts = since.elapsed() <= lease;
+        let silent = |server: &Server| !(server.online || starts && server.heard.is_none());
+        let gone = |server: &Server| server.record.memory && silent(server);
+        let servers = self.by_id.iter();
+        servers
+            .filter(|(_, server)| gone(server))
+            .map(|(&id, _)| id)
             .collect()
     }
 
@@ -161,7 +180,8 @@ impl Servers {
             ..StatFs::default()
         };
         let mut counted = HashSet::new();
-        for server in self.by_id.values().filter(|server| server.online) {
+        let counts = |server: &&Server| server.online && !server.record.memory;
+        for server in self.by_id.values().filter(counts) {
             let disk = server.disk.map(|disk| (&server.record.host, disk));
             if disk.is_some_and(|disk| !counted.insert(disk)) {
                 continue;

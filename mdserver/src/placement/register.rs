@@ -32,6 +32,24 @@ pub(crate) fn register(
     Ok(orders)
 }
 
+/// Marks a server in the memory of a mount as ended.
+pub(crate) fn end_memory(core: &Core, _: &Ctx, op: op::EndMemory) -> Result<(), MdError> {
+    let mut state = core.state();
+    let state = &mut *state;
+    let Some(server) = state.servers.by_id.get_mut(&op.server) else {
+        return Ok(());
+    };
+    if !server.record.memory {
+        return Err(MdError::Invalid(format!(
+            "the data server {} is not one in memory",
+            op.server
+        )));
+    }
+    server.online = false;
+    state.servers.version += 1;
+    Ok(())
+}
+
 /// Whether an unknown server holds data that belongs to other metadata: objects and chunks are numbered from 1 in
 /// each store, so new ones here would collide with the old ones there. A server is recorded durably before it gets a
 /// chunk. Metadata loaded from a dump may have known it after the dump, and its numbers continue far beyond those
@@ -73,6 +91,7 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
         addr: report.addr,
         host: report.host,
         draining: known.is_some_and(|server| server.record.draining),
+        memory: report.memory,
     };
     if known.is_none() {
         batch.put(keys::NEXT_SERVER, encode(&(id.0 + 1))?);

@@ -7,7 +7,7 @@
 //! Each struct is destructured completely, so a new field does not compile until it is written here.
 
 use serde::Serialize;
-use slabfs_model::{Codec, DType, Layout, MaxDim, Placement};
+use slabfs_model::{Codec, Coupling, DType, Layout, MaxDim, Placement};
 
 use super::{Body, FORMAT, Inode, Named, Object, Slot, Xattrs};
 use crate::api::{ArrayInfo, Attr, Given, Kind, MdError, Time};
@@ -196,6 +196,7 @@ impl Writer {
             blocks,
             tiling,
             chunk_limit,
+            couple,
         } = info;
         match *dtype {
             DType::BYTE => self.text(b"u1"),
@@ -249,6 +250,10 @@ impl Writer {
             Ok(())
         })?;
         self.numbers(&[tiling.0, *chunk_limit]);
+        match couple {
+            Coupling::Off => self.byte(0),
+            coupled => self.rest(coupled)?,
+        }
         Ok(())
     }
 

@@ -261,6 +261,7 @@ impl Service {
     pub(crate) fn hold_polls(&self, hold: bool) {
         self.core.locks.hold_polls(hold);
         self.core.rights.hold_polls(hold);
+        self.core.matchers.hold(hold);
     }
 
     /// Writes everything to disk, stops the thread and releases the directory. Sessions of other processes continue

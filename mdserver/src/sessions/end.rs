@@ -61,6 +61,7 @@ fn end(core: &Core, id: SessionId, clean: bool) -> Result<(), MdError> {
             return_places(&mut state.servers, session.places);
             state.fences.ended(id);
             core.rights.ended(id);
+            core.matchers.ended(id);
             if clean {
                 // It has no writes in flight: it has waited for all of them.
                 give_away(core, &mut state, id);

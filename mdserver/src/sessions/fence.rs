@@ -152,6 +152,7 @@ mod tests {
                 addr: None,
                 host: String::new(),
                 draining: false,
+                memory: false,
             });
             server.heard = Some(heard);
             servers.by_id.insert(ServerId(id), server);

@@ -21,6 +21,7 @@ fn session_list(service: &Service) -> Alive {
         disk: None,
     };
     let report = ServerReport {
+        memory: false,
         uuid: UUID,
         id: None,
         addr: None,

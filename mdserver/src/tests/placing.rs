@@ -21,6 +21,7 @@ fn report(service: &Service, uuid: u8, host: &str, stored: u64, free: u64) {
 
 fn report_space(service: &Service, uuid: u8, host: &str, stored: u64, space: Space) {
     let report = ServerReport {
+        memory: false,
         uuid: [uuid; 16],
         id: None,
         addr: None,
@@ -267,6 +268,7 @@ fn a_refused_permit_is_not_held() {
 fn a_server_with_chunks_of_other_metadata_is_refused() {
     let service = service();
     let report = |uuid: u8, id: Option<ServerId>, chunks: u64| ServerReport {
+        memory: false,
         uuid: [uuid; 16],
         id,
         addr: Some("unix:os".to_owned()),

@@ -57,10 +57,10 @@ fn a_store_of_another_format_is_refused() {
     use crate::kv::{Batch, MetaKv};
     let kv = MemoryKv::new();
     let mut batch = Batch::new();
-    batch.put(crate::keys::FORMAT, crate::records::encode(&3u32).unwrap());
+    batch.put(crate::keys::FORMAT, crate::records::encode(&99u32).unwrap());
     kv.commit(batch).unwrap();
     let error = Service::over(Box::new(kv), quiet()).unwrap_err();
-    assert!(error.to_string().contains("format 3"), "{error}");
+    assert!(error.to_string().contains("format 99"), "{error}");
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn report() -> ServerReport {
         disk: None,
     };
     ServerReport {
+        memory: false,
         uuid: UUID,
         id: None,
         addr: Some("unix:os".into()),

@@ -73,6 +73,7 @@ pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
         disk: None,
     };
     let report = ServerReport {
+        memory: false,
         uuid,
         id: None,
         addr: None,
@@ -88,6 +89,7 @@ pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
         return orders;
     };
     let obeys = ServerReport {
+        memory: false,
         deleted: vec![],
         obeys: sessions.version,
         ..report

@@ -31,6 +31,7 @@ pub(crate) fn clear(core: &Core, ctx: &Ctx, op: op::Clear) -> Result<Entry, MdEr
         let entry = txn.inode(ino)?.entry();
         let reply = txn.commit(entry)?;
         loaded.forget();
+        core.matchers.restart(ino);
         Ok(reply)
     })
 }

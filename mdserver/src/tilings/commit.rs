@@ -5,7 +5,7 @@
 //! only) before they are retired.
 
 use slabfs_model::layout::tiling::{Record, Tiling};
-use slabfs_model::{ChunkId, ServerId, SessionId, Version};
+use slabfs_model::{ChunkId, Hyperslab, ServerId, SessionId, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,6 +73,11 @@ fn commit_aligned(
     let gone = inserted.dropped.iter().filter(|it| it.order < first);
     let of = (commit.ino, commit.generation, first + count);
     let boxes = Changes::of(core, of, &tiling, &inserted.added, gone)?;
+    let is_coupled = object.info.couple.on().is_some();
+    let announced: Vec<_> = match is_coupled {
+        true => inserted.added.iter().filter_map(shown).collect(),
+        false => Vec::new(),
+    };
     let (reply, dropped) = write(core.begin(ctx)?, &commit, inserted, boxes, first, before)?;
     loaded.put(tiling, Version(before.0 + 1));
     loaded.note(Step {
@@ -80,7 +85,17 @@ fn commit_aligned(
         added: first..first + count,
         dropped,
     });
+    core.matchers.announce(commit.ino, announced.iter());
     Ok(reply)
+}
+
+/// The cells that a record shows.
+fn shown(record: &Record<Stored>) -> Option<Hyperslab> {
+    let Some(clip) = &record.clip else {
+        return Some(record.slab.clone());
+    };
+    let region = record.slab.as_region()?.intersect(clip)?;
+    Some(Hyperslab::from_region(&region))
 }
 
 /// A commit without records: dims, size and times. A `grid` has no others.

@@ -54,6 +54,7 @@ pub(crate) fn declare(core: &Core, ctx: &Ctx, op: op::Declare) -> Result<Entry, 
         let entry = txn.inode(ino)?.entry();
         let reply = txn.commit(entry)?;
         loaded.forget();
+        core.matchers.wake(ino);
         Ok(reply)
     })
 }

@@ -29,7 +29,7 @@ pub(crate) use closed::{Closed, tidy};
 pub(crate) use commit::commit;
 pub(crate) use declare::{declare, spare_generation};
 pub(crate) use purge::purge_some;
-pub(crate) use read::tiling;
+pub(crate) use read::{changes_since, tiling};
 pub(crate) use relocate::relocate;
 pub(crate) use reserve::reserve;
 pub(crate) use resize::resize;

@@ -194,6 +194,24 @@ fn within(
     }
 }
 
+/// The tiling since `known`, if it fits into one page.
+pub(crate) fn changes_since(
+    loaded: &Loaded,
+    tiling: &Tiling<Stored>,
+    object: &Object,
+    known: Version,
+) -> Option<TilingReply> {
+    let version = object.info.tiling;
+    if known == version {
+        return Some(TilingReply::Unchanged { version });
+    }
+    if let Some(changes) = changes(loaded, tiling, known, version) {
+        return Some(changes);
+    }
+    let cells = object.info.cells().ok()?;
+    (tiling.len() <= page(cells.len())).then(|| complete(object, tiling, cells, None))
+}
+
 /// The changes since `known`, if they are remembered.
 fn changes(
     loaded: &Loaded,

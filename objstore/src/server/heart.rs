@@ -36,6 +36,8 @@ pub struct HeartOptions {
     pub addr: Option<Addr>,
     /// The name of its host.
     pub host: String,
+    /// It is in the memory of a mount.
+    pub memory: bool,
     /// Time between two reports.
     pub interval: Duration,
 }
@@ -50,6 +52,7 @@ impl HeartOptions {
             uuid,
             addr,
             host,
+            memory: false,
             interval: Duration::from_secs(1),
         }
     }
@@ -255,6 +258,7 @@ fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<
     let known = shared.state.lock().id;
     let held = tally.step(shared.store.as_ref())?;
     let report = ServerReport {
+        memory: shared.options.memory,
         uuid: shared.options.uuid,
         id: known,
         addr: shared.options.addr.as_ref().map(ToString::to_string),

@@ -22,6 +22,8 @@ pub struct ServerReport {
     pub addr: Option<String>,
     /// The name of its host: mounts with the same name are on the same host.
     pub host: String,
+    /// It is in the memory of a mount: its data ends with it, and only that mount writes to it.
+    pub memory: bool,
     /// Total, free and used bytes.
     pub space: Space,
     /// Number of chunks; in a large store, as of the last complete walk.

@@ -5,7 +5,7 @@ use slabfs_tests::{
     Area, Cluster, Random, Service, Up, binary, file, mounts, needs_mount, poll, slabfs,
 };
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "up",
     "mdserver",
     "objserver",
@@ -22,6 +22,7 @@ const COMMANDS: [&str; 23] = [
     "import",
     "export",
     "collate",
+    "couple",
     "completions",
     "man",
     "call",
@@ -151,6 +152,18 @@ fn help_names_every_flag() {
         ("man", vec!["DIRECTORY"]),
         ("servers", vec!["MOUNTPOINT", "--json"]),
         ("locks", vec!["PATH", "--json"]),
+        (
+            "couple",
+            vec![
+                "PATH",
+                "--keep",
+                "--timeout",
+                "--match",
+                "--off",
+                "status",
+                "end",
+            ],
+        ),
     ] {
         let help = slabfs([command, "--help"]).ok();
         assert!(

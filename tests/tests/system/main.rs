@@ -12,6 +12,7 @@ mod cli;
 mod codecs;
 mod collate;
 mod commands;
+mod coupled;
 mod crash;
 mod crowds;
 mod damage;

@@ -30,6 +30,11 @@ use crate::client::stored::same_host::Place;
 pub trait ReadSink {
     /// Takes the bytes.
     fn give(&mut self, bytes: &[u8]);
+
+    /// Whether the bytes are still wanted: a read that waits for data is given up otherwise.
+    fn is_wanted(&self) -> bool {
+        true
+    }
 }
 
 impl<F: FnMut(&[u8])> ReadSink for F {
@@ -79,6 +84,8 @@ pub struct Handle {
     pub(in crate::client) transfers: AtomicU64,
     /// It is being released: no transfer starts any more.
     pub(in crate::client) released: AtomicBool,
+    /// It is counted among the opens of a coupled object.
+    pub(in crate::client) counted: AtomicBool,
 }
 
 /// A part of a request in the object's cells, and the place of its bytes in the request's buffer.
@@ -119,12 +126,18 @@ impl Handle {
             reached: AtomicBool::new(false),
             transfers: AtomicU64::new(0),
             released: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
         }
     }
 
     /// The object this handle is open on.
     pub fn ino(&self) -> Ino {
         self.object.ino
+    }
+
+    /// Whether reads through it may wait for data of a coupled object.
+    pub fn awaits_data(&self) -> bool {
+        self.object.awaits_data()
     }
 
     /// Bytes of an element of the object.

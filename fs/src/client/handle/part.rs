@@ -92,6 +92,7 @@ impl Handle {
                 reached: AtomicBool::new(false),
                 transfers: AtomicU64::new(0),
                 released: AtomicBool::new(false),
+                counted: AtomicBool::new(false),
             },
             of: PhantomData,
         })

@@ -99,7 +99,12 @@ impl Handle {
     ) -> Result<(), FsError> {
         loop {
             self.client.admit(&self.object)?;
-            if self.due(offset, len) {
+            if self.object.awaits_data() {
+                if self.read_header(offset, len, sink)? {
+                    return Ok(());
+                }
+                self.await_cells(offset, len, &|| sink.is_wanted())?;
+            } else if self.due(offset, len) {
                 self.client.refresh(&self.object)?;
             }
             let cells = self.cells_to_read(by, offset, len);
@@ -110,6 +115,31 @@ impl Handle {
                 len,
                 at_once: None,
             };
+            if self.read_in(&op, asked, &need, sink)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what is there of a coupled object, without waiting for more.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    pub(in crate::client) fn read_there(
+        &self,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn ReadSink,
+    ) -> Result<(), FsError> {
+        let cells = self.cells_to_read(By::Program, offset, len);
+        let need = self.need_to_read(By::Program, offset, len, &cells);
+        let asked = Asked {
+            offset,
+            len,
+            at_once: None,
+        };
+        loop {
+            let (op, _range) = self.enter(&need, Some(offset), len)?;
             if self.read_in(&op, asked, &need, sink)? {
                 return Ok(());
             }
@@ -129,6 +159,9 @@ impl Handle {
         len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
+        if self.object.awaits_data() {
+            return Ok(false);
+        }
         let Some(at_once) = self.at_once(offset, len) else {
             return Ok(false);
         };

@@ -131,6 +131,9 @@ impl Handle {
 
     pub(in crate::client) fn note_written(&self) {
         *self.object.written.lock() = Some(Time::now());
+        if self.object.coupled.in_memory() {
+            self.client.announce(&self.object);
+        }
     }
 
     fn need_to_write<'a>(

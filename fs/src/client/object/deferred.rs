@@ -59,7 +59,8 @@ impl Object {
     /// Whether it is an array of fixed dims with data, as far as is known here.
     fn may_defer(&self) -> bool {
         let geometry = self.geometry.read();
-        self.is_fixed(&geometry)
+        // Readers of a coupled object have to wait for the new data from the `open` on.
+        !self.coupled.any() && self.is_fixed(&geometry)
     }
 
     fn is_fixed(&self, geometry: &Geometry) -> bool {

@@ -38,6 +38,7 @@ use crate::client::buffer::runs::Runs;
 use crate::client::buffer::stream::Stream;
 use crate::client::coherence::range_lock::RangeLocks;
 use crate::client::coherence::rights::Own;
+use crate::client::coupling::Coupled;
 use crate::client::error::FsError;
 use crate::client::handle::writer::Waiting;
 use crate::client::object::geometry::Geometry;
@@ -90,6 +91,8 @@ pub(in crate::client) struct Object {
     pub(in crate::client) range_locks: RangeLocks,
     /// The rights of this mount on it. Before all locks above.
     pub(in crate::client) own: Arc<Own>,
+    /// Whether it is coupled.
+    pub(in crate::client) coupled: Coupled,
 }
 
 /// The ends of a region on each axis.
@@ -122,12 +125,14 @@ impl Object {
         own: Arc<Own>,
         tiling: Arc<Tiled>,
     ) -> Result<Object, FsError> {
+        let geometry = Geometry::new(entry)?;
         Ok(Object {
             ino: entry.attr.ino,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             appending: Mutex::new(()),
             syncing: Mutex::new(()),
-            geometry: RwLock::new(Geometry::new(entry)?),
+            coupled: Coupled::of(&geometry.info),
+            geometry: RwLock::new(geometry),
             flushing: RwLock::new(()),
             committing: Mutex::new(()),
             state: Mutex::new(State::default()),

@@ -117,9 +117,19 @@ impl Client {
             mode,
             selected,
         ));
-        let mut state = object.state.lock();
-        state.handles.retain(|waiting| waiting.strong_count() > 0);
-        state.handles.push(Arc::downgrade(&handle.waiting));
+        {
+            let mut state = object.state.lock();
+            state.handles.retain(|waiting| waiting.strong_count() > 0);
+            state.handles.push(Arc::downgrade(&handle.waiting));
+        }
+        if object.coupled.any() {
+            handle.counted.store(true, Ordering::Release);
+            if let Err(error) = self.coupled_opened(&handle) {
+                self.coupled_closed(&handle);
+                self.closed(&object);
+                return Err(error);
+            }
+        }
         Ok(handle)
     }
 
@@ -297,6 +307,9 @@ impl Handle {
         self.client.windows().forget(self.id);
         if self.writable {
             self.client.writer_is_done(&self.object);
+        }
+        if self.counted.swap(false, Ordering::AcqRel) {
+            self.client.coupled_closed(self);
         }
         self.client.closed(&self.object);
         flushed

@@ -61,10 +61,11 @@ impl Known {
             let found = list.iter().filter(|server| fits(server));
             found.map(|server| server.id).collect()
         };
-        let mut takers = those(&|server| server.online && !server.draining && !server.full);
+        let usable = |server: &ServerInfo| server.online && !server.draining && !server.memory;
+        let mut takers = those(&|server| usable(server) && !server.full);
         if takers.is_empty() {
             // All are full: writes get the error from the server itself.
-            takers = those(&|server| server.online && !server.draining);
+            takers = those(&usable);
         }
         let is_same_host = |id: &ServerId| {
             here(*id)
@@ -186,7 +187,10 @@ impl Client {
         bytes: u64,
         off: Option<ServerId>,
     ) -> Result<(ChunkId, ServerId), FsError> {
-        let server = self.choose(geometry, region, bytes, off)?;
+        let server = match geometry.info.couple.is_in_memory() {
+            true => self.memory_server()?,
+            false => self.choose(geometry, region, bytes, off)?,
+        };
         Ok((self.chunk_id()?, server))
     }
 
@@ -311,7 +315,8 @@ impl Client {
 
     /// Whether a chunk that a server has no room for may go to another one.
     pub(in crate::client) fn has_choice(&self, geometry: &Geometry, server: ServerId) -> bool {
-        let named = matches!(geometry.info.placement, Placement::Server(_));
+        let named = matches!(geometry.info.placement, Placement::Server(_))
+            || geometry.info.couple.is_in_memory();
         let known = self.known.lock();
         !named && known.takers.iter().any(|id| *id != server)
     }

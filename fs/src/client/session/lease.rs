@@ -391,7 +391,9 @@ impl Client {
             // It belongs to another filesystem at the same address, or was created after a loss of metadata.
             return Err(FsError::Gone);
         }
-        *geometry = Geometry::new(entry)?;
+        let fresh = Geometry::new(entry)?;
+        object.coupled.set(&fresh.info);
+        *geometry = fresh;
         object.tiling.outdate();
         object.epoch.fetch_add(1, Ordering::AcqRel);
         self.cache().forget_object(object);

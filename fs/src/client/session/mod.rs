@@ -21,6 +21,7 @@ use crate::client::buffer::flush::Scope;
 use crate::client::buffer::write_back::Behind;
 use crate::client::coherence::locks::Locks;
 use crate::client::coherence::rights::{self, Consistency, Rights};
+use crate::client::coupling::Coupling;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::placement::place::Known;
@@ -105,6 +106,7 @@ impl Client {
             locks: Locks::new(attached.locks),
             rights: Rights::new(attached.rights),
             transfers: Transfers::default(),
+            coupling: Coupling::new(options.memory.clone()),
             lease: Lease::new(sent, lease),
             root_created,
             replaced: AtomicBool::new(false),
@@ -186,6 +188,7 @@ impl Client {
                         true => self.recover(every),
                         false => self.answered(sent),
                     }
+                    self.report_coupled_again();
                 }
                 Err(error) => {
                     late = false;
@@ -404,6 +407,7 @@ impl Client {
         }
         self.wake.notify_all();
         self.behind.close();
+        self.stop_announcing();
         self.stop_locks();
         self.stop_rights();
         self.lease.close();
@@ -429,6 +433,7 @@ impl Client {
         }
         let synced = self.sync_all();
         self.send_releases();
+        self.stop_memory_server();
         let detached = self
             .md
             .call(op::Detach {

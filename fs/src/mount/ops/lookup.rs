@@ -3,6 +3,8 @@
 //! The kernel caches the absence of a name as long as its presence (`name_ttl`): programs look for the same missing
 //! files again and again. Names of selections and hidden files are never cached.
 
+use std::sync::Arc;
+
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyEntry};
 use slabfs_mdserver::api::{Entry, MdError, ROOT};
 use slabfs_model::Selection;
@@ -45,6 +47,7 @@ pub(in crate::mount) fn answer_from_memory(
     match shared.client.cached_name(directory, name) {
         None => return Some(reply),
         Some(Ok(entry)) => give_entry(shared, &shared.shown(&entry), reply),
+        Some(Err(FsError::Md(MdError::NotFound))) if shared.await_names => return Some(reply),
         Some(Err(FsError::Md(MdError::NotFound))) => reply.error(Errno::ENOENT),
         Some(Err(error)) => reply.error(report("lookup", parent, &error.into())),
     }
@@ -53,13 +56,37 @@ pub(in crate::mount) fn answer_from_memory(
 
 /// Looks `name` up and replies.
 pub(in crate::mount) fn answer(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     caller: Caller,
     parent: u64,
-    name: &[u8],
+    name: Vec<u8>,
     reply: ReplyEntry,
 ) {
-    match look_up(shared, caller, parent, name) {
+    let found = look_up(shared, caller, parent, &name);
+    let is_missing = matches!(&found, Err(Failure::Client(FsError::Md(MdError::NotFound))));
+    match (shared.await_names && is_missing, shared.nodes.get(parent)) {
+        (true, Some(Node::Plain(directory))) => {
+            let waiter = shared.clone();
+            shared.waits.submit(Box::new(move || {
+                let found = match waiter.client.await_name(directory, &name) {
+                    Ok(true) => look_up(&waiter, caller, parent, &name),
+                    Ok(false) => found,
+                    Err(error) => Err(error.into()),
+                };
+                answer_found(&waiter, (parent, &name), found, reply);
+            }));
+        }
+        _ => answer_found(shared, (parent, &name), found, reply),
+    }
+}
+
+fn answer_found(
+    shared: &Shared,
+    (parent, name): (u64, &[u8]),
+    found: Outcome<Shown>,
+    reply: ReplyEntry,
+) {
+    match found {
         Err(Failure::Client(FsError::Md(MdError::NotFound))) if caches_absence(parent, name) => {
             let ttl = shared.name_ttl();
             if ttl.is_zero() {

@@ -19,7 +19,7 @@ use crate::call;
 use crate::client::{FsError, Handle, OpenMode};
 use crate::mount::call::Call;
 use crate::mount::composed::{Composed, selected};
-use crate::mount::errno::{Outcome, refused};
+use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::hdf5_files;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::{Caller, Shared};
@@ -47,6 +47,17 @@ pub(in crate::mount) fn answer(
     reply: ReplyOpen,
 ) {
     let work = move |shared: &Arc<Shared>| match open(shared, caller, inode, flags) {
+        Ok(Open::File(file)) if file.handle().awaits_end() => {
+            let waiter = shared.clone();
+            shared
+                .waits
+                .submit(Box::new(move || match file.handle().await_end() {
+                    Ok(()) => give(&waiter, Open::File(file), move |number, kernel| {
+                        reply.opened(number, kernel)
+                    }),
+                    Err(error) => reply.error(report("open", inode, &error.into())),
+                }));
+        }
         Ok(open) => give(shared, open, move |number, kernel| {
             reply.opened(number, kernel)
         }),

@@ -93,7 +93,12 @@ pub(in crate::mount) fn answer(
                     read(file, inode, offset, len, by_kernel, reply);
                 }
             });
-            shared.for_bytes().submit(job);
+            // A read of a coupled object may wait for data.
+            let pool = match file.handle().awaits_data() {
+                true => &shared.waits,
+                false => shared.for_bytes(),
+            };
+            pool.submit(job);
         }
         (done, reply) => finish(inode, done.map(|_| ()), reply),
     }

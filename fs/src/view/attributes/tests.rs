@@ -22,6 +22,7 @@ fn info(dtype: &str, dims: &[u64]) -> ArrayInfo {
         blocks: None,
         tiling: Version(0),
         chunk_limit: 1 << 26,
+        couple: slabfs_model::Coupling::Off,
     }
 }
 

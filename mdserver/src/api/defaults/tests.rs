@@ -41,6 +41,7 @@ fn file() -> ArrayInfo {
         blocks: None,
         tiling: Version(1),
         chunk_limit: 64 << 20,
+        couple: slabfs_model::Coupling::Off,
     }
 }
 

@@ -21,6 +21,7 @@ fn bytes(size: u64) -> ArrayInfo {
         blocks: None,
         tiling: Version(1),
         chunk_limit: 64 << 20,
+        couple: slabfs_model::Coupling::Off,
     }
 }
 
@@ -35,6 +36,7 @@ fn change(text: &str) -> SpecChange {
             "fill" => change.fill = Some(value.to_owned()),
             "layout" => change.layout = Some(value.parse().unwrap()),
             "codec" => change.codec = Some(value.parse().unwrap()),
+            "couple" => change.couple = Some(format!("keep={value}").parse().unwrap()),
             other => panic!("{other}"),
         }
     }
@@ -159,6 +161,25 @@ fn layouts_and_codecs_must_fit() {
     let coded = set(&now, "codec=lz4");
     assert!(!coded.declared);
     assert_eq!(coded.layout, Layout::Aligned);
+}
+
+#[test]
+fn objects_coupled_in_memory_are_aligned() {
+    let coupled = set(&bytes(0), "couple=memory");
+    assert_eq!(coupled.layout, Layout::Aligned);
+    assert!(!coupled.declared && !coupled.given.layout && coupled.couple.is_in_memory());
+    let file = set(&bytes(10), "couple=file");
+    assert!(matches!(file.layout, Layout::Grid(_)));
+    for (now, wanted) in [
+        (bytes(10), "couple=memory"),
+        (set(&bytes(0), "layout=canonical"), "couple=memory"),
+        (bytes(0), "dims=4 couple=memory layout=grid:2"),
+    ] {
+        assert!(matches!(
+            resolve(&now, wanted),
+            Err(SpecError::CoupleOfGrid { .. })
+        ));
+    }
 }
 
 #[test]

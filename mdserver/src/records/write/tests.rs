@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde::Serialize;
 use slabfs_model::{
-    Codec, Coords, Fill, Layout, MaxDim, ObjectId, Placement, ServerId, SessionId, Tag, Version,
+    Codec, Coords, Coupling, Fill, Layout, MaxDim, ObjectId, Placement, ServerId, SessionId, Tag,
+    Version,
 };
 use smallvec::SmallVec;
 
@@ -111,10 +112,24 @@ fn max_dims() -> impl Strategy<Value = Vec<MaxDim>> {
     prop::collection::vec(max, 0..6)
 }
 
+fn couplings() -> impl Strategy<Value = Coupling> {
+    let texts = vec![
+        "off",
+        "keep=memory",
+        "keep=file,timeout=7ms,matchers=9,end=never",
+    ];
+    prop::sample::select(texts).prop_map(|text| text.parse().unwrap())
+}
+
 fn info() -> impl Strategy<Value = ArrayInfo> {
     let dtypes = prop::sample::select(vec!["u1", "f4", ">i8", "U3", "S65536"]);
     let form = (dtypes, list(), max_dims(), layouts(), codecs());
-    let where_to = (placements(), servers(), prop::option::of(list()));
+    let where_to = (
+        placements(),
+        servers(),
+        prop::option::of(list()),
+        couplings(),
+    );
     let fill = prop::collection::vec(any::<u8>(), 0..20);
     let numbers = (small(), number(), number());
     (form, where_to, fill, any::<[bool; 6]>(), numbers).prop_map(
@@ -139,6 +154,7 @@ fn info() -> impl Strategy<Value = ArrayInfo> {
             blocks: where_to.2,
             tiling: Version(numbers.1),
             chunk_limit: numbers.2,
+            couple: where_to.3,
         },
     )
 }

@@ -62,6 +62,7 @@ fn the_heart_registers_deletes_and_acknowledges() {
         reports: Mutex::new(reports),
     });
     let options = HeartOptions {
+        memory: false,
         host: "node1".into(),
         uuid: [6; 16],
         addr: Some(Addr::Tcp("node:1".into())),
@@ -118,6 +119,7 @@ fn heartbeats_continue_during_long_deletions() {
         reports: Mutex::new(reports),
     });
     let options = HeartOptions {
+        memory: false,
         // Any deletion takes longer than that.
         interval: Duration::ZERO,
         ..HeartOptions::new([6; 16], None)
@@ -177,6 +179,7 @@ fn a_session_list_is_acknowledged_at_once() {
     };
     let fence = no_fence();
     let options = HeartOptions {
+        memory: false,
         // The second report does not wait for the interval.
         interval: Duration::from_secs(3600),
         ..HeartOptions::new([6; 16], None)

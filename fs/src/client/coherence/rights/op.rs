@@ -241,6 +241,9 @@ impl Client {
         let mut until = None;
         loop {
             self.settle_truncate(object)?;
+            if object.coupled.in_memory() {
+                return Ok(Op::FREE);
+            }
             if let Some(op) = self.enter_unlisted(own, need) {
                 return Ok(op);
             }
@@ -279,6 +282,9 @@ impl Client {
         let own = &object.own;
         if object.is_to_be_emptied() {
             return None;
+        }
+        if object.coupled.in_memory() {
+            return Some(Op::FREE);
         }
         if let Some(op) = self.enter_unlisted(own, need) {
             return Some(op);

@@ -171,6 +171,7 @@ pub(in crate::client) fn entry(rank: usize, change: u64) -> Entry {
                 blocks: None,
                 tiling: Version(1),
                 chunk_limit: 64 << 20,
+                couple: slabfs_model::Coupling::Off,
             }
             .into(),
         ),

@@ -1,0 +1,408 @@
+//! Coupled objects: reads wait for what other programs write, on the same mount and on others.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slabfs_tests::mpi::Mpi;
+use slabfs_tests::tool::{self, create};
+use slabfs_tests::{Cluster, Random, Up, file, needs_mount, poll, slabfs};
+
+/// A read of a part of a file, on a thread of its own.
+struct Reading(thread::JoinHandle<std::io::Result<Vec<u8>>>);
+
+impl Reading {
+    fn of(path: PathBuf, offset: u64, len: usize) -> Reading {
+        Reading(thread::spawn(move || {
+            let file = std::fs::File::open(path)?;
+            let mut bytes = vec![0; len];
+            let mut at = 0;
+            while at < len {
+                match file.read_at(&mut bytes[at..], offset + at as u64)? {
+                    0 => break,
+                    more => at += more,
+                }
+            }
+            bytes.truncate(at);
+            Ok(bytes)
+        }))
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    #[track_caller]
+    fn bytes(self) -> Vec<u8> {
+        self.result().expect("the bytes")
+    }
+
+    #[track_caller]
+    fn result(self) -> std::io::Result<Vec<u8>> {
+        self.0.join().expect("a thread that reads")
+    }
+}
+
+#[track_caller]
+fn couple(path: &Path, flags: &[&str]) {
+    let path = path.display().to_string();
+    slabfs(["couple", &path].iter().chain(flags)).ok();
+}
+
+#[track_caller]
+fn status(path: &Path) -> serde_json::Value {
+    let path = path.display().to_string();
+    serde_json::from_str(slabfs(["couple", "status", &path, "--json"]).ok().text()).expect("JSON")
+}
+
+/// Waits until this many reads of the object wait.
+#[track_caller]
+fn await_reads(path: &Path, count: usize) {
+    poll::until_true("reads wait", || {
+        status(path)["reads"]
+            .as_array()
+            .is_some_and(|reads| reads.len() == count)
+    });
+}
+
+fn writer(path: &Path) -> std::fs::File {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("open")
+}
+
+/// A cluster of one data server, and a coupled array of 8 rows of 16 bytes on it.
+fn array(mounts: usize, flags: &[&str]) -> (Cluster, PathBuf) {
+    let cluster = Cluster::start(1, mounts);
+    let path = cluster.at(0, "a");
+    create(&path, "8,2", "f8", &[]);
+    couple(&path, flags);
+    (cluster, path)
+}
+
+/// One read, answered from three writers on two mounts, whatever the pieces and their order.
+#[test]
+fn a_read_takes_from_several_writers() {
+    needs_mount!();
+    let (cluster, path) = array(2, &[]);
+    let other = cluster.at(1, "a");
+    let bytes = Random::new(1).bytes(128);
+    let writers = [writer(&path), writer(&path), writer(&other)];
+    let reading = Reading::of(other.clone(), 20, 90);
+    await_reads(&path, 1);
+    for (of, at, len) in [(2, 96, 32), (0, 0, 40), (1, 41, 30), (2, 71, 25)] {
+        assert!(!reading.is_over());
+        writers[of]
+            .write_all_at(&bytes[at..at + len], at as u64)
+            .expect("write");
+    }
+    // One byte is missing.
+    poll::until_true("the status names it", || {
+        status(&path)["reads"][0]["missing"]
+            == serde_json::json!([{"offset": [2, 8], "shape": [1, 1]}])
+    });
+    assert!(!reading.is_over());
+    writers[0].write_all_at(&bytes[40..41], 40).expect("write");
+    assert!(reading.bytes() == bytes[20..110]);
+    drop(writers);
+    assert!(file::read(&other) == bytes && file::read(&path) == bytes);
+}
+
+/// Nothing goes to a disk.
+#[test]
+fn data_stays_in_memory() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 2);
+    let directory = cluster.at(0, "run");
+    std::fs::create_dir(&directory).expect("mkdir");
+    couple(
+        &directory,
+        &["--match", "out_%.dat", "--exclude", "out_0.dat"],
+    );
+    let bytes = Random::new(2).bytes(5 << 20);
+    let path = cluster.at(0, "run/out_1.dat");
+    file::write(&path, &bytes);
+    assert!(file::read(&cluster.at(1, "run/out_1.dat")) == bytes);
+    let servers = tool::servers(&cluster.mnt(0));
+    let on = |memory: bool| {
+        let servers = servers.iter().filter(|server| server["memory"] == memory);
+        servers
+            .map(|server| server["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((on(false).len(), on(true).len()), (1, 1));
+    let chunks = tool::layout(&path)["chunks"]
+        .as_array()
+        .expect("chunks")
+        .clone();
+    assert!(
+        chunks.iter().all(|chunk| chunk["server"] == on(true)[0]),
+        "{chunks:?}"
+    );
+    for name in ["run/out_0.dat", "run/other"] {
+        file::write(&cluster.at(0, name), b"x");
+        assert_eq!(tool::info(&cluster.at(0, name))["couple"], "off", "{name}");
+    }
+    // The mount takes its memory with it.
+    cluster.stop_mount(0);
+    let error = std::fs::read(cluster.at(1, "run/out_1.dat")).expect_err("it is gone");
+    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+    assert!(
+        cluster.mount_log(1).contains("mounts that are gone"),
+        "{}",
+        cluster.mount_log(1)
+    );
+}
+
+#[test]
+fn the_end_of_the_stream_is_the_end_of_the_file() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let directory = cluster.at(0, "run");
+    std::fs::create_dir(&directory).expect("mkdir");
+    couple(&directory, &[]);
+    let path = cluster.at(0, "run/f");
+    let mut growing = std::fs::File::create(&path).expect("create");
+    let mut seen = std::fs::File::open(cluster.at(1, "run/f")).expect("open");
+    let reader = thread::spawn(move || {
+        let mut all = Vec::new();
+        seen.read_to_end(&mut all).map(|_| all)
+    });
+    let bytes = Random::new(3).bytes(300_000);
+    for part in bytes.chunks(100_000) {
+        std::io::Write::write_all(&mut growing, part).expect("write");
+    }
+    await_reads(&path, 1);
+    assert!(!reader.is_finished());
+    // A hole of it is fill once no writer is left.
+    growing.set_len(300_010).expect("grow");
+    drop(growing);
+    let all = reader.join().expect("a reader").expect("all bytes");
+    assert!(all[..300_000] == bytes && all[300_000..] == [0; 10]);
+    // A late reader gets the same.
+    assert!(file::read(&cluster.at(1, "run/f")) == all);
+}
+
+#[test]
+fn a_read_without_a_writer_times_out() {
+    needs_mount!();
+    let (cluster, path) = array(1, &["--timeout", "700ms"]);
+    let begun = Instant::now();
+    let error = Reading::of(path.clone(), 0, 8)
+        .result()
+        .expect_err("no writer");
+    assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT), "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(700));
+    let held = writer(&path);
+    held.write_all_at(&[1; 16], 0).expect("write");
+    let error = Reading::of(path, 8, 24)
+        .result()
+        .expect_err("a part is missing");
+    assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT), "{error}");
+    let log = cluster.mount_log(0);
+    assert!(
+        log.contains("a (object") && log.contains("[1:2,0:16]"),
+        "{log}"
+    );
+}
+
+/// A mount that is killed takes its writers with it: what it had is missing, and another writer may bring it.
+#[test]
+fn a_killed_writer_is_replaced() {
+    needs_mount!();
+    let (mut cluster, path) = array(3, &["--timeout", "60s"]);
+    let other = cluster.at(1, "a");
+    let bytes = Random::new(4).bytes(128);
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "exec 3<>\"$1\"; head -c 64 /dev/zero >&3; read end",
+            "sh",
+        ])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh");
+    let first = Reading::of(other.clone(), 0, 64);
+    assert!(first.bytes() == [0; 64]);
+    let reading = Reading::of(other.clone(), 0, 128);
+    await_reads(&other, 1);
+    cluster.kill_mount(0);
+    drop(child.stdin.take());
+    child.wait().expect("wait");
+    // The read of what was there waits, too, once the mount counts as gone.
+    let again = writer(&cluster.at(2, "a"));
+    again.write_all_at(&bytes, 0).expect("write");
+    assert!(reading.bytes() == bytes);
+    drop(again);
+    assert!(file::read(&other) == bytes);
+}
+
+#[test]
+fn the_service_is_restarted_while_reads_wait() {
+    needs_mount!();
+    let (mut cluster, path) = array(2, &[]);
+    let other = cluster.at(1, "a");
+    let bytes = Random::new(5).bytes(128);
+    let held = writer(&path);
+    held.write_all_at(&bytes[..64], 0).expect("write");
+    let reading = Reading::of(other.clone(), 0, 128);
+    await_reads(&other, 1);
+    for restart in 0..2 {
+        match restart {
+            0 => cluster.kill_md(),
+            _ => cluster.stop_md(),
+        }
+        cluster.start_md();
+    }
+    assert!(!reading.is_over());
+    held.write_all_at(&bytes[64..], 64).expect("write");
+    assert!(reading.bytes() == bytes);
+    assert_eq!(status(&path)["ended"], false);
+    drop(held);
+    poll::until_true("the stream ends", || status(&other)["ended"] == true);
+}
+
+#[test]
+fn a_stream_may_be_ended_by_request() {
+    needs_mount!();
+    let (_cluster, path) = array(1, &["--end", "never"]);
+    file::write_at(&path, 0, &[7; 64]);
+    let reading = Reading::of(path.clone(), 0, 128);
+    await_reads(&path, 1);
+    slabfs(["couple", "end", &path.display().to_string()]).ok();
+    let bytes = reading.bytes();
+    assert!(bytes[..64] == [7; 64] && bytes[64..] == [0; 64]);
+}
+
+#[test]
+fn files_are_read_when_all_writers_have_closed_them() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let directory = cluster.at(0, "run");
+    std::fs::create_dir(&directory).expect("mkdir");
+    couple(&directory, &["--keep", "file", "--timeout", "30s"]);
+    let path = cluster.at(0, "run/f");
+    let held = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .expect("create");
+    let reading = Reading::of(cluster.at(1, "run/f"), 0, 100);
+    await_reads(&path, 1);
+    held.write_all_at(b"one and", 0).expect("write");
+    assert!(!reading.is_over());
+    held.write_all_at(b" two", 7).expect("write");
+    drop(held);
+    assert!(reading.bytes() == b"one and two");
+    couple(&path, &["--keep", "file", "--timeout", "300ms"]);
+    let held = writer(&path);
+    let error = std::fs::File::open(cluster.at(1, "run/f")).expect_err("a writer has it open");
+    assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
+    drop(held);
+}
+
+/// Libraries read before they write: they get what is there.
+#[test]
+fn a_writer_does_not_wait_for_itself() {
+    needs_mount!();
+    let (cluster, path) = array(2, &[]);
+    let (one, two) = (writer(&path), writer(&cluster.at(1, "a")));
+    one.write_all_at(&[1; 16], 0).expect("write");
+    one.sync_all().expect("announced");
+    let mut bytes = [9; 48];
+    two.read_exact_at(&mut bytes, 0).expect("read");
+    assert!(bytes[..16] == [1; 16] && bytes[16..] == [0; 32]);
+    two.write_all_at(&[2; 16], 8).expect("write");
+    two.sync_all().expect("announced");
+    one.read_exact_at(&mut bytes, 0).expect("read");
+    assert!(bytes[..8] == [1; 8] && bytes[8..24] == [2; 16]);
+}
+
+#[test]
+fn one_mount_is_enough() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.at("a");
+    create(&path, "4,4", "f4", &[]);
+    couple(&path, &[]);
+    let readings: Vec<Reading> = (0..40).map(|_| Reading::of(path.clone(), 0, 64)).collect();
+    await_reads(&path, 40);
+    let bytes = Random::new(6).bytes(64);
+    let held = writer(&path);
+    for (at, part) in bytes.chunks(5).enumerate() {
+        held.write_all_at(part, at as u64 * 5).expect("write");
+    }
+    for reading in readings {
+        assert!(reading.bytes() == bytes);
+    }
+}
+
+/// Two programs of MPI over two mounts, of which the reading one starts first: a model with PnetCDF in uneven rows, an ensemble
+/// filter with PnetCDF in blocks. The results equal those through plain files.
+#[test]
+fn programs_exchange_data_as_through_files() {
+    needs_mount!();
+    let mut cluster = Cluster::new(1, &[], false);
+    let area = cluster.area();
+    let model = Mpi::OpenRomio
+        .linked(area, "shallow", Some("pnetcdf"))
+        .ranks(3);
+    let filter = Mpi::OpenRomio
+        .another(area, "filter", Some("pnetcdf"))
+        .ranks(2);
+    let [plain, results] = ["plain", "results"].map(|name| area.mkdir(name));
+    cluster.start_all(1);
+    cluster.add_mount_with(&["--await-names"]);
+    let in_dir = |dir: &Path, name: &str| dir.join(name).display().to_string();
+    let model_in = |dir: &Path| model.run([&in_dir(dir, "out_"), "61", "83", "5"]).ok();
+    let filter_in = |dir: &Path, to: &Path| {
+        let args = [in_dir(dir, "out_"), in_dir(to, "mean_"), "5".to_owned()];
+        filter.run(args).ok()
+    };
+    model_in(&plain);
+    filter_in(&plain, &plain);
+    let written = cluster.at(0, "run");
+    let read = cluster.at(1, "run");
+    std::fs::create_dir(&written).expect("mkdir");
+    couple(&written, &["--timeout", "60s", "--match", "out_%.nc"]);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| filter_in(&read, &results));
+        model_in(&written);
+        reader.join().expect("the filter");
+    });
+    for step in 1..=5 {
+        let name = format!("mean_{step:04}.nc");
+        assert!(
+            file::read(&plain.join(&name)) == file::read(&results.join(&name)),
+            "{name}"
+        );
+        let name = format!("out_{step:04}.nc");
+        assert!(
+            file::read(&plain.join(&name)) == file::read(&read.join(&name)),
+            "{name}"
+        );
+    }
+}
+
+/// Interrupted readers go away at once.
+#[test]
+fn a_waiting_reader_is_killed() {
+    needs_mount!();
+    let (_cluster, path) = array(1, &["--timeout", "10m"]);
+    let mut child = Command::new("cat").arg(&path).spawn().expect("cat");
+    await_reads(&path, 1);
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    let nonblocking = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&path);
+    nonblocking.expect("an open does not wait");
+}

@@ -1,0 +1,243 @@
+//! `slabfs couple`: couples objects and containers, and shows who waits for what.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use slabfs_model::Coupling;
+
+use crate::failure::usage;
+use crate::onmount::{self, Mount, explain};
+use crate::tags::one_line;
+use crate::{output, table};
+
+/// Couple programs: reads of an object wait for the writes.
+///
+/// Of an object that is coupled, a read through a file that is not open for writing waits until what it reads is
+/// written, by whatever programs on whatever mounts. With --keep memory the data stays in memory of the mounts that
+/// wrote it, and goes from there to the mounts that read it; with --keep file a reader waits until all writers have
+/// closed the file. A directory's coupling is that of the files made in it later.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
+  slabfs couple mnt/run --timeout 10m --match 'out_%.nc'
+      files out_1.nc, out_0002.nc, … that are made in mnt/run from now on
+  slabfs couple mnt/field --matchers 4
+  slabfs couple status mnt/field
+  slabfs couple end mnt/field
+      readers do not wait any more for what is not written
+  slabfs couple mnt/run --off
+
+The stream of a file ends when its last writer closes it: then what was not written reads as fill, and a read at \
+the end of the file returns nothing. A program that reads may start first; if it opens files before they are made, \
+mount it with `slabfs mount --await-names`. Data in memory is gone when the mount that wrote it ends. An object has \
+to be empty when it is coupled in memory. docs/coupling.md has the rest."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// A file, or a directory for the files that are made in it
+    #[arg(required = true)]
+    path: Option<PathBuf>,
+    /// Where the data is: memory (of the writers' mounts) or file (on the data servers)
+    #[arg(long, value_name = "WHERE")]
+    keep: Option<String>,
+    /// How long a read waits for its data, as 500ms, 60s, 10m or 2h; then it fails with ETIMEDOUT (default: 60s)
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// Matchers that share the work: auto, or 1 to 64
+    #[arg(long, value_name = "N")]
+    matchers: Option<String>,
+    /// When the stream ends: close (of the last writer) or never (only by `slabfs couple end`)
+    #[arg(long, value_name = "WHEN")]
+    end: Option<String>,
+    /// Of a directory: which names are coupled; % stands for digits, * for anything; may be repeated (default: all)
+    #[arg(long = "match", value_name = "PATTERN")]
+    names: Vec<String>,
+    /// Of a directory: which names are not; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// End the coupling
+    #[arg(long, conflicts_with_all = ["keep", "timeout", "matchers", "end", "names", "exclude"])]
+    off: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Show who has a coupled file open, and which reads wait for what
+    Status {
+        /// A coupled file
+        path: PathBuf,
+        /// As JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the stream of a coupled file: reads of what is not written do not wait any more
+    End {
+        /// A coupled file
+        path: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    match (&args.what, &args.path) {
+        (Some(What::Status { path, json }), _) => status(path, *json),
+        (Some(What::End { path }), _) => call(path, true).map(drop),
+        (None, Some(path)) => couple(path, args),
+        (None, None) => Err(usage("give a file or a directory")),
+    }
+}
+
+fn couple(path: &Path, args: &Args) -> anyhow::Result<()> {
+    let meta = std::fs::metadata(path).map_err(|error| explain(path, error))?;
+    if !meta.is_dir() && !(args.names.is_empty() && args.exclude.is_empty()) {
+        return Err(usage("--match and --exclude are for directories"));
+    }
+    let text = match args.off {
+        true => "off".to_owned(),
+        false => text(args),
+    };
+    let coupling: Coupling = text.parse().map_err(|error| usage(format!("{error}")))?;
+    onmount::couple(path, &coupling)
+}
+
+/// The coupling as the attribute has it.
+fn text(args: &Args) -> String {
+    let lists = [args.names.join("|"), args.exclude.join("|")];
+    let list =
+        |text: &'static str, list: &String| (!list.is_empty()).then(|| format!("{text}={list}"));
+    let given = [
+        ("keep", &args.keep),
+        ("timeout", &args.timeout),
+        ("matchers", &args.matchers),
+        ("end", &args.end),
+    ];
+    let given = given.into_iter();
+    let words = given.filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+    let words = words.chain(list("names", &lists[0]));
+    let words: Vec<String> = words.chain(list("except", &lists[1])).collect();
+    match words.is_empty() {
+        true => "keep=memory".to_owned(),
+        false => words.join(","),
+    }
+}
+
+fn call(path: &Path, end: bool) -> anyhow::Result<Value> {
+    if path.is_dir() {
+        bail!("{} is a directory; give a file in it", path.display());
+    }
+    let mount = Mount::of(path)?;
+    mount.call(&json!({ "op": "couple", "path": mount.inside(path)?, "end": end }))
+}
+
+fn status(path: &Path, as_json: bool) -> anyhow::Result<()> {
+    let reply = call(path, false)?;
+    match as_json {
+        true => output::json(&reply),
+        false => output::print(&show(&reply)?),
+    }
+}
+
+fn show(reply: &Value) -> anyhow::Result<String> {
+    let list = |key: &str| {
+        let list = reply.get(key).and_then(Value::as_array);
+        list.with_context(|| format!("the mount sent no {key}"))
+    };
+    let text = |value: &Value, key: &str| value.get(key).map(table::show).unwrap_or_default();
+    let ended = reply.get("ended").and_then(Value::as_bool) == Some(true);
+    let mut shown = format!(
+        "{}, {} bytes, {}\n",
+        text(reply, "couple"),
+        text(reply, "size"),
+        if ended { "ended" } else { "not ended" },
+    );
+    let opens: Vec<Vec<String>> = list("opens")?
+        .iter()
+        .map(|open| {
+            let host = open.get("host").and_then(Value::as_str).unwrap_or_default();
+            let numbers = ["session", "writers", "readers"].map(|key| text(open, key));
+            let [session, writers, readers] = numbers;
+            vec![one_line(host), session, writers, readers]
+        })
+        .collect();
+    if opens.is_empty() {
+        shown.push_str("no program has it open\n");
+    } else {
+        shown.push_str(&table::rows(
+            &["host", "session", "writers", "readers"],
+            &opens,
+        ));
+    }
+    let reads: Vec<Vec<String>> = list("reads")?
+        .iter()
+        .map(|read| {
+            let since = read.get("for_ms").and_then(Value::as_u64).unwrap_or(0);
+            let boxes = ["cells", "missing"].map(|key| boxes(read.get(key)));
+            let [cells, missing] = boxes;
+            vec![
+                text(read, "session"),
+                format!("{:.1} s", since as f64 / 1e3),
+                cells,
+                missing,
+            ]
+        })
+        .collect();
+    if !reads.is_empty() {
+        shown.push_str(&table::rows(
+            &["session", "waits", "reads cells", "of which are missing"],
+            &reads,
+        ));
+    }
+    Ok(shown)
+}
+
+/// Boxes as selections; the last axis counts bytes.
+fn boxes(list: Option<&Value>) -> String {
+    const MOST: usize = 4;
+    let list = list
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let numbers = |value: &Value, key: &str| -> Vec<u64> {
+        let list = value.get(key).and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .collect()
+    };
+    let mut shown: Vec<String> = list
+        .iter()
+        .take(MOST)
+        .map(|region| {
+            let axes = numbers(region, "offset")
+                .into_iter()
+                .zip(numbers(region, "shape"));
+            let axes = axes.map(|(at, len)| format!("{at}:{}", at.saturating_add(len)));
+            format!("[{}]", axes.collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    if list.len() > MOST {
+        shown.push(format!("and {} more", list.len() - MOST));
+    }
+    shown.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_names_what_waits() {
+        let reply = json!({
+            "couple": "keep=memory,timeout=60s,matchers=auto", "size": 128, "ended": false, "matchers": 1,
+            "opens": [{"host": "node1", "session": 3, "writers": 2, "readers": 0}],
+            "reads": [{"session": 4, "for_ms": 1500, "cells": [{"offset": [0, 0], "shape": [4, 8]}],
+                       "missing": [{"offset": [2, 0], "shape": [2, 8]}]}],
+        });
+        let text = show(&reply).expect("a status");
+        for part in ["not ended", "node1", "1.5 s", "[0:4,0:8]", "[2:4,0:8]"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
