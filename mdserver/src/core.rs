@@ -319,7 +319,7 @@ impl Core {
             dumps: Dumps::default(),
             rights: crate::rights::LockServer::new(RightsEpoch(epoch), before.clone(), earlier),
             removed: Removed::default(),
-            matchers: Matchers::new(),
+            matchers: Matchers::new(!before.is_empty()),
             locks: LockServer::new(LockEpoch(epoch), before, Instant::now() + options.lease),
             tilings: Tilings::new(options.cached_records),
             tags,

@@ -67,6 +67,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Show who has a coupled file open, and which reads wait for what
+    #[command(
+        after_help = "Examples:\n  slabfs couple status mnt/field\n  slabfs couple status mnt/field --json | jq .reads"
+    )]
     Status {
         /// A coupled file
         path: PathBuf,
@@ -75,6 +78,7 @@ enum What {
         json: bool,
     },
     /// End the stream of a coupled file: reads of what is not written do not wait any more
+    #[command(after_help = "Examples:\n  slabfs couple end mnt/field")]
     End {
         /// A coupled file
         path: PathBuf,
@@ -92,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn couple(path: &Path, args: &Args) -> anyhow::Result<()> {
     let meta = std::fs::metadata(path).map_err(|error| explain(path, error))?;
-    if !meta.is_dir() && !(args.names.is_empty() && args.exclude.is_empty()) {
+    if !(meta.is_dir() || args.names.is_empty() && args.exclude.is_empty()) {
         return Err(usage("--match and --exclude are for directories"));
     }
     let text = match args.off {

@@ -55,9 +55,8 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
     let metadata = Arc::new(RemoteMd::connect(md.clone(), key.clone(), deadline));
     greeted(&metadata)?;
     let mount = MountNode::start(
-        metadata.clone(),
+        (metadata.clone(), metadata),
         (Some(md), key),
-        metadata,
         Arc::new(servers),
         &args.mountpoint,
         &args.mount,

@@ -292,11 +292,11 @@ pub(crate) struct MountNode {
 }
 
 impl MountNode {
-    /// Attaches to `metadata`, which other processes reach at `addr` with `key`, and mounts.
+    /// Attaches to `metadata`, which other processes reach at `addr` with `key`, and mounts. `registrar` is the same service
+    /// for data servers.
     pub(crate) fn start(
-        metadata: Arc<dyn Metadata>,
+        (metadata, registrar): (Arc<dyn Metadata>, Arc<dyn Registrar>),
         (addr, key): (Option<Addr>, Option<Key>),
-        registrar: Arc<dyn Registrar>,
         servers: Arc<Servers>,
         mountpoint: &Path,
         args: &MountArgs,

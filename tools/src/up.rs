@@ -207,14 +207,13 @@ impl Behind {
         }
         let metadata = self.metadata.local();
         let mount = MountNode::start(
-            metadata,
+            (metadata, self.metadata.registrar()),
             (
                 listener
                     .as_ref()
                     .map(|listener| node::address_for_others(listener.addr())),
                 key,
             ),
-            self.metadata.registrar(),
             servers,
             &args.mountpoint,
             &args.mount,

@@ -300,6 +300,7 @@ impl Client {
             "rights_recalled": rights.recalled,
             "rights_given": rights.given,
             "rights_held": self.rights.held(),
+            "coupled_matches": self.coupling.matches(),
             "sessions": self.md.session_count(),
             "session": self.md.session().0,
             "sessions_lost": self.epoch(),

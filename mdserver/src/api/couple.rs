@@ -1,7 +1,7 @@
 //! Wire types of coupled objects: opens, matches, status. [`crate::matcher`] describes their meaning.
 
 use serde::{Deserialize, Serialize};
-use slabfs_model::{MAX_RANK, Region, ServerId, SessionId};
+use slabfs_model::{MAX_RANK, Region, ServerId, SessionId, Version};
 
 use super::bounded;
 use super::error::MdError;
@@ -13,6 +13,9 @@ use super::types::Ino;
 pub const MAX_MATCH_BOXES: usize = 256;
 /// Most coupled objects that a session has open, and most writers of one.
 pub const MAX_COUPLED_OPENS: usize = 65_536;
+
+/// Most objects that a session watches.
+pub const MAX_WATCHED: usize = 256;
 
 /// A coupled object that a session has open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +52,28 @@ pub struct Matched {
     /// The object.
     pub entry: Entry,
     /// Its tiling, as far as the caller does not have it; `None` if it does not fit into this reply.
+    pub tiling: Option<TilingReply>,
+}
+
+/// A coupled object that a session watches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watching {
+    /// The object.
+    pub ino: Ino,
+    /// The version of the tiling that the session has.
+    pub known: Version,
+    /// Whether the session knows that no more data comes.
+    pub ended: bool,
+}
+
+/// What is new of an object that a session watches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Whether no more data comes.
+    pub ended: bool,
+    /// The object.
+    pub entry: Entry,
+    /// Its tiling, as far as the session does not have it; `None` if it does not fit into a reply.
     pub tiling: Option<TilingReply>,
 }
 

@@ -32,8 +32,8 @@ pub use arguments::{
 };
 pub use channel::{Epoch, Event, News};
 pub use couple::{
-    CoupleStatus, CoupledOpen, CoupledSession, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, Matched,
-    NameWait, Outcome, WaitingRead, check_boxes,
+    CoupleStatus, CoupledOpen, CoupledSession, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, MAX_WATCHED,
+    Matched, NameWait, Outcome, WaitingRead, Watched, Watching, check_boxes,
 };
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use super::arguments::{self, NewObject, RenameFlags, ResizeHow, Rewrite, XattrFlags};
 use super::bounded;
-use super::couple::{CoupledOpen, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, Matched};
+use super::couple::{
+    CoupledOpen, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, MAX_WATCHED, Matched, Watched, Watching,
+};
 use super::defaults::{Defaults, DefaultsChange};
 use super::find::{Caller, Found};
 use super::lock::{
@@ -553,6 +555,16 @@ operations! {
 
     /// Ends the stream of a coupled object: reads of what is not written do not wait any more.
     Marks EndStream { ino: Ino } -> () => matcher::end;
+
+    /// Waits until anything has changed of coupled objects that the session watches, and returns that. The session has
+    /// acknowledged the versions that it names.
+    Listens Watch {
+        /// All that it watches.
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_WATCHED }>")]
+        objects: Vec<Watching>,
+        /// How long to wait; at most ten seconds.
+        wait_ms: u32,
+    } -> Vec<Watched> => matcher::watch;
 
     /// A server in the memory of this session's mount ends, and its data with it.
     Marks EndMemory { server: ServerId } -> () => placement::end_memory;

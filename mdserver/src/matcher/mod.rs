@@ -15,6 +15,7 @@
 //!
 //! - `table` the cells that waiting reads miss: one table a matcher, an index of boxes in each (pure)
 //! - `division` which cells are with which matcher (pure)
+//! - `watches` sessions that are told of every announcement
 //! - `streams` who has a coupled object open, and so whether writers may still come (pure)
 //! - `ops` the operations
 //!
@@ -27,8 +28,9 @@ mod division;
 mod ops;
 mod streams;
 mod table;
+mod watches;
 
-pub(crate) use ops::{await_name, end, matched, opens, status};
+pub(crate) use ops::{await_name, end, matched, opens, status, watch};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -36,12 +38,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_model::{Hyperslab, Region, SessionId};
+use slabfs_model::{Hyperslab, Region, SessionId, Version};
 
 use crate::api::{ArrayInfo, CoupledOpen, Ino, MdError};
 use division::Division;
 use streams::Streams;
 use table::{Table, Ticket};
+use watches::Watches;
 
 /// Most reads of one session that wait at the same time.
 const MOST_READS: usize = 4096;
@@ -51,9 +54,12 @@ const MOST_READS: usize = 4096;
 pub(crate) struct Matchers {
     streams: Mutex<Streams>,
     objects: Mutex<HashMap<Ino, Arc<Waiting>>>,
+    watches: Watches,
     next: AtomicU64,
     /// When the service started: before its mounts have reported what they have open, no stream has ended.
     since: Instant,
+    /// It was running before, and sessions may trust what they were told then.
+    restarted: bool,
     /// Reads do not wait: the server is about to stop.
     ending: AtomicBool,
     /// New names so far, while anything waits for one.
@@ -179,13 +185,15 @@ impl Waiting {
 }
 
 impl Matchers {
-    /// No object is coupled yet.
-    pub(crate) fn new() -> Matchers {
+    /// No object is coupled yet. `restarted`: sessions from before the start of the service continue.
+    pub(crate) fn new(restarted: bool) -> Matchers {
         Matchers {
             streams: Mutex::default(),
             objects: Mutex::default(),
+            watches: Watches::default(),
             next: AtomicU64::new(1),
             since: Instant::now(),
+            restarted,
             ending: AtomicBool::new(false),
             names: Mutex::default(),
             named: Condvar::new(),
@@ -198,6 +206,13 @@ impl Matchers {
         if let Some(waiting) = waiting {
             slabs.for_each(|slab| waiting.announce(slab));
         }
+        self.watches.changed(ino);
+    }
+
+    /// Waits until all other sessions that watch an object know this version of its tiling. The caller holds no lock.
+    pub(crate) fn settle(&self, ino: Ino, version: Version, session: SessionId) {
+        let since = self.restarted.then_some(self.since);
+        self.watches.settle(ino, version, session, since);
     }
 
     /// What is written of an object has changed in another way, or whether more may come: its reads look again.
@@ -206,6 +221,7 @@ impl Matchers {
         if let Some(waiting) = waiting {
             waiting.reads.lock().values().for_each(|read| read.wake());
         }
+        self.watches.changed(ino);
     }
 
     /// A name was made.
@@ -225,6 +241,7 @@ impl Matchers {
 
     /// A session is over.
     pub(crate) fn ended(&self, session: SessionId) {
+        self.watches.ended(session);
         let changed = self.streams.lock().ended(session);
         changed.into_iter().for_each(|ino| self.wake(ino));
     }
@@ -232,6 +249,7 @@ impl Matchers {
     /// Reads may wait, or return at once.
     pub(crate) fn hold(&self, hold: bool) {
         self.ending.store(!hold, Ordering::SeqCst);
+        self.watches.wake_all();
         self.named.notify_all();
         let all: Vec<Arc<Waiting>> = self.objects.lock().values().cloned().collect();
         for waiting in all {

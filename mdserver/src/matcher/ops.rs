@@ -10,7 +10,7 @@ use super::division::Division;
 use super::streams::Writers;
 use crate::api::{
     CoupleStatus, CoupledSession, Entry, Ino, MAX_MATCH_BOXES, Matched, MdError, NameWait, Outcome,
-    Stored, WaitingRead, check_boxes, op,
+    Stored, WaitingRead, Watched, Watching, check_boxes, op,
 };
 use crate::core::{Core, Ctx, if_any};
 use crate::namespace;
@@ -212,6 +212,60 @@ fn missing(
     missing.lost.sort_unstable();
     missing.lost.dedup();
     Ok(missing)
+}
+
+/// [`op::Watch`].
+pub(crate) fn watch(core: &Core, ctx: &Ctx, op: op::Watch) -> Result<Vec<Watched>, MdError> {
+    let session = session_of(ctx)?;
+    let wait = Duration::from_millis(u64::from(op.wait_ms)).min(LONGEST_WAIT);
+    let until = Instant::now() + wait;
+    let watches = &core.matchers.watches;
+    {
+        // The watch of a session that ends meanwhile must not stay.
+        let mut state = core.state();
+        state.session(session)?;
+        watches.poll(session, op.objects.iter().map(|one| (one.ino, one.known)));
+    }
+    loop {
+        watches.look(session);
+        let mut changed = Vec::new();
+        for one in &op.objects {
+            changed.extend(if_any(news(core, one))?.flatten());
+        }
+        if !changed.is_empty()
+            || op.objects.is_empty()
+            || Instant::now() >= until
+            || core.matchers.is_ending()
+        {
+            return Ok(changed);
+        }
+        watches.wait(session, until);
+        core.state().session(session)?;
+    }
+}
+
+/// What is new of a watched object.
+fn news(core: &Core, seen: &Watching) -> Result<Option<Watched>, MdError> {
+    core.tilings.with(seen.ino, |loaded| {
+        let inode = core.inode(seen.ino)?;
+        let object = inode.object()?;
+        let info = &object.info;
+        let ended = match info.couple.on() {
+            Some(couple) => is_ended(core, seen.ino, couple, info.holds),
+            None => true,
+        };
+        if info.is_grid() || (info.tiling, ended) == (seen.known, seen.ended) {
+            return Ok(None);
+        }
+        let tiling = loaded.take(core, seen.ino, object)?;
+        let changes = tilings::changes_since(loaded, &tiling, object, seen.known);
+        loaded.put(tiling, info.tiling);
+        Ok(Some(Watched {
+            ended,
+            entry: inode.entry(),
+            tiling: changes,
+        }))
+    })
 }
 
 /// [`op::AwaitName`].

@@ -10,7 +10,7 @@ use crate::core::{Core, Ctx};
 /// belongs to an older generation, and is purged in the background.
 pub(crate) fn clear(core: &Core, ctx: &Ctx, op: op::Clear) -> Result<Entry, MdError> {
     let op::Clear { ino } = op;
-    core.tilings.with(ino, |loaded| {
+    let cleared: Result<Entry, MdError> = core.tilings.with(ino, |loaded| {
         let mut txn = core.begin(ctx)?;
         let now = txn.now;
         let mut inode = txn.inode(ino)?;
@@ -33,5 +33,12 @@ pub(crate) fn clear(core: &Core, ctx: &Ctx, op: op::Clear) -> Result<Entry, MdEr
         loaded.forget();
         core.matchers.restart(ino);
         Ok(reply)
-    })
+    });
+    let entry = cleared?;
+    if let (Some(info), Some(session)) = (&entry.info, ctx.session)
+        && info.couple.on().is_some()
+    {
+        core.matchers.settle(ino, info.tiling, session);
+    }
+    Ok(entry)
 }

@@ -21,7 +21,7 @@ use crate::records::{Inode, Tile, encode};
 use crate::sessions::session_of;
 use crate::txn::Txn;
 
-/// Executes a commit.
+/// Executes a commit. One that hides cells of a coupled object is answered when all that watch it know.
 pub(crate) fn commit(
     core: &Core,
     ctx: &Ctx,
@@ -34,9 +34,14 @@ pub(crate) fn commit(
     if grid {
         return without_records(core.begin(ctx)?, &commit, grid);
     }
-    core.tilings.with(commit.ino, |loaded| {
-        commit_aligned(core, ctx, commit, loaded)
-    })
+    let ino = commit.ino;
+    let (reply, hides) = core
+        .tilings
+        .with(ino, |loaded| commit_aligned(core, ctx, commit, loaded))?;
+    if let (true, Some(session)) = (hides, ctx.session) {
+        core.matchers.settle(ino, reply.version, session);
+    }
+    Ok(reply)
 }
 
 fn object_of(txn: &mut Txn<'_>, commit: &Commit) -> Result<Arc<Inode>, MdError> {
@@ -52,7 +57,7 @@ fn commit_aligned(
     ctx: &Ctx,
     mut commit: Commit,
     loaded: &mut Loaded,
-) -> Result<Box<CommitReply>, MdError> {
+) -> Result<(Box<CommitReply>, bool), MdError> {
     let inode = core.inode(commit.ino)?;
     let object = inode.object()?;
     if object.info.generation != commit.generation || object.info.is_grid() {
@@ -63,11 +68,18 @@ fn commit_aligned(
     let records = std::mem::take(&mut commit.records);
     let checked = check(records, std::mem::take(&mut commit.clips), &info.cells()?)?;
     if checked.records.is_empty() {
-        return without_records(core.begin(ctx)?, &commit, false);
+        let reply = without_records(core.begin(ctx)?, &commit, false)?;
+        return Ok((reply, false));
     }
     let before = object.info.tiling;
     let first = object.next_order;
     let mut tiling = loaded.take(core, commit.ino, object)?;
+    // Sessions that watch the object may have read cells that these records hide.
+    let hides = object.info.couple.on().is_some()
+        && checked
+            .records
+            .iter()
+            .any(|record| tiling.shows(&record.slab));
     let inserted = insert(&mut tiling, checked, first)?;
     let count = inserted.count;
     let gone = inserted.dropped.iter().filter(|it| it.order < first);
@@ -86,7 +98,7 @@ fn commit_aligned(
         dropped,
     });
     core.matchers.announce(commit.ino, announced.iter());
-    Ok(reply)
+    Ok((reply, hides))
 }
 
 /// The cells that a record shows.

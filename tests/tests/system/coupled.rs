@@ -406,3 +406,105 @@ fn a_waiting_reader_is_killed() {
         .open(&path);
     nonblocking.expect("an open does not wait");
 }
+
+/// Once an object is read again and again its reader is told of what is written, and asks nothing. What `fsync` has returned for is
+/// what it reads, also where it replaces what was read before.
+#[test]
+fn steps_of_a_known_object_cost_no_request() {
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let path = cluster.at(0, "a");
+    create(&path, "0,4,4", "f4", &["--max-dims", "unlimited,4,4"]);
+    couple(&path, &[]);
+    let held = writer(&path);
+    let step = |number: u8| [number; 64];
+    held.write_all_at(&step(0), 0).expect("write");
+    let other = std::fs::File::open(cluster.at(1, "a")).expect("open");
+    let read = |number: u64| {
+        let mut bytes = [0; 64];
+        other.read_exact_at(&mut bytes, number * 64).expect("read");
+        bytes
+    };
+    let matches = |mount: usize| tool::stats(&cluster.mnt(mount))["coupled_matches"].as_u64();
+    poll::until_true("the reader is told", || {
+        let before = matches(1);
+        read(0) == step(0) && matches(1) == before
+    });
+    for number in 1..=20u8 {
+        let before = (matches(1), tool::stats(&cluster.mnt(0))["commits"].as_u64());
+        held.write_all_at(&step(number), u64::from(number) * 64)
+            .expect("write");
+        held.sync_all().expect("announced");
+        let commits = tool::stats(&cluster.mnt(0))["commits"].as_u64();
+        assert_eq!(
+            commits,
+            before.1.map(|commits| commits + 1),
+            "a write is one announcement"
+        );
+        // A write over step 0 is announced when its readers know of it.
+        held.write_all_at(&step(100 + number), 0).expect("write");
+        held.sync_all().expect("announced");
+        assert!(read(u64::from(number)) == step(number));
+        assert!(read(0) == step(100 + number), "{number}");
+        assert_eq!(matches(1), before.0, "a known step asks nothing");
+    }
+    // The next step is waited for, and the end is seen.
+    let reading = Reading::of(cluster.at(1, "a"), 21 * 64, 64);
+    await_reads(&path, 1);
+    held.write_all_at(&step(21), 21 * 64).expect("write");
+    assert!(reading.bytes() == step(21));
+    let reading = Reading::of(cluster.at(1, "a"), 22 * 64, 64);
+    drop(held);
+    assert!(reading.bytes().is_empty());
+}
+
+/// Writers and readers with parts of different sizes, as fast as they can: each byte is that of its step.
+#[test]
+fn many_steps_stream_through() {
+    needs_mount!();
+    const STEP: u64 = 3 << 20;
+    const STEPS: u64 = 40;
+    let cluster = Cluster::start(1, 2);
+    let path = cluster.at(0, "f");
+    file::write(&path, b"");
+    couple(&path, &[]);
+    let bytes: Vec<u8> = (0..STEP * STEPS)
+        .map(|place| (place / STEP * 7 + place / 4096) as u8)
+        .collect();
+    let bytes = bytes.as_slice();
+    let part = |from: u64, to: u64, step: u64| {
+        let at = step * STEP + from;
+        (at, &bytes[at as usize..(step * STEP + to) as usize])
+    };
+    let writing = |from: u64, to: u64| {
+        let file = writer(&path);
+        move || {
+            for step in 0..STEPS {
+                let (at, part) = part(from, to, step);
+                file.write_all_at(part, at).expect("write");
+            }
+        }
+    };
+    let reading = |mount: usize, from: u64, to: u64| {
+        let file = std::fs::File::open(cluster.at(mount, "f")).expect("open");
+        move || {
+            let mut found = vec![0; (to - from) as usize];
+            for step in 0..STEPS {
+                let (at, part) = part(from, to, step);
+                file.read_exact_at(&mut found, at)
+                    .expect("the bytes of a step");
+                assert!(found == part, "step {step}, from {at}");
+            }
+        }
+    };
+    let writers = [writing(0, STEP / 2), writing(STEP / 2, STEP)];
+    let readers = [
+        reading(1, 0, STEP / 3),
+        reading(1, STEP / 3, STEP),
+        reading(0, 4096, STEP),
+    ];
+    thread::scope(|scope| {
+        writers.into_iter().for_each(|run| drop(scope.spawn(run)));
+        readers.into_iter().for_each(|run| drop(scope.spawn(run)));
+    });
+}

@@ -14,6 +14,8 @@ const MOUNT: &str = "mkdir mnt && slabfs up --data data --servers 3 mnt --daemon
 /// And the files that the pages speak of.
 const FILES: &str = "
 for name in run1/temp run1/wind run1/rain empty; do slabfs create mnt/$name --dims 16,16 --dtype f4; done
+mkdir mnt/run
+slabfs create mnt/field --dims 16,16 --dtype f4
 slabfs create mnt/temp --dims 16,16 --max-dims 64,16 --dtype f4
 slabfs create mnt/ocean --dims 2,6,4,6 --dtype i2
 slabfs tag mnt/run1/temp project=climate step=3 dt=0.5 checked=yes
@@ -64,6 +66,7 @@ fn before(command: &str) -> String {
             let dump = "slabfs meta dump mnt monday.dump; gzip -k monday.dump";
             [MOUNT, FILES, dump].join("\n")
         }
+        "couple status" | "couple end" => [MOUNT, FILES, "\nslabfs couple mnt/field"].concat(),
         _ => [MOUNT, FILES].concat(),
     }
 }

@@ -337,7 +337,10 @@ impl Client {
         let placed = std::mem::take(&mut *object.placed.lock());
         // Only growth by this mount: other sizes it knows of may be out of date.
         let grown = object.grown.load(Ordering::Acquire);
-        if !(wrote || touched || grown > geometry.size()) {
+        let known = geometry
+            .size()
+            .max(object.committed.load(Ordering::Acquire));
+        if !(wrote || touched || grown > known) {
             return Ok(None);
         }
         let stored = object.stored.swap(0, Ordering::AcqRel);

@@ -61,6 +61,7 @@ impl Client {
             stored: change.stored.min(i64::MAX as u64) as i64,
             settled: false,
         })?;
+        object.committed.store(reply.attr.size, Ordering::Release);
         self.insert_records(object, geometry, &reply, records, clips);
         if geometry.grid.is_none() {
             object.grow(geometry, change.reach);

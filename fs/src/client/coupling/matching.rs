@@ -6,7 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-use slabfs_mdserver::api::{Ino, MAX_MATCH_BOXES, Matched, MdError, NameWait, Outcome, op};
+use std::sync::atomic::Ordering;
+
+use slabfs_mdserver::api::{
+    Entry, Ino, MAX_MATCH_BOXES, Matched, MdError, NameWait, Outcome, TilingReply, op,
+};
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Region, Version};
 
@@ -35,13 +39,7 @@ impl Handle {
         wanted: &dyn Fn() -> bool,
     ) -> Result<(), FsError> {
         let cells = |geometry: &Geometry| self.cells_of_read(geometry, offset, len as u64);
-        let outcome = self
-            .client
-            .match_cells(&self.object, &cells, !self.writable, wanted);
-        match outcome? {
-            Outcome::Lost(servers) => Err(FsError::DataLost(servers)),
-            _ => Ok(()),
-        }
+        self.await_boxes(&cells, wanted)
     }
 
     /// Whether this handle may be used only when all writers have closed the object ([`Handle::await_end`]).
@@ -58,6 +56,46 @@ impl Handle {
         self.client
             .match_cells(&self.object, &none, true, &|| true)
             .map(drop)
+    }
+
+    /// Whether reads through this handle wait for data, and more data may come.
+    ///
+    /// # Errors
+    /// Those of the metadata service.
+    pub(in crate::client) fn awaits_more(&self) -> Result<bool, FsError> {
+        if !self.awaits_data() {
+            return Ok(false);
+        }
+        let none = |_: &Geometry| Vec::new();
+        let outcome = self
+            .client
+            .match_cells(&self.object, &none, false, &|| true)?;
+        Ok(matches!(outcome, Outcome::Waits(_)))
+    }
+
+    /// Waits for the cells of a request, as [`Handle::await_cells`] for a read.
+    ///
+    /// # Errors
+    /// As [`Handle::await_cells`].
+    pub(in crate::client) fn await_boxes(
+        &self,
+        boxes: &dyn Fn(&Geometry) -> Vec<Region>,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<(), FsError> {
+        let cells = |geometry: &Geometry| few(boxes(geometry));
+        if !self.writable && self.client.knows_cells(&self.object, &cells)? {
+            return Ok(());
+        }
+        self.client.coupling.watching.count_match();
+        let outcome = self
+            .client
+            .match_cells(&self.object, &cells, !self.writable, wanted);
+        match outcome? {
+            Outcome::Lost(servers) => return Err(FsError::DataLost(servers)),
+            Outcome::Covered if !self.writable => self.client.watch(&self.object),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// The boxes of a read, also beyond the object's present size.
@@ -205,6 +243,28 @@ impl Client {
             entry,
             tiling,
         } = matched;
+        self.adopt_tiling(object, known, &entry, tiling)?;
+        self.adopt_entry(object, &entry)?;
+        Ok(outcome)
+    }
+
+    /// Adopts a newer form. The caller holds no lock of the object.
+    pub(super) fn adopt_entry(&self, object: &Object, entry: &Entry) -> Result<(), FsError> {
+        if entry.attr.change > object.geometry.read().attr.change {
+            let mut geometry = object.geometry.write();
+            self.adopt(object, &mut geometry, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Adopts what is new in a tiling since version `known`.
+    pub(super) fn adopt_tiling(
+        &self,
+        object: &Object,
+        known: Version,
+        entry: &Entry,
+        tiling: Option<TilingReply>,
+    ) -> Result<(), FsError> {
         if let Some(reply) = tiling {
             let rank = entry.info.as_ref().map_or(1, |info| info.dims.len().max(1));
             let mut chunks = object.tiling.write();
@@ -219,13 +279,11 @@ impl Client {
                 let weight = chunks.weight();
                 drop(chunks);
                 self.tilings.weigh(object.ino, &object.tiling, weight);
+                object.epoch.fetch_add(1, Ordering::AcqRel);
+                self.cache().forget_object(object);
             }
         }
-        if entry.attr.change > object.geometry.read().attr.change {
-            let mut geometry = object.geometry.write();
-            self.adopt(object, &mut geometry, &entry)?;
-        }
-        Ok(outcome)
+        Ok(())
     }
 
     fn no_data(&self, ino: Ino, timeout: Duration, missing: &[Region]) -> FsError {

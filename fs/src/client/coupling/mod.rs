@@ -10,6 +10,7 @@
 //! are in memory have no rights: the commits of their writers are their order, and a read fetches the newest tiling. A
 //! write through a handle reads without waiting, since libraries read before they write.
 //!
+//! `watching` gets the announcements of objects that are read again and again, so that their reads ask nothing.
 //! `header` answers reads of the headers of NetCDF files before their data is there.
 //! `opens` reports to the service which coupled objects this mount has open: an object without a writer is complete.
 
@@ -18,6 +19,7 @@ mod header;
 mod matching;
 mod memory;
 mod opens;
+mod watching;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -34,14 +36,21 @@ pub(in crate::client) struct Coupling {
     announcer: announce::Announcer,
     memory: memory::Memory,
     opens: opens::Opens,
+    watching: watching::Watching,
 }
 
 impl Coupling {
+    /// Reads that asked a matcher.
+    pub(in crate::client) fn matches(&self) -> u64 {
+        self.watching.matches()
+    }
+
     pub(in crate::client) fn new(options: Option<MemoryOptions>) -> Coupling {
         Coupling {
             announcer: announce::Announcer::default(),
             memory: memory::Memory::new(options),
             opens: opens::Opens::default(),
+            watching: watching::Watching::default(),
         }
     }
 }

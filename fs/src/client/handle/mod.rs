@@ -137,7 +137,7 @@ impl Handle {
 
     /// Whether reads through it may wait for data of a coupled object.
     pub fn awaits_data(&self) -> bool {
-        self.object.awaits_data()
+        !self.writable && self.object.awaits_data()
     }
 
     /// Bytes of an element of the object.

@@ -97,6 +97,7 @@ impl Handle {
         len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<(), FsError> {
+        let mut again = true;
         loop {
             self.client.admit(&self.object)?;
             if self.object.awaits_data() {
@@ -115,8 +116,19 @@ impl Handle {
                 len,
                 at_once: None,
             };
-            if self.read_in(&op, asked, &need, sink)? {
-                return Ok(());
+            match self.read_in(&op, asked, &need, sink) {
+                // The mount that had the data may be gone: the matcher knows.
+                Err(FsError::Store(StoreError::Unavailable { .. }))
+                    if again && self.awaits_data() =>
+                {
+                    again = false;
+                    self.client.forget_watched(self.object.ino);
+                }
+                read => {
+                    if read? {
+                        return Ok(());
+                    }
+                }
             }
         }
     }

@@ -39,6 +39,7 @@ impl Client {
             object.reserved.store(0, Ordering::Release);
         }
         self.carry_over(object, geometry, &fresh)?;
+        object.committed.store(0, Ordering::Release);
         object.coupled.set(&fresh.info);
         *geometry = fresh;
         self.cache().forget_object(object);

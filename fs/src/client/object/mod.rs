@@ -63,6 +63,8 @@ pub(in crate::client) struct Object {
     pub(in crate::client) tiling: Arc<Tiled>,
     /// The size that unflushed writes of this mount give the object; 0 if they leave it unchanged.
     pub(in crate::client) grown: AtomicU64,
+    /// The size by the last commit of this mount, until its form is adopted; 0 if it is.
+    pub(in crate::client) committed: AtomicU64,
     /// Grid data may be written up to this byte without a request (see `Reserve`).
     pub(in crate::client) reserved: AtomicU64,
     /// Data was written in place since the last commit: size or mtime must be committed.
@@ -138,6 +140,7 @@ impl Object {
             state: Mutex::new(State::default()),
             tiling,
             grown: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             placed: Mutex::new(Coords::new()),

@@ -428,6 +428,11 @@ impl Core {
         true
     }
 
+    /// Whether it reads a coupled object, and so may wait for data.
+    pub(in crate::client) fn awaits_data(&self) -> bool {
+        !self.plan.writes && self.plan.handle.awaits_data()
+    }
+
     /// Its place in the queue, which it gives up.
     pub(in crate::client) fn take_number(&self) -> Option<Number> {
         self.state.lock().number.take()

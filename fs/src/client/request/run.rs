@@ -18,6 +18,7 @@ use crate::client::{Client, FORM_TRIES};
 /// Runs requests to their end: writes first, so that reads see them.
 pub(in crate::client) fn run(client: &Arc<Client>, ends: &dyn Ends, requests: Vec<Begun>) {
     let runner = Runner { client, ends };
+    let requests = runner.await_data(requests);
     let (writes, reads): (Vec<Begun>, Vec<Begun>) =
         requests.into_iter().partition(|begun| begun.plan.writes);
     for (writes, items) in [(true, writes), (false, reads)] {
@@ -56,6 +57,29 @@ fn grouped(writes: bool, items: Vec<Begun>) -> Vec<Group> {
 }
 
 impl Runner<'_> {
+    /// Waits for the data that reads of coupled objects need; ends those for which none comes. Requests that may wait are
+    /// run alone, or by a caller that has only them to wait for.
+    fn await_data(&self, requests: Vec<Begun>) -> Vec<Begun> {
+        let mut left = Vec::with_capacity(requests.len());
+        for begun in requests {
+            if !begun.awaits_data() {
+                left.push(begun);
+                continue;
+            }
+            let handle = &begun.plan.handle;
+            let wanted = || !begun.is_cancelled() && !self.client.transfers().is_closed();
+            let boxes = |geometry: &Geometry| {
+                let size = handle.object.size(geometry);
+                begun.plan.needed(geometry, size)
+            };
+            match handle.await_boxes(&boxes, &wanted) {
+                Ok(()) => left.push(begun),
+                Err(error) => self.end_all(vec![begun], &error),
+            }
+        }
+        left
+    }
+
     /// Runs the groups that can be entered without blocking, all objects together; returns the rest.
     fn together(&self, groups: Vec<Group>) -> Vec<Group> {
         let objects: Vec<Arc<Object>> = groups.iter().map(|group| group.object.clone()).collect();

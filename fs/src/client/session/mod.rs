@@ -408,6 +408,7 @@ impl Client {
         self.wake.notify_all();
         self.behind.close();
         self.stop_announcing();
+        self.stop_watching();
         self.stop_locks();
         self.stop_rights();
         self.lease.close();

@@ -39,6 +39,10 @@ impl Handle {
 
     fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>, FsError> {
         self.client.admit(&self.object)?;
+        if self.awaits_more()? {
+            // Data may come anywhere.
+            return Ok(Some(if data { offset } else { i64::MAX as u64 }));
+        }
         let need = Need {
             by: By::Program,
             mode: RightMode::Read,
@@ -58,7 +62,7 @@ impl Handle {
         let object = &self.object;
         self.client.flush_object(object, Scope::All)?;
         let geometry = object.geometry.read();
-        if !geometry.info.fill.is_zero() {
+        if !geometry.info.fill.is_zero() || geometry.info.couple.is_in_memory() {
             return Ok(everything_is_data);
         }
         if !geometry.info.holds || geometry.info.stripe.is_empty() && geometry.grid.is_some() {

@@ -164,6 +164,11 @@ impl Transfers {
         }
     }
 
+    /// Whether no more transfers are started.
+    pub(in crate::client) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Refuses new transfers, and waits for those in flight.
     pub(in crate::client) fn close(&self) {
         let mut state = self.state.lock();
@@ -333,8 +338,28 @@ impl Client {
         if more {
             self.add_thread();
         }
-        let cores: Vec<Arc<Core>> = batch.iter().map(|(_, core)| core.clone()).collect();
-        let batch = batch.into_iter().map(|(_, core)| Begun::of(core)).collect();
+        let cores = batch.into_iter().map(|(_, core)| core);
+        let (waiting, ready): (Vec<Arc<Core>>, Vec<Arc<Core>>) =
+            cores.partition(|core| core.awaits_data());
+        // A read of a coupled object may wait for a write that another transfer brings: a thread for each.
+        for core in waiting {
+            let cores = vec![core];
+            let own = cores.clone();
+            let client = self.clone();
+            // Not joined: the end of the client waits for all transfers.
+            let thread = std::thread::Builder::new().name("slabfs-await".into());
+            if let Err(error) = thread.spawn(move || client.run_all(own)) {
+                tracing::warn!(%error, "no thread for a transfer that may wait for data");
+                self.run_all(cores);
+            }
+        }
+        self.run_all(ready);
+        true
+    }
+
+    fn run_all(self: &Arc<Self>, cores: Vec<Arc<Core>>) {
+        let transfers = self.transfers();
+        let batch = cores.iter().cloned().map(Begun::of).collect();
         if catch_unwind(AssertUnwindSafe(|| run(self, transfers, batch))).is_err() {
             tracing::error!(
                 "a thread panicked while running transfers: they have ended with an error"
@@ -345,6 +370,5 @@ impl Client {
                 }
             }
         }
-        true
     }
 }

@@ -171,7 +171,12 @@ fn read_viewed(
         return reply.data(&[]);
     }
     let (worker, open) = (shared.clone(), open.clone());
-    shared.for_bytes().submit(Box::new(move || {
+    // Each view has a file behind it; a read of a coupled object may wait for data.
+    let pool = match &*open {
+        Open::File(file) if file.handle().awaits_data() => &shared.waits,
+        _ => shared.for_bytes(),
+    };
+    pool.submit(Box::new(move || {
         let Open::File(file) = &*open else {
             return reply.error(Errno::EBADF);
         };
