@@ -46,6 +46,9 @@ pub enum FsError {
     /// Nothing was written to cells of a coupled object for as long as its reads wait.
     #[error("{0}")]
     NoData(String),
+    /// Programs wait for each other's data.
+    #[error("{0}")]
+    Deadlock(String),
     /// The mounts that had the data of a coupled object in memory are gone.
     #[error("the data was in the memory of mounts that are gone (servers {}); its writer has to write it again", list(.0))]
     DataLost(Vec<ServerId>),

@@ -51,7 +51,7 @@ use slabfs_objstore::client::{Counters, Servers};
 
 pub use coherence::locks::{Locked, Then};
 pub use coherence::rights::Consistency;
-pub use coupling::MemoryOptions;
+pub use coupling::{MemoryOptions, for_thread};
 pub use error::FsError;
 pub use find::{MAX_SORTED, Search, Sort};
 pub use handle::part::{Part, Wanted};

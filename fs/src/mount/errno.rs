@@ -70,7 +70,7 @@ pub(super) fn refused<T>(errno: Errno, why: &'static str) -> Outcome<T> {
 pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> Errno {
     let errno = number(failure);
     match (errno.code(), failure) {
-        (libc::EIO | libc::ENOSPC | libc::ETIMEDOUT, _) => {
+        (libc::EIO | libc::ENOSPC | libc::ETIMEDOUT | libc::EDEADLK, _) => {
             tracing::warn!(operation, inode, "{failure}")
         }
         // Programs ask for attributes that most files do not have.
@@ -150,6 +150,7 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,
         FsError::NoSuchExtent => Errno::ENXIO,
         FsError::NoData(_) => Errno::ETIMEDOUT,
+        FsError::Deadlock(_) => Errno::EDEADLK,
         FsError::DataLost(_) => Errno::EIO,
         FsError::Unsettled(_) => Errno::EBUSY,
         FsError::Lost

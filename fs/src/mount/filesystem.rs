@@ -25,6 +25,7 @@ use super::ops;
 use super::ops::make::Made;
 use super::pool::Pool;
 use super::shared::{Caller, Shared};
+use crate::client::for_thread;
 
 /// The filesystem as fuser sees it.
 pub(super) struct SlabFs {
@@ -294,7 +295,9 @@ impl Filesystem for SlabFs {
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let caller = Caller::of(request);
         let open = move |shared: &Arc<Shared>| {
-            ops::open::answer(shared, caller, inode.0, flags, reply);
+            for_thread(caller.pid, || {
+                ops::open::answer(shared, caller, inode.0, flags, reply);
+            });
         };
         match ops::open::answers_locally(&self.shared, inode.0) {
             true => guarded("open", || open(&self.shared)),
@@ -314,13 +317,15 @@ impl Filesystem for SlabFs {
     ) {
         let (caller, name, flags) = (Caller::of(request), bytes(name), OpenFlags(flags));
         self.run_on_names("create", move |shared| {
-            ops::create::answer(shared, caller, parent.0, name, mode, flags, reply);
+            for_thread(caller.pid, || {
+                ops::create::answer(shared, caller, parent.0, name, mode, flags, reply);
+            });
         });
     }
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -329,7 +334,7 @@ impl Filesystem for SlabFs {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let how = ops::read::How::new(flags, lock_owner);
+        let how = ops::read::How::new(flags, lock_owner, request.pid());
         guarded("read", || {
             ops::read::answer(&self.shared, inode.0, handle.0, offset, size, how, reply);
         });
@@ -349,7 +354,9 @@ impl Filesystem for SlabFs {
     ) {
         let how = ops::write::How::new(Caller::of(request), write_flags, flags);
         guarded("write", || {
-            ops::write::answer(&self.shared, handle.0, offset, data, how, reply);
+            for_thread(request.pid(), || {
+                ops::write::answer(&self.shared, handle.0, offset, data, how, reply);
+            });
         });
     }
 

@@ -132,7 +132,7 @@ impl From<FsError> for Error {
             FsError::ReadOnly(_) => ErrorKind::ReadOnly,
             FsError::NotSupported(_) => ErrorKind::NotSupported,
             FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
-            FsError::NoData(_) => ErrorKind::Unavailable,
+            FsError::NoData(_) | FsError::Deadlock(_) => ErrorKind::Unavailable,
             FsError::DataLost(_) => ErrorKind::Io,
             FsError::Closed | FsError::Released => ErrorKind::Closed,
             FsError::Gone | FsError::Replaced => ErrorKind::Stale,

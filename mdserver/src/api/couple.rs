@@ -42,6 +42,8 @@ pub enum Outcome {
     Lost(Vec<ServerId>),
     /// The object is not coupled any more.
     NotCoupled,
+    /// The cells are not written, and all programs that could write them wait for the reader.
+    Deadlock,
 }
 
 /// Reply of [`super::op::Match`].

@@ -544,8 +544,10 @@ operations! {
         /// The cells; they may lie beyond the object's present size.
         #[serde(deserialize_with = "bounded::list::<_, _, { MAX_MATCH_BOXES }>")]
         cells: Vec<Region>,
-        /// The thread that reads.
+        /// The thread that reads; 0 if it is not known.
         pid: u32,
+        /// How long it has waited already, in milliseconds.
+        waited_ms: u64,
         /// How long to wait; at most ten seconds. The caller asks again.
         wait_ms: u32,
     } -> Box<Matched> => matcher::matched;

@@ -1,4 +1,4 @@
-//! Which matcher has which cells of an object: blocks of the slowest axis, dealt in turn.
+//! Which matcher has which cells of an object: blocks of the slowest axis, in rotation.
 //!
 //! An object whose slowest axis grows has no last row to divide by: its blocks have a fixed size. Pure.
 

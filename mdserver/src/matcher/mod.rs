@@ -15,7 +15,8 @@
 //!
 //! - `table` the cells that waiting reads miss: one table a matcher, an index of boxes in each (pure)
 //! - `division` which cells are with which matcher (pure)
-//! - `watches` sessions that are told of every announcement
+//! - `watches` sessions that are notified of every announcement
+//! - `deadlock` finds programs that wait for each other (pure)
 //! - `streams` who has a coupled object open, and so whether writers may still come (pure)
 //! - `ops` the operations
 //!
@@ -24,6 +25,7 @@
 //! of the object's tiling, which commits hold, too. Everything here is in memory: after a restart mounts report again
 //! what they have open, and reads that wait ask again.
 
+mod deadlock;
 mod division;
 mod ops;
 mod streams;
@@ -35,7 +37,7 @@ pub(crate) use ops::{await_name, end, matched, opens, status, watch};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_model::{Hyperslab, Region, SessionId, Version};
@@ -58,7 +60,7 @@ pub(crate) struct Matchers {
     next: AtomicU64,
     /// When the service started: before its mounts have reported what they have open, no stream has ended.
     since: Instant,
-    /// It was running before, and sessions may trust what they were told then.
+    /// It was running before, and sessions may trust what they were notified of then.
     restarted: bool,
     /// Reads do not wait: the server is about to stop.
     ending: AtomicBool,
@@ -233,7 +235,7 @@ impl Matchers {
         }
     }
 
-    /// An object is emptied or removed: its stream begins anew.
+    /// An object is emptied or removed: its stream begins again.
     pub(crate) fn restart(&self, ino: Ino) {
         self.streams.lock().restart(ino);
         self.wake(ino);
@@ -262,7 +264,7 @@ impl Matchers {
         &self,
         ino: Ino,
         info: &ArrayInfo,
-        (session, pid): (SessionId, u32),
+        (session, pid, waited): (SessionId, u32, Duration),
         missing: &[Region],
         cells: &[Region],
     ) -> Result<Begun<'_>, MdError> {
@@ -286,7 +288,9 @@ impl Matchers {
             session,
             pid,
             cells: cells.to_vec(),
-            since: Instant::now(),
+            since: Instant::now()
+                .checked_sub(waited)
+                .unwrap_or_else(Instant::now),
             tables: AtomicUsize::new(0),
             due: Mutex::new(false),
             woken: Condvar::new(),
@@ -298,6 +302,29 @@ impl Matchers {
             waiting: Arc::clone(waiting),
             read,
         })
+    }
+
+    /// Whether a read waits for threads that wait themselves, and all of these reads have waited for so long that
+    /// what their threads have written before is announced.
+    fn is_deadlocked(&self, ticket: Ticket, settled: Duration) -> bool {
+        let all: Vec<(Ino, Arc<Waiting>)> = {
+            let objects = self.objects.lock();
+            let all = objects.iter();
+            all.map(|(ino, waiting)| (*ino, Arc::clone(waiting)))
+                .collect()
+        };
+        let streams = self.streams.lock();
+        let mut reads = BTreeMap::new();
+        for (ino, waiting) in all {
+            let writers: Vec<deadlock::Thread> = streams.writing(ino);
+            for read in waiting.reads.lock().values() {
+                if read.since.elapsed() >= settled {
+                    let thread = (read.session, read.pid);
+                    reads.insert(read.ticket, (thread, writers.clone()));
+                }
+            }
+        }
+        deadlock::deadlocked(&reads).contains(&ticket)
     }
 
     fn opens_of(&self, ino: Ino) -> Vec<(SessionId, CoupledOpen)> {

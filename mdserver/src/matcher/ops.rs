@@ -20,6 +20,8 @@ use crate::tilings;
 
 /// Longest wait of a match.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// A write is announced that long after it at the latest, if nothing is wrong.
+const ANNOUNCED: Duration = Duration::from_millis(1500);
 /// Parts of chunks in a match, at most.
 const MOST_PARTS: usize = 1 << 20;
 
@@ -57,7 +59,19 @@ pub(crate) fn matched(core: &Core, ctx: &Ctx, op: op::Match) -> Result<Box<Match
     loop {
         match look(core, session, &op, until)? {
             Look::Reply(reply) => return Ok(reply),
-            Look::Wait(begun) => begun.read.wait(until),
+            Look::Wait(begun) => {
+                begun.read.wait(until);
+                if Instant::now() >= until
+                    && core.matchers.is_deadlocked(begun.read.ticket, ANNOUNCED)
+                {
+                    let entry = core.inode(op.ino)?.entry();
+                    return Ok(Box::new(Matched {
+                        outcome: Outcome::Deadlock,
+                        entry,
+                        tiling: None,
+                    }));
+                }
+            }
         }
         // The session may have ended meanwhile.
         core.state().session(session)?;
@@ -145,8 +159,9 @@ fn begin<'a>(
     missing: &[Region],
 ) -> Result<Begun<'a>, MdError> {
     let info = entry.info.as_ref().ok_or(MdError::Stale)?;
+    let waited = Duration::from_millis(op.waited_ms);
     core.matchers
-        .begin(op.ino, info, (session, op.pid), missing, &op.cells)
+        .begin(op.ino, info, (session, op.pid, waited), missing, &op.cells)
 }
 
 /// Whether no more data comes.

@@ -117,7 +117,7 @@ impl Streams {
         self.objects.entry(ino).or_default().ended = true;
     }
 
-    /// The object was emptied or removed: its stream begins anew with the writers that it has.
+    /// The object was emptied or removed: its stream begins again with the writers that it has.
     pub(crate) fn restart(&mut self, ino: Ino) {
         if let Some(object) = self.objects.get_mut(&ino) {
             object.ended = false;
@@ -126,6 +126,19 @@ impl Streams {
                 self.objects.remove(&ino);
             }
         }
+    }
+
+    /// The threads that have an object open for writing.
+    pub(crate) fn writing(&self, ino: Ino) -> Vec<(SessionId, u32)> {
+        let Some(object) = self.objects.get(&ino) else {
+            return Vec::new();
+        };
+        let opens = object.writers.iter().filter_map(|session| {
+            let opens = self.sessions.get(session)?;
+            let open = opens.list.iter().find(|open| open.ino == ino)?;
+            Some(open.writers.iter().map(|thread| (*session, *thread)))
+        });
+        opens.flatten().collect()
     }
 
     /// The opens of an object, by session.

@@ -1,10 +1,10 @@
-//! Sessions that watch coupled objects: they are told of every announcement, and so need no match for what they have been
-//! told.
+//! Sessions that watch coupled objects: they are notified of every announcement, and so need no match for what they
+//! know.
 //!
 //! A session polls with a list of objects and the version of the tiling that it has of each: that version is
 //! *acknowledged*. While its list has an object, a commit that hides cells which were visible before is answered only
 //! when all watching sessions have acknowledged it, or have been silent for [`SILENT`]. So what a watching session reads
-//! by a tiling that it has been told of is the newest data, as long as it trusts the tiling for less than that time. A
+//! by a tiling that it was notified of is the newest data, as long as it trusts the tiling for less than that time. A
 //! commit of other cells waits for no session: nothing that was read before has changed.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use slabfs_model::{SessionId, Version};
 
 use crate::api::Ino;
 
-/// After this time without a poll a session does not trust what it was told: it is counted from the poll's arrival, and
+/// After this time without a poll a session does not trust what it knows: it is counted from the poll's arrival, and
 /// the session counts less, from when it sent it.
 pub(super) const SILENT: Duration = Duration::from_secs(4);
 
@@ -142,7 +142,7 @@ mod tests {
         let (one, two, ino) = (SessionId(1), SessionId(2), ObjectId(7));
         let watches = Watches::default();
         watches.poll(one, [(ino, Version(3))].into_iter());
-        // Of its own commit a session needs to be told nothing.
+        // Of its own commit a session needs no notice.
         watches.settle(ino, Version(9), one, None);
         watches.settle(ino, Version(3), two, None);
         watches.settle(ObjectId(8), Version(9), two, None);

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -407,7 +407,7 @@ fn a_waiting_reader_is_killed() {
     nonblocking.expect("an open does not wait");
 }
 
-/// Once an object is read again and again its reader is told of what is written, and asks nothing. What `fsync` has returned for is
+/// Once an object is read again and again its reader is notified of what is written, and asks nothing. What `fsync` has returned for is
 /// what it reads, also where it replaces what was read before.
 #[test]
 fn steps_of_a_known_object_cost_no_request() {
@@ -426,7 +426,7 @@ fn steps_of_a_known_object_cost_no_request() {
         bytes
     };
     let matches = |mount: usize| tool::stats(&cluster.mnt(mount))["coupled_matches"].as_u64();
-    poll::until_true("the reader is told", || {
+    poll::until_true("the reader is notified", || {
         let before = matches(1);
         read(0) == step(0) && matches(1) == before
     });
@@ -507,4 +507,61 @@ fn many_steps_stream_through() {
         writers.into_iter().for_each(|run| drop(scope.spawn(run)));
         readers.into_iter().for_each(|run| drop(scope.spawn(run)));
     });
+}
+
+/// Of two programs that wait for each other, one at least gets an error, long before the timeout.
+#[test]
+fn programs_that_wait_for_each_other_get_an_error() {
+    needs_mount!();
+    let (cluster, one) = array(2, &["--timeout", "10m"]);
+    let two = cluster.at(0, "b");
+    create(&two, "8,2", "f8", &[]);
+    couple(&two, &["--timeout", "10m"]);
+    // Each opens its own file for writing, says so, and reads the other's: `read` is of the shell's thread.
+    let script = "exec 3<>\"$1\" 4<\"$2\"; echo ready; read go; read -r -N 1 <&4 line";
+    let program = |mount: usize, writes: &str, reads: &str| {
+        let mut child = Command::new("bash")
+            .args(["-c", script, "bash"])
+            .args([cluster.at(mount, writes), cluster.at(mount, reads)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("bash");
+        let mut ready = [0; 6];
+        let out = child.stdout.as_mut().expect("its output");
+        out.read_exact(&mut ready).expect("it is ready");
+        child
+    };
+    let mut both = [program(0, "a", "b"), program(1, "b", "a")];
+    let begun = Instant::now();
+    for child in &mut both {
+        std::io::Write::write_all(child.stdin.as_mut().expect("its input"), b"\n").expect("go");
+    }
+    let mut first = None;
+    poll::until_true("one gets an error", || {
+        let over = |child: &mut Child| child.try_wait().expect("a state").is_some();
+        first = both.iter_mut().position(over);
+        first.is_some()
+    });
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let [one_said, two_said] = both.map(|child| {
+        // The error of one ends its wait; the other waits on, since another program may write what it reads.
+        [&one, &two]
+            .iter()
+            .for_each(|path| file::write_at(path, 0, &[b'x'; 128]));
+        child.wait_with_output().expect("its end")
+    });
+    let deadlock =
+        |said: &Output| String::from_utf8_lossy(&said.stderr).contains("deadlock avoided");
+    let said = [one_said, two_said];
+    let first = first.expect("one has ended");
+    assert!(
+        deadlock(&said[first]) && !said[first].status.success(),
+        "{said:?}"
+    );
+    assert!(
+        deadlock(&said[1 - first]) || said[1 - first].status.success(),
+        "{said:?}"
+    );
 }

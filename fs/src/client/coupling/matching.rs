@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{
@@ -23,6 +24,31 @@ use crate::client::stored::tilings::around;
 
 /// How long one request waits.
 const WAIT: Duration = Duration::from_secs(2);
+thread_local! {
+    /// The thread of a program that the request is for which this thread works on.
+    static CALLER: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The thread of a program that this thread works for; this thread itself if it is the program's.
+pub(super) fn caller() -> u32 {
+    match CALLER.get() {
+        0 => nix::unistd::gettid().as_raw() as u32,
+        known => known,
+    }
+}
+
+/// Runs a request for a thread of a program.
+pub fn for_thread<T>(thread: u32, run: impl FnOnce() -> T) -> T {
+    struct Back(u32);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CALLER.set(self.0);
+        }
+    }
+    let _back = Back(CALLER.replace(thread));
+    run()
+}
+
 /// Boxes that an error names.
 const MOST_NAMED: usize = 4;
 
@@ -170,7 +196,8 @@ impl Client {
                 ino: object.ino,
                 known,
                 cells,
-                pid: 0,
+                pid: caller(),
+                waited_ms: begun.elapsed().as_millis() as u64,
                 wait_ms: op::millis(wait),
             });
             let matched = match asked {
@@ -188,6 +215,13 @@ impl Client {
             };
             let outcome = self.adopt_match(object, known, matched)?;
             match outcome {
+                Outcome::Deadlock => {
+                    return Err(FsError::Deadlock(format!(
+                        "object {}: all programs that have it open for writing wait for data themselves, of the program that reads \
+                         it; `slabfs couple status` shows what for",
+                        object.ino
+                    )));
+                }
                 Outcome::Waits(missing) if waits => {
                     if left.is_zero() {
                         return Err(self.no_data(object.ino, timeout, &missing));

@@ -144,7 +144,7 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
     let store = Arc::new(store);
     let addr = match &options.metadata {
         Some(Addr::Tcp(service)) => Addr::Tcp(format!("{}:0", own_address(service)?)),
-        // Whoever reaches the service is on this machine.
+        // Processes that reach the service are on this machine.
         Some(Addr::Unix(_)) | None => Addr::Unix(dir.join("socket")),
     };
     let listener = Listener::bind(&addr, options.key.clone())

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use slabfs_mdserver::api::{CoupledOpen, Ino, op};
 
 use crate::client::Client;
+use crate::client::coupling::matching::caller;
 use crate::client::error::FsError;
 use crate::client::handle::Handle;
 
@@ -40,11 +41,27 @@ impl Client {
             let mut state = self.coupling.opens.state.lock();
             let open = state.objects.entry(handle.object.ino).or_default();
             match handle.writable {
-                true => drop(open.writers.insert(handle.id.0, 0)),
+                true => drop(open.writers.insert(handle.id.0, caller())),
                 false => open.readers += 1,
             }
         }
         self.report_coupled()
+    }
+
+    /// Notes which thread writes through a handle; reports it if it is another one than before.
+    pub(in crate::client) fn coupled_written(&self, handle: &Handle) {
+        let thread = caller();
+        let other = {
+            let mut state = self.coupling.opens.state.lock();
+            let open = state.objects.get_mut(&handle.object.ino);
+            let known = open.and_then(|open| open.writers.get_mut(&handle.id.0));
+            known.is_some_and(|known| std::mem::replace(known, thread) != thread)
+        };
+        if other {
+            // The next heartbeat reports it. Until then a deadlock may be missed, and none is seen that is not there,
+            // unless the thread that wrote before waits.
+            self.coupling.opens.state.lock().known = true;
+        }
     }
 
     /// Reports that a handle of a coupled object was closed. Its data was committed before.

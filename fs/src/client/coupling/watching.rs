@@ -1,4 +1,4 @@
-//! Watches coupled objects: this mount is told of every announcement, and reads of what it knows ask nothing.
+//! Watches coupled objects: this mount is notified of every announcement, and reads of what it knows ask nothing.
 //!
 //! An object is watched from the first read on that was matched, while it is read again and again. One thread polls for all of
 //! them. It brings what is new in their tilings; a read whose cells are all there takes the ordinary steps at once. One

@@ -132,6 +132,7 @@ impl Handle {
     pub(in crate::client) fn note_written(&self) {
         *self.object.written.lock() = Some(Time::now());
         if self.object.coupled.in_memory() {
+            self.client.coupled_written(self);
             self.client.announce(&self.object);
         }
     }

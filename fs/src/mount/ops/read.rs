@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
 
-use crate::client::{FsError, ReadSink};
+use crate::client::{FsError, ReadSink, for_thread};
 use crate::mount::composed::Composed;
 use crate::mount::errno::{Failure, report};
 use crate::mount::exchange::{Waiting, part};
@@ -28,13 +28,16 @@ pub(in crate::mount) struct How {
     by_kernel: bool,
     /// The file is `O_DIRECT`: copies that the kernel makes of it come as ordinary reads, not through pages.
     past_pages: bool,
+    /// The thread that reads.
+    thread: u32,
 }
 
 impl How {
-    pub(in crate::mount) fn new(open: OpenFlags, owner: Option<LockOwner>) -> How {
+    pub(in crate::mount) fn new(open: OpenFlags, owner: Option<LockOwner>, thread: u32) -> How {
         How {
             by_kernel: owner.is_none(),
             past_pages: open.0 & libc::O_DIRECT != 0,
+            thread,
         }
     }
 }
@@ -52,6 +55,7 @@ pub(in crate::mount) fn answer(
     let How {
         by_kernel,
         past_pages,
+        thread,
     } = how;
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
@@ -90,7 +94,7 @@ pub(in crate::mount) fn answer(
             let open = open.clone();
             let job = Box::new(move || {
                 if let Open::File(file) = &*open {
-                    read(file, inode, offset, len, by_kernel, reply);
+                    for_thread(thread, || read(file, inode, offset, len, by_kernel, reply));
                 }
             });
             // A read of a coupled object may wait for data.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, OpenFlags, ReplyWrite, WriteFlags};
 
-use crate::client::FsError;
+use crate::client::{FsError, for_thread};
 use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
@@ -37,6 +37,8 @@ pub(in crate::mount) struct How {
     sync: bool,
     /// The caller, if its writes clear set-user-id and set-group-id.
     drop_setid: Option<Caller>,
+    /// The thread that writes.
+    thread: u32,
 }
 
 impl How {
@@ -49,6 +51,7 @@ impl How {
             drop_setid: write
                 .contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
                 .then_some(caller),
+            thread: caller.pid,
         }
     }
 }
@@ -201,6 +204,7 @@ fn write_back(
             append: false,
             sync: false,
             drop_setid: None,
+            thread: 0,
         };
         let written = write(&worker, file, epoch, offset, &copied, how.append);
         answer_after_drop(&worker, file, how, written, reply);
@@ -234,7 +238,9 @@ fn write_on_pool(
             let len = match through {
                 Some(Through::View(view)) => write_viewed(shared, file, &view, offset, &copied)?,
                 Some(Through::Chunks) => write_chunks(shared, file, offset, &copied)?,
-                None => write(shared, file, None, offset, &copied, how.append)?,
+                None => for_thread(how.thread, || {
+                    write(shared, file, None, offset, &copied, how.append)
+                })?,
             };
             if how.sync {
                 file.fsync()?;
