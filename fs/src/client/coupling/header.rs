@@ -20,6 +20,17 @@ const LONGEST: usize = 256 << 10;
 /// Headers are looked for in so many bytes.
 const MOST: u64 = 16 << 20;
 
+/// What has become of a read that may be one of a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client) enum Early {
+    /// It is answered.
+    Answered,
+    /// It is not answered, and all its bytes are there.
+    Matched,
+    /// Its bytes have to be waited for.
+    Other,
+}
+
 /// What the beginning of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beginning {
@@ -32,7 +43,7 @@ enum Beginning {
 }
 
 impl Handle {
-    /// Answers a read of a header early, if it is one. Returns false, and has done nothing, for any other read.
+    /// Answers a read of a header early, if it is one.
     ///
     /// # Errors
     /// As of a read.
@@ -41,21 +52,32 @@ impl Handle {
         offset: u64,
         len: usize,
         sink: &mut dyn ReadSink,
-    ) -> Result<bool, FsError> {
-        let is_bytes = {
+    ) -> Result<Early, FsError> {
+        let (is_bytes, generation) = {
             let geometry = self.object.geometry.read();
-            !geometry.info.declared && self.selected.is_none()
+            let is_bytes = !geometry.info.declared && self.selected.is_none();
+            (is_bytes, geometry.info.generation)
         };
-        if !is_bytes || self.writable || len > LONGEST || offset.saturating_add(len as u64) > MOST {
-            return Ok(false);
+        let end = offset.saturating_add(len as u64);
+        if !is_bytes || self.writable || len > LONGEST || end > MOST {
+            return Ok(Early::Other);
         }
-        let end = offset + len as u64;
+        let known = *self.object.data_from.lock();
+        if known.is_some_and(|(of, data)| of == generation && offset >= data) {
+            return Ok(Early::Other);
+        }
+        let from_start = |_: &_| vec![Region::new(&[0], &[end])];
+        if self.client.knows_cells(&self.object, &from_start)? {
+            return Ok(Early::Matched);
+        }
+        let note = |data| *self.object.data_from.lock() = Some((generation, data));
         let mut need = end;
         loop {
             let from_start = |upto: u64| vec![Region::new(&[0], &[upto])];
             let cells = |_: &_| from_start(need);
             // The first time it only looks; then it waits for the next bytes of the header.
             let waits = need != end;
+            self.client.count_match();
             let outcome = self
                 .client
                 .match_cells(&self.object, &cells, waits, &|| sink.is_wanted())?;
@@ -66,22 +88,33 @@ impl Handle {
                 }
                 (outcome, _) => outcome,
             };
-            let Outcome::Waits(missing) = outcome else {
-                return Ok(false);
+            let missing = match outcome {
+                Outcome::Waits(missing) => missing,
+                Outcome::Covered | Outcome::Ended => {
+                    self.client.watch(&self.object);
+                    return Ok(Early::Matched);
+                }
+                _ => return Ok(Early::Other),
             };
             let there = missing.iter().map(|region| region.offset[0]).min();
             let there = there.unwrap_or(0);
             let bytes = self.bytes(0, there as usize)?;
             match beginning(&bytes) {
-                Beginning::Other => return Ok(false),
+                Beginning::Other => {
+                    note(0);
+                    return Ok(Early::Other);
+                }
                 Beginning::Incomplete => need = there + 1,
-                Beginning::Header { end, data } if end <= there && offset < data => {
+                Beginning::Header { end, data } => {
+                    note(data);
+                    if end > there || offset >= data {
+                        return Ok(Early::Other);
+                    }
                     let mut reply = self.bytes(offset, len)?;
                     reply.resize(len, 0);
                     sink.give(&reply);
-                    return Ok(true);
+                    return Ok(Early::Answered);
                 }
-                Beginning::Header { .. } => return Ok(false),
             }
         }
     }

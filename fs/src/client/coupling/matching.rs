@@ -112,7 +112,7 @@ impl Handle {
         if !self.writable && self.client.knows_cells(&self.object, &cells)? {
             return Ok(());
         }
-        self.client.coupling.watching.count_match();
+        self.client.count_match();
         let outcome = self
             .client
             .match_cells(&self.object, &cells, !self.writable, wanted);

@@ -7,12 +7,14 @@
 //! A mount that is killed leaves its directory. The next mount of the same user on this machine that starts a memory
 //! server removes it: the store's lock is free then.
 
+use std::fs::{File, OpenOptions};
 use std::net::{IpAddr, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::unistd::Uid;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::op;
 use slabfs_model::ServerId;
@@ -132,7 +134,17 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
     let user = nix::unistd::geteuid();
     let prefix = format!("{PREFIX}-{user}-");
     let parent = Path::new(IN_MEMORY);
-    remove_abandoned(parent, &prefix);
+    // Held until the store has locked its directory, which would count as abandoned until then.
+    let cleaning = match locked(&parent.join(format!("{PREFIX}-{user}.lock"))) {
+        Ok(lock) => {
+            remove_abandoned(parent, &prefix, user);
+            Some(lock)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "memory of mounts that were killed is not looked for");
+            None
+        }
+    };
     let dir = new_dir(parent, &prefix)?;
     let store = LocalStore::open(
         &dir,
@@ -141,6 +153,7 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
             ..LocalOptions::default()
         },
     )?;
+    drop(cleaning);
     let store = Arc::new(store);
     let addr = match &options.metadata {
         Some(Addr::Tcp(service)) => Addr::Tcp(format!("{}:0", own_address(service)?)),
@@ -195,13 +208,30 @@ fn new_dir(parent: &Path, prefix: &str) -> Result<PathBuf, FsError> {
     ))
 }
 
-/// Removes the directories of mounts that were killed.
-fn remove_abandoned(parent: &Path, prefix: &str) {
+/// Takes the lock of a file, which is created if it is missing.
+fn locked(path: &Path) -> std::io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Removes the directories of mounts of this user that were killed. Others may make names like these there.
+fn remove_abandoned(parent: &Path, prefix: &str, user: Uid) {
     let Ok(entries) = std::fs::read_dir(parent) else {
         return;
     };
     for entry in entries.flatten() {
         if !entry.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        let is_own = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == user.as_raw();
+        if !entry.metadata().is_ok_and(is_own) {
             continue;
         }
         let dir = entry.path();

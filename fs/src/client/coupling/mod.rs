@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use slabfs_mdserver::api::ArrayInfo;
 use slabfs_model::Keep;
 
+pub(in crate::client) use header::Early;
 pub use matching::for_thread;
 pub use memory::MemoryOptions;
 

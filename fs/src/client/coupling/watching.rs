@@ -84,6 +84,11 @@ impl State {
 }
 
 impl Client {
+    /// Counts a read that asks a matcher.
+    pub(super) fn count_match(&self) {
+        self.coupling.watching.count_match();
+    }
+
     /// Watches an object from now on, or for longer.
     pub(super) fn watch(self: &Arc<Self>, object: &Arc<Object>) {
         let mut state = self.coupling.watching.state.lock();

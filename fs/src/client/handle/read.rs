@@ -17,6 +17,7 @@ use slabfs_model::{Hyperslab, scatter};
 use slabfs_objstore::{ChunkName, StoreError};
 
 use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
+use crate::client::coupling::Early;
 use crate::client::error::FsError;
 use crate::client::handle::{Handle, ReadSink, Want};
 use crate::client::object::Object;
@@ -101,10 +102,11 @@ impl Handle {
         loop {
             self.client.admit(&self.object)?;
             if self.object.awaits_data() {
-                if self.read_header(offset, len, sink)? {
-                    return Ok(());
+                match self.read_header(offset, len, sink)? {
+                    Early::Answered => return Ok(()),
+                    Early::Matched => {}
+                    Early::Other => self.await_cells(offset, len, &|| sink.is_wanted())?,
                 }
-                self.await_cells(offset, len, &|| sink.is_wanted())?;
             } else if self.due(offset, len) {
                 self.client.refresh(&self.object)?;
             }

@@ -95,6 +95,8 @@ pub(in crate::client) struct Object {
     pub(in crate::client) own: Arc<Own>,
     /// Whether it is coupled.
     pub(in crate::client) coupled: Coupled,
+    /// Of a coupled file: where its data begins, by its header, in this generation.
+    pub(in crate::client) data_from: Mutex<Option<(u32, u64)>>,
 }
 
 /// The ends of a region on each axis.
@@ -134,6 +136,7 @@ impl Object {
             appending: Mutex::new(()),
             syncing: Mutex::new(()),
             coupled: Coupled::of(&geometry.info),
+            data_from: Mutex::default(),
             geometry: RwLock::new(geometry),
             flushing: RwLock::new(()),
             committing: Mutex::new(()),
