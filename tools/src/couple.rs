@@ -53,6 +53,10 @@ pub(crate) struct Args {
     /// When the stream ends: close (of the last writer) or never (only by `slabfs couple end`)
     #[arg(long, value_name = "WHEN")]
     end: Option<String>,
+    /// Whether reads of the header of a NetCDF-3 file by PnetCDF are answered before its data is there: early, or wait
+    /// (default). Other programs that read in small pieces would get zeros then
+    #[arg(long, value_name = "WHEN")]
+    header: Option<String>,
     /// Of a directory: which names are coupled; % stands for digits, * for anything; may be repeated (default: all)
     #[arg(long = "match", value_name = "PATTERN")]
     names: Vec<String>,
@@ -60,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
     /// End the coupling
-    #[arg(long, conflicts_with_all = ["keep", "timeout", "matchers", "end", "names", "exclude"])]
+    #[arg(long, conflicts_with_all = ["keep", "timeout", "matchers", "end", "header", "names", "exclude"])]
     off: bool,
 }
 
@@ -117,6 +121,7 @@ fn text(args: &Args) -> String {
         ("timeout", &args.timeout),
         ("matchers", &args.matchers),
         ("end", &args.end),
+        ("header", &args.header),
     ];
     let given = given.into_iter();
     let words = given.filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));

@@ -50,7 +50,7 @@ pub enum FsError {
     #[error("{0}")]
     Deadlock(String),
     /// The mounts that had the data of a coupled object in memory are gone.
-    #[error("the data was in the memory of mounts that are gone (servers {}); its writer has to write it again", list(.0))]
+    #[error("the data was in the memory of mounts that are gone{}; its writer has to write it again", list(.0))]
     DataLost(Vec<ServerId>),
     /// No data, or no hole, at or after the offset of a seek.
     #[error("nothing of that kind at or behind the offset")]
@@ -106,8 +106,11 @@ pub enum FsError {
 }
 
 fn list(servers: &[ServerId]) -> String {
+    if servers.is_empty() {
+        return String::new();
+    }
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    servers.join(", ")
+    format!(" (servers {})", servers.join(", "))
 }
 
 /// Paths as text, appended to the error: ` (that is [0][2])`.

@@ -187,6 +187,12 @@ pub enum SpecError {
         /// The layout, as text.
         layout: String,
     },
+    /// Another coupling for data that is in memory.
+    #[error(
+        "the object has data in the memory of mounts; copy it to another one, or truncate it before its coupling is \
+         changed to that"
+    )]
+    CoupledData,
     /// A codec with a level it does not have.
     #[error("codec {0} has a level that does not exist")]
     Codec(String),
@@ -241,6 +247,9 @@ impl SpecChange {
         }
         if let Some(couple) = &self.couple {
             new.couple = couple.clone();
+        }
+        if now.couple.is_in_memory() && !new.couple.is_in_memory() && now.holds {
+            return Err(SpecError::CoupledData);
         }
         self.set_layout(now, &mut new)?;
         self.set_fill(now, &mut new)?;

@@ -136,7 +136,8 @@ fn look<'a>(
         if found.cells.is_empty() && couple.keep == Keep::Memory && !op.cells.is_empty() {
             return reply(Outcome::Covered, changes);
         }
-        if ended && !found.lost.is_empty() {
+        let broken = || core.matchers.streams.lock().is_broken(op.ino);
+        if ended && !found.cells.is_empty() && (!found.lost.is_empty() || broken()) {
             return reply(Outcome::Lost(found.lost), None);
         }
         if ended {

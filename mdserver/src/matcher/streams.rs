@@ -39,6 +39,8 @@ struct Object {
     ended: bool,
     /// It had a writer since it was created or emptied.
     written: bool,
+    /// The mount of a writer has ended without closing it, and no other writer has come since.
+    broken: bool,
     writers: BTreeSet<SessionId>,
     readers: BTreeSet<SessionId>,
 }
@@ -64,7 +66,13 @@ impl Streams {
         let Some(old) = self.sessions.remove(&session) else {
             return BTreeSet::new();
         };
-        self.renew(session, &old.list)
+        let changed = self.renew(session, &old.list);
+        for ino in &changed {
+            if let Some(object) = self.objects.get_mut(ino) {
+                object.broken = true;
+            }
+        }
+        changed
     }
 
     fn renew(&mut self, session: SessionId, old: &[CoupledOpen]) -> BTreeSet<Ino> {
@@ -87,6 +95,7 @@ impl Streams {
             let object = self.objects.entry(open.ino).or_default();
             if !open.writers.is_empty() {
                 object.written = true;
+                object.broken = false;
                 if object.writers.insert(session) {
                     changed.insert(open.ino);
                 }
@@ -107,6 +116,11 @@ impl Streams {
         }
     }
 
+    /// Whether a writer has gone without closing the object, and may have taken data with it.
+    pub(crate) fn is_broken(&self, ino: Ino) -> bool {
+        self.objects.get(&ino).is_some_and(|object| object.broken)
+    }
+
     /// Whether the stream was ended by request.
     pub(crate) fn is_ended(&self, ino: Ino) -> bool {
         self.objects.get(&ino).is_some_and(|object| object.ended)
@@ -121,6 +135,7 @@ impl Streams {
     pub(crate) fn restart(&mut self, ino: Ino) {
         if let Some(object) = self.objects.get_mut(&ino) {
             object.ended = false;
+            object.broken = false;
             object.written = !object.writers.is_empty();
             if object.writers.is_empty() && object.readers.is_empty() {
                 self.objects.remove(&ino);
@@ -190,6 +205,7 @@ mod tests {
         assert_eq!(streams.writers(ObjectId(7)), Writers::Open);
         assert_eq!(streams.ended(two), [ObjectId(7)].into());
         assert_eq!(streams.writers(ObjectId(7)), Writers::Closed);
+        assert!(streams.is_broken(ObjectId(7)));
         assert!(!streams.is_ended(ObjectId(7)));
         streams.end(ObjectId(7));
         assert!(streams.is_ended(ObjectId(7)));

@@ -51,6 +51,8 @@ pub struct Couple {
     pub matchers: u8,
     /// When the stream ends.
     pub end: End,
+    /// Whether PnetCDF's reads of a file's header are answered before the data behind it is there.
+    pub early_header: bool,
     /// Of a container: which new objects are coupled, by their names ([`matches`]); empty for all.
     pub names: String,
     /// Of a container: which of those are not; empty for none.
@@ -64,6 +66,7 @@ impl Default for Couple {
             timeout_ms: TIMEOUT.as_millis() as u64,
             matchers: 0,
             end: End::default(),
+            early_header: false,
             names: String::new(),
             except: String::new(),
         }
@@ -130,7 +133,9 @@ pub enum CoupleError {
     )]
     Word(String),
     /// A key that does not exist.
-    #[error("a coupling has no \"{0}\"; it has keep, timeout, matchers, end, names and except")]
+    #[error(
+        "a coupling has no \"{0}\"; it has keep, timeout, matchers, end, header, names and except"
+    )]
     Key(String),
     /// A key that is given twice.
     #[error("{0} is given twice")]
@@ -199,6 +204,9 @@ impl FromStr for Coupling {
                 ("end", "close") => couple.end = End::Close,
                 ("end", "never") => couple.end = End::Never,
                 ("end", _) => return Err(wrong("write close or never")),
+                ("header", "early") => couple.early_header = true,
+                ("header", "wait") => couple.early_header = false,
+                ("header", _) => return Err(wrong("write early or wait")),
                 ("names", _) => couple.names = value.to_owned(),
                 ("except", _) => couple.except = value.to_owned(),
                 _ => return Err(CoupleError::Key(key.to_owned())),
@@ -252,6 +260,9 @@ impl fmt::Display for Couple {
             End::Close => Ok(()),
             End::Never => f.write_str(",end=never"),
         }?;
+        if self.early_header {
+            f.write_str(",header=early")?;
+        }
         for (key, patterns) in [("names", &self.names), ("except", &self.except)] {
             if !patterns.is_empty() {
                 write!(f, ",{key}={patterns}")?;
@@ -319,7 +330,7 @@ mod tests {
         for text in [
             "off",
             "keep=memory,timeout=60s,matchers=auto",
-            "keep=file,timeout=1500ms,matchers=7,end=never",
+            "keep=file,timeout=1500ms,matchers=7,end=never,header=early",
             "keep=memory,timeout=1s,matchers=auto,names=out_%.nc|x*,except=out_0.nc",
         ] {
             assert_eq!(text.parse::<Coupling>().unwrap().to_string(), text);

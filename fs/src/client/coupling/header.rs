@@ -1,10 +1,11 @@
 //! Headers of coupled files in the classic formats of NetCDF.
 //!
-//! A program that opens such a file reads its header, and knows from it where the data is. PnetCDF reads the header in
+//! With `header=early`. A program that opens such a file reads its header, and knows from it where the data is. PnetCDF reads the header in
 //! pieces of 256 KiB, and so asks for data that its file may not have yet, and that it does not use. So a read of at most
 //! that length that begins in front of the data is answered as soon as the header is there; what is not written is zero
 //! in it, also beyond the present end of the file. (The C library of NetCDF reads more at a time, by `st_blksize`, and uses what it
-//! got: its reads wait for all their bytes.)
+//! got: its reads wait for all their bytes. A program that copies the file in pieces of 256 KiB or less would copy
+//! zeros: so it is a setting, for files that only PnetCDF reads.)
 //!
 //! The grammar is that of the classic file format, versions 1, 2 and 5: "NetCDF Classic Format Specification" and "CDF-5
 //! format", unidata.ucar.edu. Pure but for the reading of the header.
@@ -55,8 +56,10 @@ impl Handle {
     ) -> Result<Early, FsError> {
         let (is_bytes, generation) = {
             let geometry = self.object.geometry.read();
+            let couple = geometry.info.couple.on();
+            let is_early = couple.is_some_and(|couple| couple.early_header);
             let is_bytes = !geometry.info.declared && self.selected.is_none();
-            (is_bytes, geometry.info.generation)
+            (is_early && is_bytes, geometry.info.generation)
         };
         let end = offset.saturating_add(len as u64);
         if !is_bytes || self.writable || len > LONGEST || end > MOST {
@@ -66,8 +69,15 @@ impl Handle {
         if known.is_some_and(|(of, data)| of == generation && offset >= data) {
             return Ok(Early::Other);
         }
-        let from_start = |_: &_| vec![Region::new(&[0], &[end])];
-        if self.client.knows_cells(&self.object, &from_start)? {
+        let own = |_: &_| vec![Region::new(&[offset], &[end - offset])];
+        if self.client.knows_cells(&self.object, &own)? {
+            return Ok(Early::Matched);
+        }
+        self.client.count_match();
+        let found = self
+            .client
+            .match_cells(&self.object, &own, false, &|| true)?;
+        if matches!(found, Outcome::Covered | Outcome::Ended) {
             return Ok(Early::Matched);
         }
         let note = |data| *self.object.data_from.lock() = Some((generation, data));

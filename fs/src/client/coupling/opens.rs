@@ -41,7 +41,8 @@ impl Client {
             let mut state = self.coupling.opens.state.lock();
             let open = state.objects.entry(handle.object.ino).or_default();
             match handle.writable {
-                true => drop(open.writers.insert(handle.id.0, caller())),
+                // Which thread will write is known when it does.
+                true => drop(open.writers.insert(handle.id.0, 0)),
                 false => open.readers += 1,
             }
         }

@@ -170,7 +170,13 @@ impl Client {
                 state
                     .objects
                     .retain(|_, one| one.used.elapsed() < UNUSED && one.object.strong_count() > 0);
-                if state.objects.is_empty() {
+                if state.objects.is_empty() && state.sent.take().is_some() {
+                    drop(state);
+                    // The service waits for a mount that watches.
+                    if let Err(error) = self.poll_watched() {
+                        tracing::debug!(%error, "the service does not know yet that nothing is watched");
+                    }
+                    state = watching.state.lock();
                     state.sent = None;
                 }
                 while state.objects.is_empty() && !state.stopping {

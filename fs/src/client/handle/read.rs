@@ -102,7 +102,12 @@ impl Handle {
         loop {
             self.client.admit(&self.object)?;
             if self.object.awaits_data() {
-                match self.read_header(offset, len, sink)? {
+                let early = match by {
+                    By::Program => self.read_header(offset, len, sink)?,
+                    // The kernel would cache what is not there yet.
+                    By::Truncate | By::PageOut | By::PageBack => Early::Other,
+                };
+                match early {
                     Early::Answered => return Ok(()),
                     Early::Matched => {}
                     Early::Other => self.await_cells(offset, len, &|| sink.is_wanted())?,
@@ -515,6 +520,10 @@ impl Client {
     /// Whether a read goes through the cache: reads of remote and of encoded chunks do; small reads of chunks in this
     /// process do once their block was requested before, so that bytes read once displace nothing.
     fn is_for_cache(&self, object: &Object, geometry: &Geometry, offset: u64, len: usize) -> bool {
+        if object.coupled.in_memory() {
+            // The rest of a block may not be written, or be of a mount that is gone.
+            return false;
+        }
         if !self.local() || !geometry.info.codec.is_none() {
             return len as u64 <= BLOCK;
         }

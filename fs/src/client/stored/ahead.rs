@@ -214,7 +214,7 @@ impl Handle {
         offset: u64,
         len: usize,
     ) -> Option<(Arc<Window>, Range<usize>)> {
-        if self.client.local() || self.selected.is_some() {
+        if self.client.local() || self.selected.is_some() || self.object.coupled.in_memory() {
             return None;
         }
         self.ahead.0.lock().note(offset, len as u64);
