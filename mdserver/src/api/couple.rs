@@ -22,7 +22,7 @@ pub const MAX_WATCHED: usize = 256;
 pub struct CoupledOpen {
     /// The object.
     pub ino: Ino,
-    /// The threads that have it open for writing: of each the one that wrote last.
+    /// One for each time it is open for writing: the thread that wrote last, or 0 if none has.
     #[serde(deserialize_with = "bounded::list::<_, _, { MAX_COUPLED_OPENS }>")]
     pub writers: Vec<u32>,
     /// How many times it is open for reading only.

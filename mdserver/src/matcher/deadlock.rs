@@ -5,8 +5,9 @@
 //! in the set. An object without a writer is in no such set: one may still come. So the set is what is left after all
 //! others are taken out (the "or" model of deadlocks, Chandy, Misra and Haas 1983). Pure.
 //!
-//! Writers are known by the thread that opened the object, or that wrote last. A program that reads in one thread and
-//! writes in another is not found, and its read ends by its timeout.
+//! Writers are known by the thread that wrote last through an open file; before the first write it may have been opened
+//! for another process. A program that reads in one thread and writes in another is not found, and its read ends by its
+//! timeout.
 
 use std::collections::{BTreeMap, BTreeSet};
 

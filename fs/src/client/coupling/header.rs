@@ -1,11 +1,11 @@
 //! Headers of coupled files in the classic formats of NetCDF.
 //!
-//! With `header=early`. A program that opens such a file reads its header, and knows from it where the data is. PnetCDF reads the header in
-//! pieces of 256 KiB, and so asks for data that its file may not have yet, and that it does not use. So a read of at most
-//! that length that begins in front of the data is answered as soon as the header is there; what is not written is zero
-//! in it, also beyond the present end of the file. (The C library of NetCDF reads more at a time, by `st_blksize`, and uses what it
-//! got: its reads wait for all their bytes. A program that copies the file in pieces of 256 KiB or less would copy
-//! zeros: so it is a setting, for files that only PnetCDF reads.)
+//! A program that opens such a file reads its header, and knows from it where the data is. PnetCDF reads the header in
+//! pieces of 256 KiB, and so asks for data that the file may not have yet, and does not use it. With the setting
+//! `header=early` a read of at most that length that begins in front of the data is answered as soon as the header is
+//! there; what is not written is zero in it, also beyond the present end of the file. A program that copies the file in
+//! such pieces would copy zeros: so this is a setting, for files that only PnetCDF reads. (The C library of NetCDF reads
+//! more at a time, by `st_blksize`, and uses all of it: its reads wait for all their bytes.)
 //!
 //! The grammar is that of the classic file format, versions 1, 2 and 5: "NetCDF Classic Format Specification" and "CDF-5
 //! format", unidata.ucar.edu. Pure but for the reading of the header.

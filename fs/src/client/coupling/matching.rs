@@ -4,10 +4,9 @@
 //! when they are written and brings what is new in the tiling. A read that waits longer asks again every few seconds,
 //! so that it finds a service that was restarted, and ends after the object's timeout.
 
-use std::time::{Duration, Instant};
-
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{
     Entry, Ino, MAX_MATCH_BOXES, Matched, MdError, NameWait, Outcome, TilingReply, op,
@@ -24,12 +23,15 @@ use crate::client::stored::tilings::around;
 
 /// How long one request waits.
 const WAIT: Duration = Duration::from_secs(2);
+/// Boxes that an error names.
+const MOST_NAMED: usize = 4;
+
 thread_local! {
-    /// The thread of a program that the request is for which this thread works on.
+    /// The thread of a program whose request this thread executes; 0 for none.
     static CALLER: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The thread of a program that this thread works for; this thread itself if it is the program's.
+/// The thread of a program whose request this thread executes; in a program that uses the library, this thread.
 pub(super) fn caller() -> u32 {
     match CALLER.get() {
         0 => nix::unistd::gettid().as_raw() as u32,
@@ -37,7 +39,7 @@ pub(super) fn caller() -> u32 {
     }
 }
 
-/// Runs a request for a thread of a program.
+/// Executes a request of a thread of a program: deadlocks are found by these threads.
 pub fn for_thread<T>(thread: u32, run: impl FnOnce() -> T) -> T {
     struct Back(u32);
     impl Drop for Back {
@@ -48,9 +50,6 @@ pub fn for_thread<T>(thread: u32, run: impl FnOnce() -> T) -> T {
     let _back = Back(CALLER.replace(thread));
     run()
 }
-
-/// Boxes that an error names.
-const MOST_NAMED: usize = 4;
 
 impl Handle {
     /// Waits until the cells of a read are written, or no more data comes. A handle that can write does not wait, and
