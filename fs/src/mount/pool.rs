@@ -6,13 +6,15 @@
 //! pool of their own (`inval.rs`) and submit a job when they are done. Its queue is unbounded: a session thread that
 //! waited there could be the one that the kernel needs to make progress.
 //!
-//! Threads are started when there is work and none is idle, up to the limit, and then stay. A job that panics is logged
+//! Threads are started when there is work and none is idle, up to the limit, and end when they have been idle for some
+//! seconds: there may have been thousands of reads that waited. A job that panics is logged
 //! and affects no other: unwinding drops its reply, which answers `EIO`.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -25,6 +27,9 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Queued jobs per worker before submitters must wait.
 const QUEUE_PER_WORKER: usize = 64;
+
+/// An idle thread ends after this time.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// The pool; see the module documentation.
 pub(super) struct Pool {
@@ -112,7 +117,9 @@ impl Pool {
                 }
                 queue.work(name)
             })?;
-        self.workers.lock().push(worker);
+        let mut workers = self.workers.lock();
+        workers.retain(|worker| !worker.is_finished());
+        workers.push(worker);
         Ok(())
     }
 
@@ -173,8 +180,12 @@ impl Queue {
                 return;
             } else {
                 state.idle += 1;
-                self.work.wait(&mut state);
+                let timed_out = self.work.wait_for(&mut state, IDLE).timed_out();
                 state.idle -= 1;
+                if timed_out && state.jobs.is_empty() && !state.ending {
+                    state.threads -= 1;
+                    return;
+                }
             }
         }
     }

@@ -34,7 +34,7 @@ mod watches;
 
 pub(crate) use ops::{await_name, end, matched, opens, status, watch};
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ use watches::Watches;
 
 /// Most reads of one session that wait at the same time.
 const MOST_READS: usize = 4096;
+/// Deadlocks are looked for at most this often, for all reads together.
+const DEADLOCKS_EVERY: Duration = Duration::from_millis(250);
 
 /// The matchers of all coupled objects.
 #[derive(Debug)]
@@ -67,6 +69,14 @@ pub(crate) struct Matchers {
     /// New names so far, while anything waits for one.
     names: Mutex<Names>,
     named: Condvar,
+    deadlocks: Mutex<Deadlocks>,
+}
+
+/// The reads that wait for each other, as found last.
+#[derive(Debug, Default)]
+struct Deadlocks {
+    found: Option<Instant>,
+    reads: BTreeSet<Ticket>,
 }
 
 #[derive(Debug, Default)]
@@ -199,6 +209,7 @@ impl Matchers {
             ending: AtomicBool::new(false),
             names: Mutex::default(),
             named: Condvar::new(),
+            deadlocks: Mutex::default(),
         }
     }
 
@@ -307,6 +318,16 @@ impl Matchers {
     /// Whether a read waits for threads that wait themselves, and all of these reads have waited for so long that
     /// what their threads have written before is announced.
     fn is_deadlocked(&self, ticket: Ticket, settled: Duration) -> bool {
+        let mut deadlocks = self.deadlocks.lock();
+        let is_due = |found: Instant| found.elapsed() >= DEADLOCKS_EVERY;
+        if deadlocks.found.is_none_or(is_due) {
+            deadlocks.reads = self.deadlocked(settled);
+            deadlocks.found = Some(Instant::now());
+        }
+        deadlocks.reads.contains(&ticket)
+    }
+
+    fn deadlocked(&self, settled: Duration) -> BTreeSet<Ticket> {
         let all: Vec<(Ino, Arc<Waiting>)> = {
             let objects = self.objects.lock();
             let all = objects.iter();
@@ -324,7 +345,7 @@ impl Matchers {
                 }
             }
         }
-        deadlock::deadlocked(&reads).contains(&ticket)
+        deadlock::deadlocked(&reads)
     }
 
     fn opens_of(&self, ino: Ino) -> Vec<(SessionId, CoupledOpen)> {

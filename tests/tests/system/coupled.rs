@@ -600,3 +600,67 @@ fn a_killed_mount_leaves_no_fill() {
     let error = reading.result().expect_err("it was never written");
     assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
 }
+
+/// Streams that begin again while they are read: a read returns bytes of one of them, and never fill.
+#[test]
+fn a_stream_that_begins_again_is_not_read_as_fill() {
+    const LEN: usize = 64 << 10;
+    const ROUNDS: u8 = 150;
+    needs_mount!();
+    let cluster = Cluster::start(1, 2);
+    let directory = cluster.at(0, "run");
+    std::fs::create_dir(&directory).expect("mkdir");
+    couple(&directory, &[]);
+    let path = cluster.at(0, "run/field");
+    file::write(&path, &[1; LEN]);
+    let writing = {
+        let path = path.clone();
+        thread::spawn(move || {
+            for round in 2..=ROUNDS {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .truncate(true)
+                    .open(&path)
+                    .expect("open");
+                for at in (0..LEN).step_by(LEN / 4) {
+                    file.write_all_at(&[round; LEN / 4], at as u64)
+                        .expect("write");
+                }
+            }
+        })
+    };
+    let readers: Vec<_> = (0..4)
+        .map(|reader| {
+            let path = cluster.at(reader % 2, "run/field");
+            thread::spawn(move || {
+                let mut reads = 0;
+                loop {
+                    let bytes = file::read(&path);
+                    let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+                    assert_eq!((bytes.len(), zeros), (LEN, 0), "read {reads}");
+                    reads += 1;
+                    if bytes.iter().all(|byte| *byte == ROUNDS) {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    writing.join().expect("the writer");
+    for reader in readers {
+        reader.join().expect("a reader");
+    }
+}
+
+/// Behind the end of an array that does not grow nothing can come: a read there does not wait.
+#[test]
+fn the_end_of_a_fixed_array_is_known() {
+    needs_mount!();
+    let (cluster, path) = array(2, &["--timeout", "2s"]);
+    let other = cluster.at(1, "a");
+    let writes = writer(&path);
+    writes.write_all_at(&[7; 128], 0).expect("write");
+    // Up to the end of the file, which is read, too: an error if that waits.
+    assert_eq!(file::read(&other), [7; 128]);
+    drop(writes);
+}

@@ -13,6 +13,7 @@
 use slabfs_mdserver::api::Outcome;
 use slabfs_model::Region;
 
+use crate::client::coupling::Awaited;
 use crate::client::error::FsError;
 use crate::client::handle::{Handle, ReadSink};
 
@@ -26,8 +27,8 @@ const MOST: u64 = 16 << 20;
 pub(in crate::client) enum Early {
     /// It is answered.
     Answered,
-    /// It is not answered, and all its bytes are there.
-    Matched,
+    /// It is not answered, and has waited for its bytes.
+    Matched(Awaited),
     /// Its bytes have to be waited for.
     Other,
 }
@@ -71,14 +72,14 @@ impl Handle {
         }
         let own = |_: &_| vec![Region::new(&[offset], &[end - offset])];
         if self.client.knows_cells(&self.object, &own)? {
-            return Ok(Early::Matched);
+            return Ok(Early::Matched(Awaited::Cells));
         }
         self.client.count_match();
-        let found = self
+        let (found, awaited) = self
             .client
             .match_cells(&self.object, &own, false, &|| true)?;
         if matches!(found, Outcome::Covered | Outcome::Ended) {
-            return Ok(Early::Matched);
+            return Ok(Early::Matched(awaited));
         }
         let note = |data| *self.object.data_from.lock() = Some((generation, data));
         let mut need = end;
@@ -88,9 +89,9 @@ impl Handle {
             // The first time it only looks; then it waits for the next bytes of the header.
             let waits = need != end;
             self.client.count_match();
-            let outcome = self
-                .client
-                .match_cells(&self.object, &cells, waits, &|| sink.is_wanted())?;
+            let (outcome, awaited) =
+                self.client
+                    .match_cells(&self.object, &cells, waits, &|| sink.is_wanted())?;
             let outcome = match (outcome, waits) {
                 (Outcome::Covered, true) => {
                     need = end;
@@ -102,7 +103,7 @@ impl Handle {
                 Outcome::Waits(missing) => missing,
                 Outcome::Covered | Outcome::Ended => {
                     self.client.watch(&self.object);
-                    return Ok(Early::Matched);
+                    return Ok(Early::Matched(awaited));
                 }
                 _ => return Ok(Early::Other),
             };

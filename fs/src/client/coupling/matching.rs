@@ -51,6 +51,44 @@ pub fn for_thread<T>(thread: u32, run: impl FnOnce() -> T) -> T {
     run()
 }
 
+/// What a read of a coupled object has waited for, and so may rely on. The object may be emptied between the wait and
+/// the read: then fill, and an end of file, belong to what is written next, and the read has to wait again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client) enum Awaited {
+    /// Nothing: what is not written is fill.
+    Nothing,
+    /// All its cells are written.
+    Cells,
+    /// No more data comes to this version of the tiling: what is not written is fill.
+    End(Version),
+}
+
+impl Awaited {
+    fn of(outcome: &Outcome, entry: &Entry) -> Awaited {
+        match outcome {
+            Outcome::Covered => Awaited::Cells,
+            Outcome::Ended => {
+                let version = entry.info.as_ref().map(|info| info.tiling);
+                Awaited::End(version.unwrap_or(Version(0)))
+            }
+            _ => Awaited::Nothing,
+        }
+    }
+
+    /// Whether a read may return fill, or less than it asked for. The caller holds the form since before it looked up
+    /// the chunks, and looks at the tiling again now: a newer one may be what it has read.
+    pub(in crate::client) fn allows_fill(self, object: &Object, geometry: &Geometry) -> bool {
+        match self {
+            Awaited::Nothing => true,
+            Awaited::Cells => false,
+            Awaited::End(version) => {
+                let known = object.tiling.read().version;
+                geometry.info.tiling == version && known.is_none_or(|known| known == version)
+            }
+        }
+    }
+}
+
 impl Handle {
     /// Waits until the cells of a read are written, or no more data comes. A handle that can write does not wait, and
     /// only gets the newest tiling. `wanted` is asked now and then whether the read still waits.
@@ -62,7 +100,7 @@ impl Handle {
         offset: u64,
         len: usize,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<(), FsError> {
+    ) -> Result<Awaited, FsError> {
         let cells = |geometry: &Geometry| self.cells_of_read(geometry, offset, len as u64);
         self.await_boxes(&cells, wanted)
     }
@@ -92,7 +130,7 @@ impl Handle {
             return Ok(false);
         }
         let none = |_: &Geometry| Vec::new();
-        let outcome = self
+        let (outcome, _) = self
             .client
             .match_cells(&self.object, &none, false, &|| true)?;
         Ok(matches!(outcome, Outcome::Waits(_)))
@@ -106,21 +144,29 @@ impl Handle {
         &self,
         boxes: &dyn Fn(&Geometry) -> Vec<Region>,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<(), FsError> {
+    ) -> Result<Awaited, FsError> {
         let cells = |geometry: &Geometry| few(boxes(geometry));
+        // Nothing, as behind the end of an array that does not grow.
+        if cells(&self.object.geometry.read()).is_empty() {
+            return Ok(Awaited::Nothing);
+        }
         if !self.writable && self.client.knows_cells(&self.object, &cells)? {
-            return Ok(());
+            return Ok(Awaited::Cells);
         }
         self.client.count_match();
-        let outcome = self
+        let matched = self
             .client
             .match_cells(&self.object, &cells, !self.writable, wanted);
-        match outcome? {
+        let (outcome, awaited) = matched?;
+        match outcome {
             Outcome::Lost(servers) => return Err(FsError::DataLost(servers)),
             Outcome::Covered if !self.writable => self.client.watch(&self.object),
             _ => {}
         }
-        Ok(())
+        Ok(match self.writable {
+            true => Awaited::Nothing,
+            false => awaited,
+        })
     }
 
     /// The boxes of a read, also beyond the object's present size.
@@ -153,7 +199,8 @@ impl Handle {
 }
 
 /// The boxes, or the one around them if they are too many for a request.
-fn few(boxes: Vec<Region>) -> Vec<Region> {
+fn few(mut boxes: Vec<Region>) -> Vec<Region> {
+    boxes.retain(|region| !region.is_empty());
     if boxes.len() <= MAX_MATCH_BOXES {
         return boxes;
     }
@@ -175,13 +222,13 @@ impl Client {
         cells: &dyn Fn(&Geometry) -> Vec<Region>,
         waits: bool,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<Outcome, FsError> {
+    ) -> Result<(Outcome, Awaited), FsError> {
         let begun = Instant::now();
         loop {
             let (timeout, cells) = {
                 let geometry = object.geometry.read();
                 let Some(couple) = geometry.info.couple.on() else {
-                    return Ok(Outcome::NotCoupled);
+                    return Ok((Outcome::NotCoupled, Awaited::Nothing));
                 };
                 (couple.timeout(), cells(&geometry))
             };
@@ -212,6 +259,7 @@ impl Client {
                 }
                 asked => *asked?,
             };
+            let awaited = Awaited::of(&matched.outcome, &matched.entry);
             let outcome = self.adopt_match(object, known, matched)?;
             match outcome {
                 Outcome::Deadlock => {
@@ -229,7 +277,7 @@ impl Client {
                         return Err(FsError::Cancelled);
                     }
                 }
-                outcome => return Ok(outcome),
+                outcome => return Ok((outcome, awaited)),
             }
         }
     }

@@ -27,6 +27,7 @@ use slabfs_mdserver::api::ArrayInfo;
 use slabfs_model::Keep;
 
 pub(in crate::client) use header::Early;
+pub(in crate::client) use matching::Awaited;
 pub use matching::for_thread;
 pub use memory::MemoryOptions;
 

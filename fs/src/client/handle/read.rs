@@ -8,23 +8,23 @@
 //! If a request has no overlay and its bytes are contiguous in one chunk of this process, the reply comes from the
 //! chunk's mapping without a copy (docs/decisions/03-mapped-reads.md).
 
-use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use slabfs_mdserver::api::RightMode;
 use slabfs_model::{Hyperslab, scatter};
 use slabfs_objstore::{ChunkName, StoreError};
 
 use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
-use crate::client::coupling::Early;
+use crate::client::coupling::{Awaited, Early};
 use crate::client::error::FsError;
 use crate::client::handle::{Handle, ReadSink, Want};
 use crate::client::object::Object;
 use crate::client::object::fresh::FRESH_FOR;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::block_cache::BLOCK;
-use crate::client::stored::committed::Committed;
+use crate::client::stored::committed::{Committed, unwritten};
 use crate::client::stored::same_host::AtOnce;
 use crate::client::{Client, FORM_TRIES};
 
@@ -35,8 +35,9 @@ const SMALL: usize = 16 << 10;
 /// How long a known end of file is trusted, so that a small file read right after its open needs no second request.
 const END_FOR: Duration = Duration::from_millis(5);
 
-/// The largest reply buffer that a thread retains for its next request.
+/// The largest reply buffer that is retained for a later read, and how many of them.
 const MAX_BUFFER: usize = 4 << 20;
+const MOST_BUFFERS: usize = 8;
 
 /// The parameters of a read.
 #[derive(Debug, Clone, Copy)]
@@ -45,11 +46,34 @@ struct Asked {
     len: usize,
     /// Set if the read must not block: the way to serve it.
     at_once: Option<AtOnce>,
+    awaited: Awaited,
 }
 
-thread_local! {
-    /// Reply buffers stay faulted in: a fresh one would cost a quarter of the speed.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// Reply buffers stay faulted in: a fresh one would cost a quarter of the speed. They are of the process and not of a
+/// thread, since thousands of threads may wait in reads.
+static BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// A reply buffer. Dropping it makes it available to the next read.
+struct Buffer(Vec<u8>);
+
+impl Buffer {
+    fn take(len: usize) -> Buffer {
+        let mut bytes = BUFFERS.lock().pop().unwrap_or_default();
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        Buffer(bytes)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.0);
+        let mut idle = BUFFERS.lock();
+        if bytes.len() <= MAX_BUFFER && idle.len() < MOST_BUFFERS {
+            idle.push(bytes);
+        }
+    }
 }
 
 impl Handle {
@@ -101,17 +125,18 @@ impl Handle {
         let mut again = true;
         loop {
             self.client.admit(&self.object)?;
+            let mut awaited = Awaited::Nothing;
             if self.object.awaits_data() {
                 let early = match by {
                     By::Program => self.read_header(offset, len, sink)?,
                     // The kernel would cache what is not there yet.
                     By::Truncate | By::PageOut | By::PageBack => Early::Other,
                 };
-                match early {
+                awaited = match early {
                     Early::Answered => return Ok(()),
-                    Early::Matched => {}
+                    Early::Matched(awaited) => awaited,
                     Early::Other => self.await_cells(offset, len, &|| sink.is_wanted())?,
-                }
+                };
             } else if self.due(offset, len) {
                 self.client.refresh(&self.object)?;
             }
@@ -122,6 +147,7 @@ impl Handle {
                 offset,
                 len,
                 at_once: None,
+                awaited,
             };
             match self.read_in(&op, asked, &need, sink) {
                 // The mount that had the data may be gone: the matcher knows.
@@ -156,6 +182,7 @@ impl Handle {
             offset,
             len,
             at_once: None,
+            awaited: Awaited::Nothing,
         };
         loop {
             let (op, _range) = self.enter(&need, Some(offset), len)?;
@@ -195,6 +222,7 @@ impl Handle {
             offset,
             len,
             at_once: Some(at_once),
+            awaited: Awaited::Nothing,
         };
         self.read_in(&op, asked, &need, sink)
     }
@@ -271,6 +299,7 @@ impl Handle {
             offset,
             len,
             at_once,
+            awaited,
         } = asked;
         let object = &*self.object;
         let geometry = object.geometry.read();
@@ -286,6 +315,11 @@ impl Handle {
             None => size,
         }
         .min(offset.saturating_add(len as u64));
+        let may_grow = self.selected.is_none() && geometry.grows();
+        let is_short = offset.saturating_add(len as u64) > end;
+        if is_short && may_grow && !awaited.allows_fill(object, &geometry) {
+            return Ok(false);
+        }
         if offset >= end {
             sink.give(&[]);
             return Ok(true);
@@ -326,30 +360,21 @@ impl Handle {
         {
             return Ok(true);
         }
-        BUFFER.with(|cell| {
-            // A sink that reads again on this thread finds the buffer in use and gets one of its own.
-            let mut shared = cell.try_borrow_mut().ok();
-            let mut own = Vec::new();
-            let buffer = shared.as_deref_mut().unwrap_or(&mut own);
-            if buffer.len() < len {
-                buffer.resize(len, 0);
+        let mut buffer = Buffer::take(len);
+        let out = &mut buffer.0[..len];
+        let from_cache = cached
+            && self
+                .client
+                .read_cached(object, &geometry, size, offset, out);
+        if !from_cache {
+            let before = unwritten();
+            self.fill(&geometry, size, &wants, out)?;
+            if unwritten() != before && !awaited.allows_fill(object, &geometry) {
+                return Ok(false);
             }
-            let out = &mut buffer[..len];
-            if cached
-                && self
-                    .client
-                    .read_cached(object, &geometry, size, offset, out)
-            {
-                sink.give(out);
-            } else {
-                self.fill(&geometry, size, &wants, out)?;
-                sink.give(&buffer[..len]);
-            }
-            if buffer.len() > MAX_BUFFER {
-                *buffer = Vec::new();
-            }
-            Ok(true)
-        })
+        }
+        sink.give(out);
+        Ok(true)
     }
 
     fn fill(

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::plan::Plan;
+use crate::client::coupling::Awaited;
 use crate::client::error::FsError;
 use parking_lot::{Condvar, Mutex};
 
@@ -504,6 +505,8 @@ impl Core {
 #[derive(Debug)]
 pub(in crate::client) struct Begun {
     core: Arc<Core>,
+    /// Of a read of a coupled object: what it has waited for.
+    pub(in crate::client) awaited: Awaited,
     over: bool,
 }
 
@@ -511,7 +514,11 @@ impl Begun {
     /// Takes a transfer out of the queue; only the queue calls this, and once.
     pub(in crate::client) fn of(core: Arc<Core>) -> Begun {
         core.state.lock().phase = Phase::Running;
-        Begun { core, over: false }
+        Begun {
+            core,
+            awaited: Awaited::Nothing,
+            over: false,
+        }
     }
 
     /// The buffer of a write.

@@ -17,10 +17,11 @@ use super::group::{Group, Hold, Runner, Verdict};
 use super::wanted::Wanted;
 use crate::client::Client;
 use crate::client::buffer::overlay::Overlay;
+use crate::client::coupling::Awaited;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
-use crate::client::stored::committed::{Committed, Laid};
+use crate::client::stored::committed::{Committed, Laid, unwritten};
 
 /// A read in progress.
 struct Item<'a> {
@@ -28,6 +29,7 @@ struct Item<'a> {
     geometry: &'a Geometry,
     slab: Hyperslab,
     overlay: Overlay,
+    awaited: Awaited,
     found: Found<'a>,
     verdict: Option<Verdict>,
 }
@@ -53,9 +55,12 @@ pub(super) fn read(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Grou
     let verdicts = {
         let mut items: Vec<Item<'_>> = Vec::new();
         let mut own: Vec<Option<Vec<u8>>> = Vec::new();
+        let mut filled = Vec::new();
         for ((group, hold), object) in groups.iter().zip(&holds).zip(&objects) {
             for begun in &group.items {
+                let before = unwritten();
                 let item = client.look_up(object, &hold.geometry, begun, as_batches);
+                filled.push(unwritten() != before);
                 let plan = &begun.plan;
                 let direct = plan.batch.is_some() || plan.memory.direct().is_some();
                 let gathered = !direct && item.verdict.is_none();
@@ -74,8 +79,16 @@ pub(super) fn read(runner: Runner<'_>, held: Vec<(Group, Hold<'_>)>) -> Vec<Grou
                 (None, None) => &mut [],
             });
         }
+        let before = unwritten();
         client.receive(&mut items, &mut outs);
         drop(outs);
+        for (item, has_fill) in items.iter_mut().zip(filled) {
+            let has_fill = has_fill || unwritten() != before;
+            if has_fill && !item.is_done() && !item.awaited.allows_fill(item.object, item.geometry)
+            {
+                item.verdict = Some(Verdict::Again);
+            }
+        }
         let all = groups.iter_mut().flat_map(|group| &mut group.items);
         let ended = items.into_iter().zip(all).zip(own);
         ended
@@ -135,6 +148,7 @@ impl Client {
             geometry,
             slab: plan.slab.clone(),
             overlay: Overlay::default(),
+            awaited: begun.awaited,
             found: Found::Nothing,
             verdict: None,
         };

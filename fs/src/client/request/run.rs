@@ -61,7 +61,7 @@ impl Runner<'_> {
     /// run alone, or by a caller that has only them to wait for.
     fn await_data(&self, requests: Vec<Begun>) -> Vec<Begun> {
         let mut left = Vec::with_capacity(requests.len());
-        for begun in requests {
+        for mut begun in requests {
             if !begun.awaits_data() {
                 left.push(begun);
                 continue;
@@ -72,8 +72,12 @@ impl Runner<'_> {
                 let size = handle.object.size(geometry);
                 begun.plan.needed(geometry, size)
             };
-            match handle.await_boxes(&boxes, &wanted) {
-                Ok(()) => left.push(begun),
+            let awaited = handle.await_boxes(&boxes, &wanted);
+            match awaited {
+                Ok(awaited) => {
+                    begun.awaited = awaited;
+                    left.push(begun);
+                }
                 Err(error) => self.end_all(vec![begun], &error),
             }
         }
@@ -115,6 +119,8 @@ impl Runner<'_> {
                 return;
             };
             group = again;
+            // Those whose data was removed after they had waited for it wait again.
+            group.items = self.await_data(group.items);
             if group.missing.is_none()
                 && let Err(error) = client.refresh(&object)
             {

@@ -1,6 +1,8 @@
 //! The committed data of a slab: finds the chunks that hold it and reads their bytes, one message a server. Holes read
 //! as the fill value.
 
+use std::cell::Cell;
+
 use slabfs_mdserver::api::{Stored, op};
 use slabfs_model::layout::{Grid, GridPart};
 use slabfs_model::{Coords, Hyperslab, Region, ServerId, fill_slab, fill_slab_at, scatter};
@@ -47,6 +49,17 @@ pub(in crate::client) struct Laid {
     detours: Vec<(usize, Vec<u8>)>,
 }
 
+thread_local! {
+    /// Plans of this thread that had cells which were never written.
+    static UNWRITTEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many plans of this thread had cells that were never written. A read of a coupled object compares two of these
+/// numbers: fill is wrong where it has waited for its cells.
+pub(in crate::client) fn unwritten() -> u64 {
+    UNWRITTEN.get()
+}
+
 impl Client {
     /// Finds the chunks of `slab`.
     ///
@@ -91,6 +104,9 @@ impl Client {
             if planned.is_err() {
                 plan.holes.clear();
                 return Ok(false);
+            }
+            if !plan.holes.is_empty() {
+                UNWRITTEN.set(UNWRITTEN.get() + 1);
             }
             for part in parts {
                 match &part.record.value {
