@@ -229,6 +229,11 @@ impl ReplyData {
         self.reply.send_ll(&ll::ResponseSlice(data));
     }
 
+    /// Reply to a request with the given slices, one after the other
+    pub fn data_vectored(self, data: &[IoSlice<'_>]) {
+        self.reply.send_ll(&ll::ResponseSlices(data));
+    }
+
     /// Reply to a request with the given error code
     pub fn error(self, err: Errno) {
         self.reply.error(err);
