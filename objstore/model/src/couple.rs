@@ -40,6 +40,16 @@ pub enum End {
     Never,
 }
 
+/// What happens when a writer is a queue's length ahead of the slowest reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Full {
+    /// The writer waits.
+    #[default]
+    Block,
+    /// The oldest step is discarded.
+    Discard,
+}
+
 /// The settings of a coupled object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Couple {
@@ -53,6 +63,12 @@ pub struct Couple {
     pub end: End,
     /// Whether PnetCDF's reads of a file's header are answered before the data behind it is there.
     pub early_header: bool,
+    /// Chunks for which the memory of a mount has no room go to the data servers.
+    pub spill: bool,
+    /// Most steps, which are rows of the slowest axis, that are in memory; 0 for all.
+    pub queue: u32,
+    /// What happens to a step for which the queue has no room.
+    pub full: Full,
     /// Of a container: which new objects are coupled, by their names ([`matches`]); empty for all.
     pub names: String,
     /// Of a container: which of those are not; empty for none.
@@ -67,6 +83,9 @@ impl Default for Couple {
             matchers: 0,
             end: End::default(),
             early_header: false,
+            spill: false,
+            queue: 0,
+            full: Full::default(),
             names: String::new(),
             except: String::new(),
         }
@@ -134,7 +153,7 @@ pub enum CoupleError {
     Word(String),
     /// A key that does not exist.
     #[error(
-        "a coupling has no \"{0}\"; it has keep, timeout, matchers, end, header, names and except"
+        "a coupling has no \"{0}\"; it has keep, timeout, matchers, end, header, spill, queue, full, names and except"
     )]
     Key(String),
     /// A key that is given twice.
@@ -187,10 +206,13 @@ impl FromStr for Coupling {
                 ("keep", "file") => couple.keep = Keep::File,
                 ("keep", _) => return Err(wrong("write memory or file")),
                 ("timeout", _) => {
-                    let time = duration(value).filter(|time| *time <= MAX_TIMEOUT);
+                    let is_possible = |time: &Duration| !time.is_zero() && *time <= MAX_TIMEOUT;
+                    let time = duration(value).filter(is_possible);
                     couple.timeout_ms = time
                         .ok_or_else(|| {
-                            wrong("write a time such as 500ms, 60s, 10m or 2h, at most 720h")
+                            wrong(
+                                "write a time such as 500ms, 60s, 10m or 2h, more than 0 and at most 720h",
+                            )
                         })?
                         .as_millis() as u64;
                 }
@@ -207,6 +229,21 @@ impl FromStr for Coupling {
                 ("header", "early") => couple.early_header = true,
                 ("header", "wait") => couple.early_header = false,
                 ("header", _) => return Err(wrong("write early or wait")),
+                ("spill", "yes") => couple.spill = true,
+                ("spill", "no") => couple.spill = false,
+                ("spill", _) => return Err(wrong("write yes or no")),
+                ("queue", "none") => couple.queue = 0,
+                ("queue", _) => {
+                    let steps = value.parse().ok().filter(|steps| *steps > 0);
+                    couple.queue =
+                        steps.ok_or_else(|| wrong("write a number of steps from 1 on, or none"))?;
+                }
+                ("full", "block") => couple.full = Full::Block,
+                ("full", "discard") => couple.full = Full::Discard,
+                ("full", _) => return Err(wrong("write block or discard")),
+                ("names" | "except", _) if value.split('|').any(str::is_empty) => {
+                    return Err(wrong("write patterns, separated by single |"));
+                }
                 ("names", _) => couple.names = value.to_owned(),
                 ("except", _) => couple.except = value.to_owned(),
                 _ => return Err(CoupleError::Key(key.to_owned())),
@@ -262,6 +299,15 @@ impl fmt::Display for Couple {
         }?;
         if self.early_header {
             f.write_str(",header=early")?;
+        }
+        if self.spill {
+            f.write_str(",spill=yes")?;
+        }
+        if self.queue > 0 {
+            write!(f, ",queue={}", self.queue)?;
+        }
+        if self.full == Full::Discard {
+            f.write_str(",full=discard")?;
         }
         for (key, patterns) in [("names", &self.names), ("except", &self.except)] {
             if !patterns.is_empty() {
@@ -331,6 +377,7 @@ mod tests {
             "off",
             "keep=memory,timeout=60s,matchers=auto",
             "keep=file,timeout=1500ms,matchers=7,end=never,header=early",
+            "keep=memory,timeout=1s,matchers=auto,spill=yes,queue=3,full=discard",
             "keep=memory,timeout=1s,matchers=auto,names=out_%.nc|x*,except=out_0.nc",
         ] {
             assert_eq!(text.parse::<Coupling>().unwrap().to_string(), text);
@@ -385,6 +432,12 @@ mod tests {
             ("matchers=65", "from 1 to 64"),
             ("keep=memory,keep=file", "given twice"),
             ("speed=9", "no \"speed\""),
+            ("timeout=0", "more than 0"),
+            ("queue=0", "from 1 on"),
+            ("full=yes", "block or discard"),
+            ("spill=", "yes or no"),
+            ("names=a||b", "patterns"),
+            ("except=", "patterns"),
         ] {
             let error = text.parse::<Coupling>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

@@ -39,7 +39,7 @@ pub mod layout;
 pub use box_set::{BoxSet, Unfit};
 pub use codec::{Codec, CodecError};
 pub use copy::{fill_slab, fill_slab_at, for_each_run, gather, scatter};
-pub use couple::{Couple, CoupleError, Coupling, End, Keep, MAX_COUPLE, MAX_MATCHERS};
+pub use couple::{Couple, CoupleError, Coupling, End, Full, Keep, MAX_COUPLE, MAX_MATCHERS};
 pub use dims::{DimsError, MaxDim, format_dims, format_max_dims, parse_dims, parse_max_dims};
 pub use dtype::{ByteOrder, DType, DTypeError, DTypeKind};
 pub use fill::{Fill, FillError};

@@ -288,6 +288,12 @@ impl Servers {
         until: Until,
     ) -> Result<(), Failure> {
         let server = job.server;
+        let until = match table.get(&server) {
+            Some(Target::Remote(pool)) if pool.deadline() < self.options.deadline => {
+                Until::from(until.tries.min(Instant::now() + pool.deadline()))
+            }
+            _ => until,
+        };
         let mut pause = super::RETRY_DELAY;
         for message in &mut job.messages {
             if let Some(Target::Remote(pool)) = table.get(&server) {

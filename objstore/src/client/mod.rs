@@ -68,6 +68,8 @@ use workers::Workers;
 /// request.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MOST: Duration = Duration::from_secs(1);
+/// How long requests ahead of reads may take.
+const AHEAD: Duration = Duration::from_secs(1);
 
 /// How a mount talks to its data servers.
 #[derive(Debug, Clone)]
@@ -179,6 +181,11 @@ impl Servers {
 
     /// Sets the address of a server. A local one stays local.
     pub fn set_remote(&self, id: ServerId, addr: Addr) {
+        self.set_remote_for(id, addr, self.options.deadline);
+    }
+
+    /// As [`Servers::set_remote`], for a server that is given up after this time if it is away.
+    pub fn set_remote_for(&self, id: ServerId, addr: Addr, patience: Duration) {
         match self.table().get(&id) {
             Some(Target::Local(_)) => return,
             // Requests that wait for it at the old address continue at the new one.
@@ -190,7 +197,8 @@ impl Servers {
             }
             None => {}
         }
-        let pool = Pool::new(addr, self.options.key.clone(), self.options.deadline);
+        let patience = patience.min(self.options.deadline);
+        let pool = Pool::new(addr, self.options.key.clone(), patience);
         self.change(|table| {
             table.insert(id, Target::Remote(Arc::new(pool)));
         });
@@ -214,6 +222,15 @@ impl Servers {
     /// Whether a chunk is read in this process: its server is here, or its same-host file descriptor is open here.
     pub fn is_same_host(&self, id: ServerId, name: &ChunkName) -> bool {
         self.same_host.has(id, name) || self.is_local(id)
+    }
+
+    /// Requests where chunks of a server are in its memory, if this process has mapped that, ahead of their reads.
+    pub fn look_ahead(&self, server: ServerId, names: &[ChunkName]) {
+        let table = self.table();
+        if let Ok(Target::Remote(pool)) = target(&table, server) {
+            let until = crate::wire::Until::from(Instant::now() + AHEAD.min(self.options.deadline));
+            self.same_host.look_ahead(server, pool, names, until);
+        }
     }
 
     /// Closes the same-host file descriptors of these chunks, which are about to be replaced by others.

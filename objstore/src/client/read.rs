@@ -13,13 +13,14 @@ use super::{
         Asker, Failure, Job, MUCH, Message, Request, Sorter, decode, encode, remote_messages,
         weight,
     },
+    same_host::Chunk,
     target,
 };
 use crate::{
     cut::cut,
     error::{Result, StoreError},
     name::{ChunkForm, ChunkName},
-    store::{ChunkSource, SameHostChunk},
+    store::ChunkSource,
     wire::{
         Incoming, MAX_DATA, TRAILER, WireResult,
         messages::{Found, ReadItem, ReadReply, kind},
@@ -86,7 +87,7 @@ impl Servers {
                 piece.found = read.map_err(|e| (i, e))?;
                 continue;
             }
-            let read = |chunk: &SameHostChunk| chunk.read(form, slab, piece.out);
+            let read = |chunk: &Chunk| chunk.read(form, slab, piece.out);
             if self.same_host.with(piece.server, name, read).is_none() {
                 return Ok(false);
             }
@@ -132,7 +133,7 @@ impl Servers {
         keeps: bool,
         f: &mut dyn FnMut(&[u8]),
     ) -> bool {
-        let show = |chunk: &SameHostChunk| chunk.show_at_once(form, slab, keeps, f);
+        let show = |chunk: &Chunk| chunk.show_at_once(form, slab, keeps, f);
         let shown = self.same_host.with(server, name, show).unwrap_or(false);
         if shown {
             count(&self.counters, form, slab.volume());

@@ -1,4 +1,4 @@
-//! Chunk stores: the [`ChunkStore`] trait and its contract, and the engine over a local directory.
+//! Chunk stores: the [`ChunkStore`] trait and its contract, the engine over a local directory, and one in memory.
 //!
 //! A store holds chunks under [`ChunkName`]s. *Free* chunks are written once, in full (`put`) or as a stream (`append`,
 //! `seal`), and are immutable afterwards. *Grid* chunks are written in place (`write`), and unwritten cells read as the
@@ -11,11 +11,14 @@
 mod blank;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub(crate) mod extent;
 mod local;
+pub(crate) mod memory;
 
 pub use blank::{Blank, Place};
 pub use local::{Held, LocalOptions, LocalStore};
 pub(crate) use local::{SameHostChunk, part, write_part};
+pub use memory::{MemoryBytes, MemoryFiles, MemoryPlace, MemoryStore};
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -238,6 +241,16 @@ pub trait ChunkStore: Send + Sync {
     /// not exist, `None`. The receiver verifies the checksums. The chunk may be deleted meanwhile; the file's content
     /// does not change.
     fn same_host_file(&self, _name: &ChunkName) -> Result<Option<SameHostFile>> {
+        Ok(None)
+    }
+
+    /// Where an immutable chunk is in memory that other processes on this host may read, if it is in such memory.
+    fn same_host_memory(&self, _name: &ChunkName) -> Option<MemoryPlace> {
+        None
+    }
+
+    /// The files of that memory, for one more reading process.
+    fn memory_files(&self) -> Result<Option<MemoryFiles>> {
         Ok(None)
     }
 

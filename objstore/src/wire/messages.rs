@@ -14,7 +14,7 @@ use slabfs_model::{Coords, Hyperslab, ObjectId, SessionId};
 use crate::{
     error::StoreError,
     name::{ChunkForm, ChunkName},
-    store::{Place, Space},
+    store::{MemoryPlace, Place, Space},
 };
 
 /// Kinds of requests to a data server.
@@ -52,8 +52,8 @@ pub mod kind {
     /// After BLANKS on the same connection: [`super::FilledItem`]s, for all of the chunks or for none; answered by
     /// [`super::Outcome`].
     pub const FILLED: u16 = 0x0111;
-    /// Names of chunks that the client wants to read from their files; answered by [`super::Answer`] of
-    /// [`super::SameHostFiles`], with a file descriptor for each chunk that has a mark.
+    /// [`super::SameHostAsk`]; answered by [`super::Answer`] of [`super::SameHostFiles`], with a file descriptor for each
+    /// chunk that has a file, or those of the server's memory.
     pub const SAME_HOST_FILES: u16 = 0x0112;
     /// [`super::AllocatedItem`]s; answered by [`super::Answer`] of one [`crate::store::Allocated`] each.
     pub const ALLOCATED: u16 = 0x0113;
@@ -222,9 +222,34 @@ pub struct FilledItem<N = ChunkName> {
     pub sums: Vec<u32>,
 }
 
-/// In the order of the request: the mark of the store's writers for each chunk whose file descriptor comes with the
-/// reply.
-pub type SameHostFiles = Vec<Option<u64>>;
+/// Chunks that a client on the same host wants to read itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SameHostAsk<N = ChunkName> {
+    /// The chunks.
+    pub names: Vec<N>,
+    /// The client has mapped the memory of this server.
+    pub mapped: bool,
+}
+
+/// How a client reads a chunk itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Handed {
+    /// Not at all.
+    No,
+    /// From its file, whose descriptor comes with the reply: the mark of the store's writers.
+    File(u64),
+    /// From the memory of the server.
+    Memory(MemoryPlace),
+}
+
+/// The reply to [`SameHostAsk`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SameHostFiles {
+    /// The first three descriptors are the memory of the server, its labels, and pins for the client.
+    pub memory: bool,
+    /// In the order of the request.
+    pub chunks: Vec<Handed>,
+}
 
 /// One piece of a write; its cells are in the payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -365,6 +390,16 @@ mod tests {
             at: 8192,
             len: 100_000,
         };
+        let asked = SameHostAsk {
+            names: vec![ChunkName::Free(ChunkId(5))],
+            mapped: false,
+        };
+        assert_eq!(hex(&asked), "01000500");
+        let handed: Answer<SameHostFiles> = Ok(SameHostFiles {
+            memory: false,
+            chunks: vec![Handed::File(300)],
+        });
+        assert_eq!(hex(&handed), "00000101ac02");
         let places: Answer<Blanks> = Ok(vec![vec![place]]);
         assert_eq!(hex(&places), "0001018040a08d06");
         let from = BySession {

@@ -1,5 +1,5 @@
-//! The same-host file descriptors of chunks, cached within bounds on their number, the bytes of their chunks, and
-//! idle time.
+//! Chunks that are read from their files, or from the memory of other processes: the descriptors, cached within bounds on
+//! their number, the bytes of their chunks, and idle time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ChunkId, ServerId};
 
-use crate::store::SameHostChunk;
+use super::chunk::Chunk;
 
 /// A descriptor that is unused for this long is closed.
 const IDLE: Duration = Duration::from_secs(5);
@@ -19,6 +19,8 @@ const ROUND: Duration = Duration::from_secs(1);
 /// The most descriptors that are cached, and the divisor of the process's open-file limit that bounds them as well.
 const MOST: usize = 256;
 const SHARE: u64 = 4;
+/// Most chunks in memory of other processes: they cost no descriptors.
+const MOST_IN_MEMORY: usize = 1 << 16;
 /// The most bytes of all cached chunks, and of one chunk: the sums of all its groups are read first.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
@@ -28,7 +30,7 @@ pub(super) type Key = (ServerId, ChunkId);
 /// A chunk whose file is open here.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) chunk: SameHostChunk,
+    pub(super) chunk: Chunk,
     bytes: u64,
     /// Time of the last use, in milliseconds since [`Files::begun`].
     used: AtomicU64,
@@ -49,31 +51,40 @@ pub(super) struct Files {
 #[derive(Debug, Default)]
 struct Table {
     files: HashMap<Key, Arc<Held>>,
-    /// Of all chunks in the table.
+    /// Of all chunks with files in the table.
     bytes: u64,
+    /// Their number.
+    opened: usize,
 }
 
 impl Table {
     fn insert(&mut self, key: Key, held: Arc<Held>) {
         self.bytes += held.bytes;
+        self.opened += usize::from(held.chunk.has_file());
         if let Some(old) = self.files.insert(key, held) {
-            self.bytes -= old.bytes;
+            self.gone(&old);
         }
     }
 
     fn remove(&mut self, key: &Key) {
         if let Some(old) = self.files.remove(key) {
-            self.bytes -= old.bytes;
+            self.gone(&old);
         }
     }
 
-    /// Makes room for one more chunk of this many bytes; evicts the least recently used.
+    fn gone(&mut self, old: &Held) {
+        self.bytes -= old.bytes;
+        self.opened -= usize::from(old.chunk.has_file());
+    }
+
+    /// Makes room for one more chunk with a file of this many bytes; evicts the least recently used.
     fn make_room(&mut self, most: usize, bytes: u64) {
-        while !self.files.is_empty()
-            && (self.files.len() >= most || self.bytes.saturating_add(bytes) > MOST_BYTES)
+        while self.opened > 0
+            && (self.opened >= most || self.bytes.saturating_add(bytes) > MOST_BYTES)
         {
             let used = |(_, one): &(&Key, &Arc<Held>)| one.used.load(Relaxed);
-            let oldest = self.files.iter().min_by_key(used).map(|(key, _)| *key);
+            let opened = self.files.iter().filter(|(_, one)| one.chunk.has_file());
+            let oldest = opened.min_by_key(used).map(|(key, _)| *key);
             let Some(oldest) = oldest else { return };
             self.remove(&oldest);
         }
@@ -113,14 +124,18 @@ impl Files {
     }
 
     /// Caches one more.
-    pub(super) fn hold(&self, key: Key, chunk: SameHostChunk) {
+    pub(super) fn hold(&self, key: Key, chunk: Chunk) {
         let entry = Arc::new(Held {
             bytes: chunk.bytes(),
             chunk,
             used: AtomicU64::new(self.now()),
         });
         let mut held = self.held.write();
-        held.make_room(self.limit(), entry.bytes);
+        if entry.chunk.has_file() {
+            held.make_room(self.limit(), entry.bytes);
+        } else if held.files.len() - held.opened >= MOST_IN_MEMORY {
+            held.files.retain(|_, one| one.chunk.has_file());
+        }
         held.insert(key, entry);
         self.count.store(held.files.len(), Relaxed);
     }
@@ -153,13 +168,14 @@ impl Files {
         self.ends.notify_all();
     }
 
-    /// Closes unused descriptors until [`Files::end`].
-    pub(super) fn sweep(&self) {
+    /// Closes unused descriptors until [`Files::end`]; calls `then` each time.
+    pub(super) fn sweep(&self, then: &dyn Fn()) {
         let mut over = self.over.lock();
         while !*over {
             if self.ends.wait_for(&mut over, ROUND).timed_out() {
                 drop(over);
                 self.tidy();
+                then();
                 over = self.over.lock();
             }
         }
@@ -172,13 +188,12 @@ impl Files {
         }
         let now = self.now();
         let mut held = self.held.write();
-        let Table { files, bytes } = &mut *held;
-        files.retain(|_, one| {
-            let stays = now.saturating_sub(one.used.load(Relaxed)) < IDLE.as_millis() as u64;
-            *bytes -= if stays { 0 } else { one.bytes };
-            stays
-        });
-        self.count.store(files.len(), Relaxed);
+        let unused =
+            |one: &Held| now.saturating_sub(one.used.load(Relaxed)) >= IDLE.as_millis() as u64;
+        let gone = held.files.extract_if(|_, one| unused(one));
+        let gone: Vec<Arc<Held>> = gone.map(|(_, one)| one).collect();
+        gone.iter().for_each(|one| held.gone(one));
+        self.count.store(held.files.len(), Relaxed);
     }
 
     /// Milliseconds on a clock that starts at [`IDLE`], so that 0 is long ago.

@@ -10,9 +10,13 @@
 //! An error with a file is not reported: the client then requests the bytes, as over TCP, and that reply reports what
 //! is wrong.
 //!
+//! A store in memory hands out no files but its memory, once, and the places of chunks in it (`memory`).
+//!
 //! `files` bounds the cache; `refused` remembers for a while which files did not come.
 
+mod chunk;
 mod files;
+mod memory;
 mod refused;
 
 use std::fs::File;
@@ -23,13 +27,15 @@ use parking_lot::Mutex;
 use slabfs_model::{ChunkId, Hyperslab, ServerId};
 use smallvec::SmallVec;
 
+pub(in crate::client) use self::chunk::Chunk;
 use self::files::{Files, Held, Key, MOST_BYTES};
+use self::memory::Memories;
 use self::refused::Refused;
 use super::fanout::encode;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
-use crate::store::{ChunkSource, SameHostChunk, SameHostFile};
-use crate::wire::messages::{Answer, SameHostFiles as Marks, kind};
+use crate::store::{ChunkSource, MemoryFiles, SameHostChunk, SameHostFile};
+use crate::wire::messages::{Answer, Handed, SameHostAsk, SameHostFiles, kind};
 use crate::wire::{MAX_FILES, Pool, Until, WireResult};
 
 /// Reads of fewer bytes request no files: opening one costs more than sending the bytes.
@@ -41,6 +47,7 @@ const SMALLEST: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct SameHost {
     files: Arc<Files>,
+    memory: Memories,
     refused: Mutex<Refused>,
     sweeper: Mutex<Option<JoinHandle<()>>>,
 }
@@ -52,6 +59,7 @@ impl SameHost {
     pub(super) fn new() -> SameHost {
         SameHost {
             files: Arc::default(),
+            memory: Memories::default(),
             refused: Mutex::default(),
             sweeper: Mutex::default(),
         }
@@ -72,7 +80,7 @@ impl SameHost {
         &self,
         server: ServerId,
         name: &ChunkName,
-        f: impl FnOnce(&SameHostChunk) -> Result<T>,
+        f: impl FnOnce(&Chunk) -> Result<T>,
     ) -> Option<T> {
         let held = self.files.get(&key(server, name)?)?;
         let done = f(&held.chunk);
@@ -143,6 +151,30 @@ impl SameHost {
         (self.all(server, names()), asked)
     }
 
+    /// Requests the places of chunks in the memory of a server, ahead of their reads. Nothing, if its memory is not mapped
+    /// here. Places that do not come are requested by the reads.
+    pub(super) fn look_ahead(
+        &self,
+        server: ServerId,
+        pool: &Pool,
+        names: &[ChunkName],
+        until: Until,
+    ) {
+        if self.memory.get(server).is_none() {
+            return;
+        }
+        let missing: Vec<&ChunkName> = names
+            .iter()
+            .filter(|name| !self.has(server, name))
+            .collect();
+        for missing in missing.chunks(MAX_FILES) {
+            if let Err(error) = self.ask(server, pool, missing, until) {
+                tracing::debug!(addr = %pool.addr(), "places of chunks in memory did not come: {error}");
+                return;
+            }
+        }
+    }
+
     fn ask(
         &self,
         server: ServerId,
@@ -150,32 +182,58 @@ impl SameHost {
         names: &[&ChunkName],
         until: Until,
     ) -> WireResult<()> {
-        let asked = encode(names)?;
+        let known = self.memory.get(server);
+        let asked = encode(&SameHostAsk {
+            names: names.to_vec(),
+            mapped: known.is_some(),
+        })?;
         let Some((control, files)) = pool.call_for_files(kind::SAME_HOST_FILES, &asked, until)?
         else {
             return Ok(());
         };
-        let marks = match postcard::from_bytes::<Answer<Marks>>(&control) {
-            Ok(Ok(marks)) if marks.len() == names.len() => marks,
-            // If the server refuses, the request for the bytes reports why.
-            _ => return Ok(()),
-        };
+        let SameHostFiles { memory, chunks } =
+            match postcard::from_bytes::<Answer<SameHostFiles>>(&control) {
+                Ok(Ok(answer)) if answer.chunks.len() == names.len() => answer,
+                // If the server refuses, the request for the bytes reports why.
+                _ => return Ok(()),
+            };
         let mut files = files.into_iter().map(File::from);
-        for (name, mark) in names.iter().zip(marks) {
+        let memory = match memory {
+            true => match (files.next(), files.next(), files.next()) {
+                (Some(arena), Some(labels), Some(pins)) => self.memory.add(
+                    server,
+                    MemoryFiles {
+                        arena,
+                        labels,
+                        pins,
+                    },
+                ),
+                _ => None,
+            },
+            false => known,
+        };
+        for (name, handed) in names.iter().zip(chunks) {
             let Some(key) = key(server, name) else {
                 continue;
             };
-            let Some(mark) = mark else {
-                self.refused.lock().note(key);
-                continue;
+            let chunk = match handed {
+                Handed::No => None,
+                Handed::Memory(place) => memory
+                    .as_ref()
+                    .and_then(|memory| memory.chunk(place))
+                    .map(Chunk::Memory),
+                Handed::File(mark) => {
+                    let Some(file) = files.next() else {
+                        tracing::info!(addr = %pool.addr(), "this data server's file descriptors do not arrive: it sends chunks through the socket for a while");
+                        let mut refused = self.refused.lock();
+                        refused.note_server(server);
+                        break;
+                    };
+                    SameHostChunk::new(SameHostFile { file, mark }, name)
+                        .map(|chunk| Chunk::File(Box::new(chunk)))
+                }
             };
-            let Some(file) = files.next() else {
-                tracing::info!(addr = %pool.addr(), "this data server's file descriptors do not arrive: it sends chunks through the socket for a while");
-                let mut refused = self.refused.lock();
-                refused.note_server(server);
-                break;
-            };
-            match SameHostChunk::new(SameHostFile { file, mark }, name) {
+            match chunk {
                 Some(chunk) => self.hold(key, chunk),
                 None => self.refused.lock().note(key),
             }
@@ -183,13 +241,14 @@ impl SameHost {
         Ok(())
     }
 
-    fn hold(&self, key: Key, chunk: SameHostChunk) {
+    fn hold(&self, key: Key, chunk: Chunk) {
         self.files.hold(key, chunk);
         let mut sweeper = self.sweeper.lock();
         if sweeper.is_none() {
             let files = self.files.clone();
             let thread = std::thread::Builder::new().name("slabfs-samehost".into());
-            match thread.spawn(move || files.sweep()) {
+            let memory = self.memory.clone();
+            match thread.spawn(move || files.sweep(&|| memory.tidy())) {
                 Ok(thread) => *sweeper = Some(thread),
                 Err(error) => {
                     tracing::warn!("no file descriptors of data servers are cached: {error}");
@@ -202,6 +261,7 @@ impl SameHost {
     /// Closes all same-host file descriptors.
     pub(super) fn clear(&self) {
         self.files.clear();
+        self.memory.clear();
     }
 
     /// Marks all descriptors as long unused.
@@ -263,7 +323,7 @@ fn is_for_same_host((name, form): &(&ChunkName, &ChunkForm)) -> bool {
 }
 
 impl SameHostChunks {
-    fn get(&self, name: &ChunkName) -> Result<&SameHostChunk> {
+    fn get(&self, name: &ChunkName) -> Result<&Chunk> {
         let found = match name {
             ChunkName::Free(id) => self.0.binary_search_by_key(id, |(id, _)| *id).ok(),
             ChunkName::Grid { .. } => None,

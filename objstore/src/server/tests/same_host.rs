@@ -7,12 +7,16 @@ use std::time::Instant;
 use super::*;
 use crate::store::{SameHostChunk, SameHostFile};
 use crate::wire::Until;
-use crate::wire::messages::SameHostFiles;
+use crate::wire::messages::{Handed, SameHostAsk, SameHostFiles};
 
 const LEN: u64 = 100_000;
 
 fn ask(pool: &Pool, names: &[ChunkName]) -> (Answer<SameHostFiles>, Vec<File>) {
-    let asked = postcard::to_allocvec(names).unwrap();
+    let asked = SameHostAsk {
+        names: names.to_vec(),
+        mapped: false,
+    };
+    let asked = postcard::to_allocvec(&asked).unwrap();
     let until = Until::from(Instant::now() + Duration::from_secs(10));
     let (control, files) = (pool.call_for_files(kind::SAME_HOST_FILES, &asked, until))
         .unwrap()
@@ -21,6 +25,13 @@ fn ask(pool: &Pool, names: &[ChunkName]) -> (Answer<SameHostFiles>, Vec<File>) {
         postcard::from_bytes(&control).unwrap(),
         files.into_iter().map(File::from).collect(),
     )
+}
+
+fn mark_of(handed: Handed) -> u64 {
+    match handed {
+        Handed::File(mark) => mark,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -46,8 +57,8 @@ fn files_are_handed_out_for_chunks_that_have_one() {
 
     let names = [free(1), free(2), grid(&[1]), free(3), free(4), free(5)];
     let (answer, files) = ask(&pool, &names);
-    let marks = answer.unwrap();
-    let there: Vec<bool> = marks.iter().map(Option::is_some).collect();
+    let marks = answer.unwrap().chunks;
+    let there: Vec<bool> = marks.iter().map(|handed| *handed != Handed::No).collect();
     assert_eq!(there, [true, false, false, true, false, false]);
     assert_eq!(files.len(), 2);
     for file in &files {
@@ -55,7 +66,7 @@ fn files_are_handed_out_for_chunks_that_have_one() {
     }
     // A deleted chunk, unlinked from its directory, stays readable through the descriptor.
     store.delete(&[free(1), free(3)]).unwrap();
-    let mark = marks[0].unwrap();
+    let mark = mark_of(marks[0]);
     let take = |file: &File, name: &ChunkName, mark: u64| {
         let file = file.try_clone().unwrap();
         SameHostChunk::new(SameHostFile { file, mark }, name)
@@ -65,14 +76,14 @@ fn files_are_handed_out_for_chunks_that_have_one() {
     chunk.read(&form(&[LEN]), &all, &mut out).unwrap();
     assert!(out == data);
     assert!(take(&files[0], &free(3), mark).is_none(), "another chunk");
-    assert_eq!(ask(&pool, &[free(1)]).0, Ok(vec![None]));
+    assert_eq!(ask(&pool, &[free(1)]).0.unwrap().chunks, [Handed::No]);
 
     // Written but not synced: its checksum page names the writing process, and is valid only with that process's mark.
     store.append(&free(6), &form(&[LEN]), 0, &slices).unwrap();
     store.sync(&[free(6)]).unwrap();
     store.seal(&free(6), &form(&[LEN])).unwrap();
     let (answer, files) = ask(&pool, &[free(6)]);
-    let mark = answer.unwrap()[0].unwrap();
+    let mark = mark_of(answer.unwrap().chunks[0]);
     let chunk = take(&files[0], &free(6), mark).expect("a chunk");
     chunk.read(&form(&[LEN]), &all, &mut out).unwrap();
     assert!(out == data);

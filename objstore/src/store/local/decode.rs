@@ -8,10 +8,10 @@ use std::sync::Arc;
 use slabfs_model::Codec;
 
 use super::decoded::Decoded;
-use super::extent::Extent;
 use crate::codec::coded::{BLOCK_MAX, TAIL_LEN, Table};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
+use crate::store::extent::Extent;
 
 thread_local! {
     /// The raw bytes of the current block.

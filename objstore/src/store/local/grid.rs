@@ -5,16 +5,16 @@ use std::io::IoSlice;
 
 use slabfs_model::Hyperslab;
 
-use super::extent::Extent;
 use super::index::Entry;
 use super::large::{clip_boxes, clip_rows};
 use super::segment::{Kind, Place};
 use super::small::{cleared, written};
-use super::{LocalStore, SMALL, check_len, pieces};
+use super::{LocalStore, SMALL, pieces};
 use crate::error::{Result, StoreError};
 use crate::fill::paint;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::Patches;
+use crate::store::extent::Extent;
 
 fn require_grid(name: &ChunkName) -> Result<()> {
     match name {
@@ -35,7 +35,7 @@ impl LocalStore {
     ) -> Result<()> {
         require_grid(name)?;
         let extent = Extent::new(form, slab)?;
-        check_len(&extent, pieces::len(data))?;
+        extent.check_len(pieces::len(data))?;
         if extent.volume == 0 {
             return Ok(());
         }

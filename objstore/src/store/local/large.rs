@@ -7,13 +7,13 @@ use std::ops::Range;
 use slabfs_model::{Coords, Hyperslab, Region};
 
 use super::decode::{self, Packed, Take};
-use super::extent::Extent;
 use super::file::head::Encoding;
 use super::file::{FileChunk, State};
 use super::pieces;
 use super::windows::{span, windows};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
+use crate::store::extent::Extent;
 use crate::store::{FilePart, Patches};
 
 /// Cells with gaps up to this size are read together: blocks are verified in full anyway.

@@ -17,7 +17,6 @@ mod catalogue;
 mod decode;
 mod decoded;
 mod directory;
-mod extent;
 mod file;
 mod files;
 mod free;
@@ -46,7 +45,6 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use slabfs_model::{Hyperslab, ObjectId};
 
 use self::directory::Directory;
-use self::extent::Extent;
 pub(crate) use self::file::SameHostChunk;
 use self::files::Files;
 use self::index::{Entry, Index};
@@ -54,6 +52,7 @@ pub use self::inspect::Held;
 pub(crate) use self::pieces::{part, write_part};
 use self::segment::{Place, Segments};
 use self::shared::Shared;
+use super::extent::Extent;
 use super::{Allocated, Blank, ChunkStore, FilePart, Patches, SameHostFile, Space};
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
@@ -245,16 +244,6 @@ impl Drop for LocalStore {
     }
 }
 
-fn check_len(extent: &Extent<'_>, len: u64) -> Result<()> {
-    if extent.volume == len {
-        return Ok(());
-    }
-    Err(StoreError::Invalid(format!(
-        "the slab has {} bytes and the data {len}",
-        extent.volume
-    )))
-}
-
 impl ChunkStore for LocalStore {
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.put_free(name, form, data)
@@ -318,7 +307,7 @@ impl ChunkStore for LocalStore {
         out: &mut [u8],
     ) -> Result<()> {
         let extent = Extent::new(form, slab)?;
-        check_len(&extent, out.len() as u64)?;
+        extent.check_len(out.len() as u64)?;
         let cell = std::cell::RefCell::new(out);
         self.look(
             name,

@@ -8,7 +8,6 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use super::decode::{self, Packed, Take};
-use super::extent::Extent;
 use super::file::PAGE;
 use super::index::Entry;
 use super::segment::{Kind, Place};
@@ -17,6 +16,7 @@ use crate::error::{Result, StoreError};
 use crate::fill::paint;
 use crate::name::{ChunkForm, ChunkName};
 use crate::store::Allocated;
+use crate::store::extent::Extent;
 
 /// The number of waiting records that triggers a sync.
 const WAITING_MAX: usize = 1024;

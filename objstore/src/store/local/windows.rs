@@ -1,7 +1,7 @@
 //! Groups runs that lie close together, to be read or written together.
 
-use super::extent::Extent;
 use crate::error::Result;
+use crate::store::extent::Extent;
 
 /// The maximum span of a window of several runs, in bytes.
 const SPAN_MAX: u64 = 1 << 20;

@@ -9,6 +9,13 @@ use crate::store::ChunkStore;
 /// A case: its title and its function.
 pub type Case = (&'static str, fn(&dyn ChunkStore));
 
+/// The cases of a store of complete immutable chunks.
+pub const IMMUTABLE: &[Case] = &[
+    ("put and read", free::put_and_read),
+    ("strided reads", free::strided_reads),
+    ("resends", free::resends),
+];
+
 /// All cases.
 pub const ALL: &[Case] = &[
     ("put and read", free::put_and_read),

@@ -16,7 +16,7 @@ use super::{FileChunk, PAGE, Slot, State, page_at, read_head, read_up_to, size_o
 use crate::error::Result;
 use crate::name::ChunkName;
 use crate::store::SameHostFile;
-use crate::store::local::extent::Extent;
+use crate::store::extent::Extent;
 use crate::store::local::shared::Shared;
 use crate::{ChunkForm, StoreError};
 
@@ -103,7 +103,7 @@ impl SameHostChunk {
         out: &mut [u8],
     ) -> Result<()> {
         let extent = Extent::new(form, slab)?;
-        crate::store::local::check_len(&extent, out.len() as u64)?;
+        extent.check_len(out.len() as u64)?;
         self.0.read_slab(form, &extent, out)
     }
 

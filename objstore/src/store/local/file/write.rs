@@ -11,7 +11,7 @@ use super::{FileChunk, PAGE, State, data_at, page_at, read_up_to, size_of};
 use crate::checksum::{combined, crc32c, crc32c_of, padded, replaced};
 use crate::error::{Result, StoreError};
 use crate::fill::paint;
-use crate::store::local::extent::Extent;
+use crate::store::extent::Extent;
 use crate::store::local::pieces::{self, Pieces};
 
 /// Blocks and their new checksums. One MiB touches at most 17 blocks.

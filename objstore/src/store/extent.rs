@@ -7,19 +7,19 @@ use crate::name::ChunkForm;
 
 /// A slab that was checked against the shape of its chunk.
 #[derive(Debug)]
-pub(super) struct Extent<'a> {
+pub(crate) struct Extent<'a> {
     slab: &'a Hyperslab,
     /// The chunk's shape, with the first axis, which may be unbounded, limited to what the slab needs.
     shape: Coords,
     /// The bytes of the cells.
-    pub(super) volume: u64,
+    pub(crate) volume: u64,
     /// The end of the last cell.
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 impl<'a> Extent<'a> {
     /// Checks that the slab lies in the shape and within 2^63 bytes.
-    pub(super) fn new(form: &ChunkForm, slab: &'a Hyperslab) -> Result<Self> {
+    pub(crate) fn new(form: &ChunkForm, slab: &'a Hyperslab) -> Result<Self> {
         let invalid = |why: String| {
             StoreError::Invalid(format!(
                 "slab {:?} of a chunk of shape {:?}: {why}",
@@ -64,9 +64,20 @@ impl<'a> Extent<'a> {
         })
     }
 
+    /// Checks that there are as many bytes as cells.
+    pub(crate) fn check_len(&self, len: u64) -> Result<()> {
+        if self.volume == len {
+            return Ok(());
+        }
+        Err(StoreError::Invalid(format!(
+            "the slab has {} bytes and the data {len}",
+            self.volume
+        )))
+    }
+
     /// Calls `f` with the offset in the chunk and the length of each contiguous run, ascending; stops at the first
     /// error.
-    pub(super) fn runs(&self, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    pub(crate) fn runs(&self, f: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
         if self.volume == 0 {
             return Ok(());
         }
@@ -80,13 +91,13 @@ impl<'a> Extent<'a> {
     }
 
     /// The single run, if the cells are contiguous.
-    pub(super) fn single(&self) -> Option<(u64, u64)> {
+    pub(crate) fn single(&self) -> Option<(u64, u64)> {
         (self.volume > 0 && self.start() + self.volume == self.end)
             .then(|| (self.end - self.volume, self.volume))
     }
 
     /// The first byte of the first cell.
-    pub(super) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         if self.volume == 0 {
             return 0;
         }
