@@ -27,6 +27,8 @@ pub struct CoupledOpen {
     pub writers: Vec<u32>,
     /// How many times it is open for reading only.
     pub readers: u32,
+    /// The first row that those may still read.
+    pub from: u64,
 }
 
 /// The outcome of a match.
@@ -91,6 +93,15 @@ pub enum NameWait {
         /// How long to wait for it in all, in milliseconds.
         timeout_ms: u64,
     },
+}
+
+/// Reply of [`super::op::AwaitRoom`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Whether the queue has room for the rows.
+    pub granted: bool,
+    /// The rows in front of this one are not in the queue any more when they are written.
+    pub first: u64,
 }
 
 /// A session that has a coupled object open, for people.

@@ -33,7 +33,7 @@ pub use arguments::{
 pub use channel::{Epoch, Event, News};
 pub use couple::{
     CoupleStatus, CoupledOpen, CoupledSession, MAX_COUPLED_OPENS, MAX_MATCH_BOXES, MAX_WATCHED,
-    Matched, NameWait, Outcome, WaitingRead, Watched, Watching, check_boxes,
+    Matched, NameWait, Outcome, Room, WaitingRead, Watched, Watching, check_boxes,
 };
 pub use defaults::{DefaultKey, Defaults, DefaultsChange, MAX_DEFAULT_TAGS, inherit};
 pub use error::MdError;

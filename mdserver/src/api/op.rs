@@ -558,6 +558,9 @@ operations! {
     /// Ends the stream of a coupled object: reads of what is not written do not wait any more.
     Marks EndStream { ino: Ino } -> () => matcher::end;
 
+    /// A writer of a coupled object closes it without data that it had written: reads of what is not there fail.
+    Marks BreakStream { ino: Ino } -> () => matcher::broken;
+
     /// Waits until anything has changed of coupled objects that the session watches, and returns that. The session has
     /// acknowledged the versions that it names.
     Listens Watch {
@@ -578,6 +581,18 @@ operations! {
         /// How long to wait; at most ten seconds. The caller asks again.
         wait_ms: u32,
     } -> super::couple::NameWait => matcher::await_name;
+
+    /// Waits until the queue of a coupled object has room for rows. A write of more rows than the queue has begins when the
+    /// readers have come to its first one.
+    Listens AwaitRoom {
+        ino: Ino,
+        /// The first row that is written.
+        from: u64,
+        /// The end of the last row that is written.
+        rows: u64,
+        /// How long to wait; at most ten seconds. The caller asks again.
+        wait_ms: u32,
+    } -> super::couple::Room => matcher::await_room;
 }
 
 /// A time to wait for an event.

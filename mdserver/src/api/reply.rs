@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use slabfs_model::{ChunkId, ServerId, SessionId, Version};
 use slabfs_objstore::server::ServerOrders;
 
-use super::couple::{CoupleStatus, Matched, NameWait, Watched};
+use super::couple::{CoupleStatus, Matched, NameWait, Room, Watched};
 use super::defaults::Defaults;
 use super::error::MdError;
 use super::find::Found;
@@ -257,6 +257,7 @@ replies! {
     Matched(Box<Matched>),
     CoupleStatus(Box<CoupleStatus>),
     NameWait(NameWait),
+    Room(Room),
     Watched(Vec<Watched>),
 }
 

@@ -44,6 +44,8 @@ pub enum Stored {
     Chunk(StoredChunk),
     /// A punched hole: reads as fill, and hides older records.
     Fill,
+    /// Steps of a coupled object that its queue has dropped: reads of them fail.
+    Dropped,
 }
 
 /// Which part of a large tiling is wanted.

@@ -32,7 +32,7 @@ mod streams;
 mod table;
 mod watches;
 
-pub(crate) use ops::{await_name, end, matched, opens, status, watch};
+pub(crate) use ops::{await_name, await_room, broken, end, matched, opens, status, watch};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -70,6 +70,9 @@ pub(crate) struct Matchers {
     names: Mutex<Names>,
     named: Condvar,
     deadlocks: Mutex<Deadlocks>,
+    /// Counts reports of what is open; waits for room in queues look again after each.
+    reports: Mutex<u64>,
+    reported: Condvar,
 }
 
 /// The reads that wait for each other, as found last.
@@ -210,6 +213,8 @@ impl Matchers {
             names: Mutex::default(),
             named: Condvar::new(),
             deadlocks: Mutex::default(),
+            reports: Mutex::default(),
+            reported: Condvar::new(),
         }
     }
 
@@ -257,6 +262,13 @@ impl Matchers {
         self.watches.ended(session);
         let changed = self.streams.lock().ended(session);
         changed.into_iter().for_each(|ino| self.wake(ino));
+        self.has_report();
+    }
+
+    /// Sessions have opened or closed objects, or have read on.
+    fn has_report(&self) {
+        *self.reports.lock() += 1;
+        self.reported.notify_all();
     }
 
     /// Reads may wait, or return at once.
@@ -264,6 +276,7 @@ impl Matchers {
         self.ending.store(!hold, Ordering::SeqCst);
         self.watches.wake_all();
         self.named.notify_all();
+        self.has_report();
         let all: Vec<Arc<Waiting>> = self.objects.lock().values().cloned().collect();
         for waiting in all {
             waiting.reads.lock().values().for_each(|read| read.wake());

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use slabfs_model::layout::tiling::Tiling;
-use slabfs_model::{Couple, Coupling, End, Hyperslab, Keep, Region, ServerId, SessionId};
+use slabfs_model::{Couple, Coupling, End, Full, Hyperslab, Keep, Region, ServerId, SessionId};
 
 use super::Begun;
 use super::division::Division;
 use super::streams::Writers;
 use crate::api::{
     CoupleStatus, CoupledSession, Entry, Ino, MAX_MATCH_BOXES, Matched, MdError, NameWait, Outcome,
-    Stored, WaitingRead, Watched, Watching, check_boxes, op,
+    Room, Stored, WaitingRead, Watched, Watching, check_boxes, op,
 };
 use crate::core::{Core, Ctx, if_any};
 use crate::namespace;
@@ -36,6 +36,7 @@ pub(crate) fn opens(core: &Core, ctx: &Ctx, op: op::CoupledOpens) -> Result<(), 
         streams.opens(session, op.number, op.opens)
     };
     changed.into_iter().for_each(|ino| core.matchers.wake(ino));
+    core.matchers.has_report();
     Ok(())
 }
 
@@ -46,6 +47,14 @@ pub(crate) fn end(core: &Core, _: &Ctx, op: op::EndStream) -> Result<(), MdError
         return Err(MdError::Invalid("the object is not coupled".to_owned()));
     }
     core.matchers.streams.lock().end(op.ino);
+    core.matchers.wake(op.ino);
+    core.matchers.has_report();
+    Ok(())
+}
+
+/// [`op::BreakStream`].
+pub(crate) fn broken(core: &Core, _: &Ctx, op: op::BreakStream) -> Result<(), MdError> {
+    core.matchers.streams.lock().set_broken(op.ino);
     core.matchers.wake(op.ino);
     Ok(())
 }
@@ -171,8 +180,9 @@ fn is_ended(core: &Core, ino: Ino, couple: &Couple, holds: bool) -> bool {
     if streams.is_ended(ino) {
         return true;
     }
-    // Before anything is written, writers are still to come. `touch` is none of them.
-    if !holds || couple.end == End::Never {
+    // Before anything is written, writers are still to come. `touch` is none of them; one whose data is lost is.
+    let has_begun = holds || streams.is_broken(ino);
+    if !has_begun || couple.end == End::Never {
         return false;
     }
     match streams.writers(ino) {
@@ -326,6 +336,45 @@ pub(crate) fn await_name(core: &Core, ctx: &Ctx, op: op::AwaitName) -> Result<Na
         {}
         names.waiting -= 1;
         drop(names);
+        core.state().session(session)?;
+    }
+}
+
+/// [`op::AwaitRoom`].
+pub(crate) fn await_room(core: &Core, ctx: &Ctx, op: op::AwaitRoom) -> Result<Room, MdError> {
+    let session = session_of(ctx)?;
+    let wait = Duration::from_millis(u64::from(op.wait_ms)).min(LONGEST_WAIT);
+    let until = Instant::now() + wait;
+    let matchers = &core.matchers;
+    loop {
+        let seen = *matchers.reports.lock();
+        let inode = core.inode(op.ino)?;
+        let couple = inode.object()?.info.couple.on().cloned();
+        let Some(couple) = couple.filter(|couple| couple.queue > 0) else {
+            return Ok(Room {
+                granted: true,
+                first: 0,
+            });
+        };
+        let first = op.rows.saturating_sub(u64::from(couple.queue));
+        let first = first.min(op.from);
+        let granted = {
+            let streams = matchers.streams.lock();
+            couple.full == Full::Discard
+                || streams.is_ended(op.ino)
+                || streams.left(op.ino) >= first
+        };
+        if granted || Instant::now() >= until || matchers.is_ending() {
+            return Ok(Room { granted, first });
+        }
+        let mut reports = matchers.reports.lock();
+        while *reports == seen
+            && !matchers
+                .reported
+                .wait_until(&mut reports, until)
+                .timed_out()
+        {}
+        drop(reports);
         core.state().session(session)?;
     }
 }

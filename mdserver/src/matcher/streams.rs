@@ -43,6 +43,8 @@ struct Object {
     broken: bool,
     writers: BTreeSet<SessionId>,
     readers: BTreeSet<SessionId>,
+    /// The rows in front of this one were left behind by all readers that it had at some time.
+    left: u64,
 }
 
 impl Streams {
@@ -95,13 +97,21 @@ impl Streams {
             let object = self.objects.entry(open.ino).or_default();
             if !open.writers.is_empty() {
                 object.written = true;
-                object.broken = false;
                 if object.writers.insert(session) {
+                    object.broken = false;
                     changed.insert(open.ino);
                 }
             }
             if open.readers > 0 {
                 object.readers.insert(session);
+            }
+        }
+        // Also of those that it has closed: the others may have read on further.
+        let touched = old.iter().chain(new).map(|open| open.ino);
+        for ino in touched.collect::<BTreeSet<_>>() {
+            let left = self.first_read(ino);
+            if let (Some(object), Some(left)) = (self.objects.get_mut(&ino), left) {
+                object.left = object.left.max(left);
             }
         }
         changed
@@ -121,9 +131,27 @@ impl Streams {
         self.objects.get(&ino).is_some_and(|object| object.broken)
     }
 
+    /// A writer closes an object, and data that it had written is lost.
+    pub(crate) fn set_broken(&mut self, ino: Ino) {
+        self.objects.entry(ino).or_default().broken = true;
+    }
+
     /// Whether the stream was ended by request.
     pub(crate) fn is_ended(&self, ino: Ino) -> bool {
         self.objects.get(&ino).is_some_and(|object| object.ended)
+    }
+
+    /// The first row that a reader may still read; without a reader, the first one that none has left behind.
+    pub(crate) fn left(&self, ino: Ino) -> u64 {
+        let without = || self.objects.get(&ino).map_or(0, |object| object.left);
+        self.first_read(ino).unwrap_or_else(without)
+    }
+
+    fn first_read(&self, ino: Ino) -> Option<u64> {
+        let readers = self.objects.get(&ino)?.readers.iter();
+        let opens = readers.filter_map(|session| self.sessions.get(session));
+        let its = opens.filter_map(|opens| opens.list.iter().find(|open| open.ino == ino));
+        its.map(|open| open.from).min()
     }
 
     /// Ends the stream of an object by request.
@@ -136,6 +164,7 @@ impl Streams {
         if let Some(object) = self.objects.get_mut(&ino) {
             object.ended = false;
             object.broken = false;
+            object.left = 0;
             object.written = !object.writers.is_empty();
             if object.writers.is_empty() && object.readers.is_empty() {
                 self.objects.remove(&ino);
@@ -182,7 +211,34 @@ mod tests {
             ino: ObjectId(ino),
             writers: writers.to_vec(),
             readers,
+            from: 0,
         }
+    }
+
+    #[test]
+    fn the_slowest_reader_counts() {
+        let (one, two) = (SessionId(1), SessionId(2));
+        let reads = |from| CoupledOpen {
+            from,
+            ..open(7, &[], 2)
+        };
+        let mut streams = Streams::default();
+        assert_eq!(streams.left(ObjectId(7)), 0);
+        streams.opens(one, 1, vec![reads(5)]);
+        assert_eq!(streams.left(ObjectId(7)), 5);
+        streams.opens(two, 1, vec![reads(3)]);
+        assert_eq!(streams.left(ObjectId(7)), 3);
+        streams.opens(two, 2, vec![reads(9)]);
+        assert_eq!(streams.left(ObjectId(7)), 5);
+        streams.opens(one, 2, vec![]);
+        assert_eq!(streams.left(ObjectId(7)), 9);
+        // One that writes does not count.
+        streams.opens(one, 3, vec![open(7, &[1], 0)]);
+        assert_eq!(streams.left(ObjectId(7)), 9);
+        streams.ended(two);
+        assert_eq!(streams.left(ObjectId(7)), 9);
+        streams.restart(ObjectId(7));
+        assert_eq!(streams.left(ObjectId(7)), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::sessions::{Session, finish_ended};
 use crate::tags::Live;
 
 /// The format of the entire store.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// The first session number is at least this and less than twice this, so that session numbers stay far below 2^53,
 /// up to which JSON represents numbers exactly.
 const SESSIONS_FROM: u64 = 1 << 46;

@@ -22,7 +22,7 @@ fn shown(tiling: &Tiling<Stored>, dims: &[u64; 2]) -> Vec<u64> {
             tiling.plan(&slab(&[y, x], &[1, 1]), &mut parts, &mut holes);
             cells.push(match parts.last().map(|part| &part.record.value) {
                 Some(Stored::Chunk(chunk)) => chunk.chunk.0,
-                Some(Stored::Fill) | None => 0,
+                Some(Stored::Fill | Stored::Dropped) | None => 0,
             });
         }
     }

@@ -260,7 +260,7 @@ fn write(
 pub(super) fn weight(record: &Record<Stored>) -> u64 {
     match record.value {
         Stored::Chunk(_) => record.slab.volume(),
-        Stored::Fill => 0,
+        Stored::Fill | Stored::Dropped => 0,
     }
 }
 

@@ -75,6 +75,6 @@ pub(crate) fn relocate(
 fn chunk_of(value: &Stored) -> Option<ChunkId> {
     match value {
         Stored::Chunk(chunk) => Some(chunk.chunk),
-        Stored::Fill => None,
+        Stored::Fill | Stored::Dropped => None,
     }
 }
