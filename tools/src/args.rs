@@ -113,6 +113,10 @@ pub(crate) struct MountArgs {
     /// needed
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     pub(crate) tilings: u64,
+    /// Most memory for what programs on this mount write to objects that are coupled in memory; it is taken as it is
+    /// used (default: half of the machine's)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) coupled_memory: Option<u64>,
     /// What this mount and others see of each other: `strict`, each read returns the last write on any mount;
     /// or `commit`, data is visible after the writer's `fsync` or `close` and the reader's next `open` or
     /// `fsync`, without messages between mounts. With `commit` locks do not make reads current: not for

@@ -25,6 +25,8 @@ use crate::{output, table};
   slabfs couple mnt/run --timeout 10m --match 'out_%.nc'
       files out_1.nc, out_0002.nc, … that are made in mnt/run from now on
   slabfs couple mnt/field --matchers 4
+  slabfs couple mnt/steps --queue 2
+      two rows of the slowest axis in memory; the writer waits for the readers
   slabfs couple status mnt/field
   slabfs couple end mnt/field
       readers do not wait any more for what is not written
@@ -57,6 +59,17 @@ pub(crate) struct Args {
     /// (default). Other programs that read in small pieces would get zeros then
     #[arg(long, value_name = "WHEN")]
     header: Option<String>,
+    /// Whether chunks for which the memory of a mount has no room go to the data servers: yes, or no (default): writes
+    /// fail with ENOSPC then
+    #[arg(long, value_name = "YES")]
+    spill: Option<String>,
+    /// Most steps in memory, which are rows of an array's slowest axis; or none (default). Steps that all readers have
+    /// left behind are dropped
+    #[arg(long, value_name = "STEPS")]
+    queue: Option<String>,
+    /// When a writer is that far ahead of the slowest reader: block, and it waits (default), or discard the oldest step
+    #[arg(long, value_name = "HOW")]
+    full: Option<String>,
     /// Of a directory: which names are coupled; % stands for digits, * for anything; may be repeated (default: all)
     #[arg(long = "match", value_name = "PATTERN")]
     names: Vec<String>,
@@ -64,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
     /// End the coupling
-    #[arg(long, conflicts_with_all = ["keep", "timeout", "matchers", "end", "header", "names", "exclude"])]
+    #[arg(long, conflicts_with_all = ["keep", "timeout", "matchers", "end", "header", "spill", "queue", "full", "names", "exclude"])]
     off: bool,
 }
 
@@ -108,7 +121,19 @@ fn couple(path: &Path, args: &Args) -> anyhow::Result<()> {
         false => text(args),
     };
     let coupling: Coupling = text.parse().map_err(|error| usage(format!("{error}")))?;
+    let has_queue = coupling.on().is_some_and(|couple| couple.queue > 0);
+    if has_queue && !meta.is_dir() && !has_steps(path)? {
+        return Err(usage(
+            "--queue is for arrays of two axes and more: a step is a row of the slowest axis",
+        ));
+    }
     onmount::couple(path, &coupling)
+}
+
+fn has_steps(path: &Path) -> anyhow::Result<bool> {
+    let info = onmount::info(path)?;
+    let dims = info["dims"].as_array();
+    Ok(dims.is_some_and(|dims| dims.len() > 1))
 }
 
 /// The coupling as the attribute has it.
@@ -122,6 +147,9 @@ fn text(args: &Args) -> String {
         ("matchers", &args.matchers),
         ("end", &args.end),
         ("header", &args.header),
+        ("spill", &args.spill),
+        ("queue", &args.queue),
+        ("full", &args.full),
     ];
     let given = given.into_iter();
     let words = given.filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));

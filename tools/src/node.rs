@@ -316,6 +316,7 @@ impl MountNode {
                 registrar,
                 metadata: addr,
                 key,
+                size: args.coupled_memory.unwrap_or_else(MemoryOptions::half),
             }),
             ..ClientOptions::default()
         };

@@ -46,6 +46,12 @@ pub enum FsError {
     /// Nothing was written to cells of a coupled object for as long as its reads wait.
     #[error("{0}")]
     NoData(String),
+    /// Steps of a coupled object that are not in its queue any more.
+    #[error(
+        "rows {0} to {1} of the coupled object are not in its queue any more; a longer queue, or full=block, keeps them for slow \
+         readers"
+    )]
+    Dropped(u64, u64),
     /// Programs wait for each other's data.
     #[error("{0}")]
     Deadlock(String),

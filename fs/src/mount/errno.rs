@@ -152,6 +152,7 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NoData(_) => Errno::ETIMEDOUT,
         FsError::Deadlock(_) => Errno::EDEADLK,
         FsError::DataLost(_) => Errno::EIO,
+        FsError::Dropped(..) => Errno::ENODATA,
         FsError::Unsettled(_) => Errno::EBUSY,
         FsError::Lost
         | FsError::Unlocked

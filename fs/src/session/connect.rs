@@ -156,6 +156,7 @@ impl ConnectOptions {
                 registrar: metadata.clone(),
                 metadata: Some(addr.clone()),
                 key,
+                size: MemoryOptions::half(),
             }),
             metadata_addr: Some(addr.to_string()),
             ..self.client.clone()

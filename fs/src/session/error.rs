@@ -134,6 +134,7 @@ impl From<FsError> for Error {
             FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
             FsError::NoData(_) | FsError::Deadlock(_) => ErrorKind::Unavailable,
             FsError::DataLost(_) => ErrorKind::Io,
+            FsError::Dropped(..) => ErrorKind::NotFound,
             FsError::Closed | FsError::Released => ErrorKind::Closed,
             FsError::Gone | FsError::Replaced => ErrorKind::Stale,
             FsError::Unsettled(_) | FsError::Withheld(_) => ErrorKind::Busy,

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use slabfs_fs::client::{Client, ClientOptions, Handle, OpenMode};
 use slabfs_mdserver::api::{Create, Ino, Kind, ROOT, SpecChange};
-use slabfs_mdserver::client::RemoteMd;
+use slabfs_mdserver::client::{LocalMd, RemoteMd};
 use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceOptions};
 use slabfs_model::{Coords, Hyperslab, Region};
 use slabfs_objstore::client::{Options, Servers};
-use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions};
+use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::Listener;
 use slabfs_objstore::{Addr, ChunkStore};
@@ -119,6 +119,27 @@ impl Cluster {
             ..Options::default()
         });
         Client::start(Arc::new(md), Arc::new(servers), options).unwrap()
+    }
+
+    /// A client that calls the metadata service directly, and has the stores of the data servers in this process.
+    pub(crate) fn local_client(&self, options: ClientOptions) -> Arc<Client> {
+        let servers = Servers::new(Options::default());
+        for node in &self.nodes {
+            let id = node.heart.registered(Duration::from_secs(10)).unwrap();
+            servers.add_local(id, node.store.clone());
+        }
+        let md = Arc::new(LocalMd(self.service.clone()));
+        Client::start(md, Arc::new(servers), options).unwrap()
+    }
+
+    /// The metadata service, as data servers know it.
+    pub(crate) fn registrar(&self) -> Arc<dyn Registrar> {
+        self.service.clone()
+    }
+
+    /// The address of the metadata service.
+    pub(crate) fn metadata(&self) -> Addr {
+        Addr::Unix(self.md.clone())
     }
 
     pub(crate) fn close(mut self) {

@@ -340,12 +340,17 @@ impl Client {
         let known = geometry
             .size()
             .max(object.committed.load(Ordering::Acquire));
+        let written_to = match geometry.grows() && object.coupled.in_memory() {
+            // Another mount may have emptied it: what is announced after that is in the object again.
+            true => taken.end().map_or(0, |end| geometry.full_rows(end)),
+            false => 0,
+        };
         if !(wrote || touched || grown > known) {
             return Ok(None);
         }
         let stored = object.stored.swap(0, Ordering::AcqRel);
         let change = Change {
-            size_at_least: grown,
+            size_at_least: grown.max(written_to),
             mtime: *object.written.lock(),
             wrote: wrote || touched,
             stored,

@@ -10,9 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Deref;
 use std::time::Instant;
 
 use slabfs_model::layout::Run;
+use slabfs_objstore::store::MemoryBytes;
 
 use crate::client::handle::writer::HandleId;
 
@@ -22,10 +24,46 @@ const JOIN_LIMIT: usize = 1 << 20;
 /// Approximate memory cost of a run in addition to its bytes: the map's node, the allocation, the writer.
 pub(in crate::client) const RUN_OVERHEAD: u64 = 128;
 
+/// The bytes of a run.
+#[derive(Debug, Clone)]
+enum Bytes {
+    Own(Vec<u8>),
+    /// In the memory of the mount's own server, which takes them as a chunk without a copy: they do not change.
+    Shared(MemoryBytes),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl Bytes {
+    /// The bytes from `at` on.
+    fn tail(&self, at: usize) -> Bytes {
+        match self {
+            Bytes::Own(bytes) => Bytes::Own(bytes[at..].to_vec()),
+            Bytes::Shared(bytes) => Bytes::Shared(bytes.part(at, bytes.len())),
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Bytes::Own(bytes) => bytes.truncate(len),
+            Bytes::Shared(bytes) => *bytes = bytes.part(0, len),
+        }
+    }
+}
+
 /// One contiguous range of dirty bytes.
 #[derive(Debug)]
 struct DirtyRun {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     writer: HandleId,
     since: Instant,
 }
@@ -71,12 +109,14 @@ impl Runs {
         let end = offset + bytes.len() as u64;
         if let Some((start, run)) = self.map.range_mut(..=offset).next_back() {
             let at = (offset - start) as usize;
-            if run.writer == writer {
-                if at + bytes.len() <= run.bytes.len() {
-                    run.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+            if run.writer == writer
+                && let Bytes::Own(own) = &mut run.bytes
+            {
+                if at + bytes.len() <= own.len() {
+                    own[at..at + bytes.len()].copy_from_slice(bytes);
                     return;
                 }
-                if at == run.bytes.len() && run.bytes.len() + bytes.len() <= JOIN_LIMIT {
+                if at == own.len() && own.len() + bytes.len() <= JOIN_LIMIT {
                     let start = *start;
                     self.note_covered(offset, end, writer);
                     self.remove(offset, end);
@@ -87,7 +127,20 @@ impl Runs {
         }
         self.note_covered(offset, end, writer);
         self.remove(offset, end);
-        self.place(offset, bytes.to_vec(), writer, Instant::now());
+        self.place(offset, Bytes::Own(bytes.to_vec()), writer, Instant::now());
+    }
+
+    /// As [`Runs::insert`], without a copy. The run remains one of its own.
+    pub(in crate::client) fn insert_shared(
+        &mut self,
+        offset: u64,
+        bytes: MemoryBytes,
+        writer: HandleId,
+    ) {
+        let end = offset + bytes.len() as u64;
+        self.note_covered(offset, end, writer);
+        self.remove(offset, end);
+        self.place(offset, Bytes::Shared(bytes), writer, Instant::now());
     }
 
     fn note_covered(&mut self, from: u64, to: u64, writer: HandleId) {
@@ -101,13 +154,15 @@ impl Runs {
     }
 
     fn extend(&mut self, start: u64, bytes: &[u8]) {
-        if let Some(run) = self.map.get_mut(&start) {
-            run.bytes.extend_from_slice(bytes);
+        if let Some(run) = self.map.get_mut(&start)
+            && let Bytes::Own(own) = &mut run.bytes
+        {
+            own.extend_from_slice(bytes);
             self.cost += bytes.len() as u64;
         }
     }
 
-    fn place(&mut self, offset: u64, bytes: Vec<u8>, writer: HandleId, since: Instant) {
+    fn place(&mut self, offset: u64, bytes: Bytes, writer: HandleId, since: Instant) {
         self.cost += bytes.len() as u64 + RUN_OVERHEAD;
         self.map.insert(
             offset,
@@ -128,7 +183,7 @@ impl Runs {
         if let Some((&start, run)) = self.map.range_mut(..from).next_back() {
             let end = start + run.bytes.len() as u64;
             if end > from {
-                let tail = (end > to).then(|| run.bytes[(to - start) as usize..].to_vec());
+                let tail = (end > to).then(|| run.bytes.tail((to - start) as usize));
                 self.cost -= end - from;
                 run.bytes.truncate((from - start) as usize);
                 let (writer, since) = (run.writer, run.since);
@@ -145,7 +200,7 @@ impl Runs {
             self.cost -= run.bytes.len() as u64 + RUN_OVERHEAD;
             let end = start + run.bytes.len() as u64;
             if end > to {
-                let tail = run.bytes[(to - start) as usize..].to_vec();
+                let tail = run.bytes.tail((to - start) as usize);
                 self.place(to, tail, run.writer, run.since);
             }
         }
@@ -223,7 +278,8 @@ impl Runs {
             }
             let end = start + run.bytes.len() as u64;
             if end > below {
-                let tail = run.bytes.split_off((below - start) as usize);
+                let tail = run.bytes.tail((below - start) as usize);
+                run.bytes.truncate((below - start) as usize);
                 remaining.insert(
                     below,
                     DirtyRun {
@@ -268,7 +324,7 @@ impl Runs {
         self.map
             .iter()
             .filter(move |(_, run)| run.writer == writer)
-            .map(|(start, run)| (*start, run.bytes.as_slice()))
+            .map(|(start, run)| (*start, &*run.bytes))
     }
 
     /// Copies all runs, and the list of overwritten writers, into `other`.
@@ -304,8 +360,28 @@ impl Runs {
 
     /// The ranges of the runs of `writer`, ascending, with adjacent runs joined.
     pub(in crate::client) fn ranges(&self, writer: HandleId) -> Vec<Run> {
+        self.joined(|run| run.writer == writer)
+    }
+
+    /// As [`Runs::ranges`], without runs that are in the memory of the mount's own server.
+    pub(in crate::client) fn own_ranges(&self, writer: HandleId) -> Vec<Run> {
+        self.joined(|run| run.writer == writer && matches!(run.bytes, Bytes::Own(_)))
+    }
+
+    /// The ranges of runs that are in the memory of the mount's own server, one for each.
+    pub(in crate::client) fn shared_ranges(&self) -> Vec<Run> {
+        let shared = self.map.iter();
+        let shared = shared.filter(|(_, run)| matches!(run.bytes, Bytes::Shared(_)));
+        let range = |(start, run): (&u64, &DirtyRun)| Run {
+            offset: *start,
+            len: run.bytes.len() as u64,
+        };
+        shared.map(range).collect()
+    }
+
+    fn joined(&self, wanted: impl Fn(&DirtyRun) -> bool) -> Vec<Run> {
         let mut ranges: Vec<Run> = Vec::new();
-        for (start, run) in self.map.iter().filter(|(_, run)| run.writer == writer) {
+        for (start, run) in self.map.iter().filter(|(_, run)| wanted(run)) {
             let len = run.bytes.len() as u64;
             match ranges.last_mut() {
                 Some(last) if last.offset + last.len == *start => last.len += len,
@@ -321,8 +397,10 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use slabfs_objstore::store::MemoryStore;
+
+    use super::*;
 
     const A: HandleId = HandleId(1);
     const B: HandleId = HandleId(2);
@@ -351,6 +429,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Insert(u64, Vec<u8>, bool),
+        InsertShared(u64, Vec<u8>, bool),
         Remove(u64, u64),
         TakeAndPutBack(bool, u64),
     }
@@ -359,6 +438,8 @@ mod tests {
         prop_oneof![
             4 => (0u64..80, prop::collection::vec(1u8..=255, 0..30), any::<bool>())
                 .prop_map(|(at, bytes, a)| Step::Insert(at, bytes, a)),
+            2 => (0u64..80, prop::collection::vec(1u8..=255, 1..30), any::<bool>())
+                .prop_map(|(at, bytes, a)| Step::InsertShared(at, bytes, a)),
             1 => (0u64..100, 0u64..40).prop_map(|(from, len)| Step::Remove(from, from + len)),
             1 => (any::<bool>(), 0u64..120).prop_map(|(a, below)| Step::TakeAndPutBack(a, below)),
         ]
@@ -382,14 +463,23 @@ mod tests {
     proptest! {
         #[test]
         fn runs_are_a_sparse_byte_map(steps in prop::collection::vec(step(), 1..40)) {
+            let memory = MemoryStore::new(1 << 20).expect("memory");
+            let mut copies = Vec::new();
             let mut runs = Runs::default();
             let mut naive: Vec<Option<(u8, HandleId)>> = vec![None; 160];
             let mut covered = std::collections::BTreeSet::new();
             for step in steps {
                 match step {
-                    Step::Insert(at, bytes, a) => {
+                    Step::Insert(at, ref bytes, a) | Step::InsertShared(at, ref bytes, a) => {
                         let writer = if a { A } else { B };
-                        runs.insert(at, &bytes, writer);
+                        match step {
+                            Step::InsertShared(..) => {
+                                let bytes = memory.copy(bytes).expect("room");
+                                copies.push((bytes.clone(), bytes.to_vec()));
+                                runs.insert_shared(at, bytes, writer);
+                            }
+                            _ => runs.insert(at, bytes, writer),
+                        }
                         for (i, byte) in bytes.iter().enumerate() {
                             let under = naive[at as usize + i].replace((*byte, writer));
                             covered.extend(under.map(|(_, of)| of).filter(|of| *of != writer));
@@ -414,6 +504,9 @@ mod tests {
                         prop_assert!(runs.end_of(whose).is_none_or(|end| end > below));
                         runs.put_back(taken);
                     }
+                }
+                for (bytes, before) in &copies {
+                    prop_assert_eq!(&**bytes, before.as_slice());
                 }
                 let mut seen: Vec<Option<u8>> = vec![None; 160];
                 let mut cost = 0;

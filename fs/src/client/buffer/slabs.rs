@@ -6,7 +6,7 @@
 //! is limited.
 
 use slabfs_model::Hyperslab;
-use slabfs_model::layout::{Run, Steps, coalesce, join_steps};
+use slabfs_model::layout::{Run, Steps, boxes_of_run, coalesce, join_steps};
 
 use crate::client::Client;
 use crate::client::buffer::runs::Runs;
@@ -31,10 +31,17 @@ impl Client {
         cells: &[u64],
         taken: &Runs,
     ) -> Vec<Hyperslab> {
-        let writers = taken.writers().into_iter();
-        writers
-            .flat_map(|writer| self.slabs_of_runs(object, geometry, cells, &taken.ranges(writer)))
-            .collect()
+        let mut slabs = Vec::new();
+        for writer in taken.writers() {
+            let ranges = taken.own_ranges(writer);
+            slabs.extend(self.slabs_of_runs(object, geometry, cells, &ranges));
+        }
+        let mut boxes = Vec::new();
+        for run in taken.shared_ranges() {
+            boxes_of_run(cells, run.offset, run.len, &mut boxes);
+        }
+        slabs.extend(boxes.iter().map(Hyperslab::from_region));
+        slabs
     }
 
     /// The slabs that together are these runs, which are sorted and disjoint.

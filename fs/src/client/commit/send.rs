@@ -18,6 +18,9 @@ use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::grid_io::GridChunk;
 
+/// How often chunks are sent again to a full memory server, while what was removed before is deleted there.
+const RECLAIMS: u32 = 15;
+
 /// A slab that becomes a chunk.
 pub(in crate::client) struct NewChunk<'a> {
     /// The bounding box of the slab.
@@ -92,6 +95,17 @@ impl Client {
         chunks: &mut [NewChunk<'_>],
     ) -> Result<(), FsError> {
         let mut sent = self.send(chunks, &[], &[]);
+        let mut tries = 0;
+        while matches!(sent, Err(StoreError::NoSpace))
+            && tries < RECLAIMS
+            && self.reclaim_memory(geometry)
+        {
+            tries += 1;
+            sent = self.send(chunks, &[], &[]);
+        }
+        if tries > 0 {
+            self.reclaimed(sent.is_ok());
+        }
         while let Err(StoreError::NoSpace) = sent {
             // Each round finds at least one more full server, so the loop ends.
             if let Err(error) = self.put_elsewhere(geometry, chunks) {

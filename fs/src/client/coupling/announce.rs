@@ -4,7 +4,7 @@
 //! that many small ones make few chunks and few messages.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -13,6 +13,9 @@ use crate::client::buffer::flush::Scope;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 
+/// Announcements begin at most this often. The first write is announced at once; what a program writes without a pause comes
+/// together, since each announcement costs more wake-ups of threads and processes than a write.
+const EVERY: Duration = Duration::from_millis(2);
 /// Pause after a flush that failed.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -51,17 +54,21 @@ impl Client {
 
     fn announce_all(&self) {
         let announcer = &self.coupling.announcer;
+        let mut next = Instant::now();
         loop {
             let objects = {
                 let mut state = announcer.state.lock();
                 while state.objects.is_empty() && !state.stopping {
                     announcer.work.wait(&mut state);
                 }
+                // Signals of more writes do not end this.
+                while !state.stopping && !announcer.work.wait_until(&mut state, next).timed_out() {}
                 if state.stopping {
                     return;
                 }
                 std::mem::take(&mut state.objects)
             };
+            next = Instant::now() + EVERY;
             let mut failed = Vec::new();
             for object in objects.iter().filter_map(Weak::upgrade) {
                 if let Err(error) = self.announce_one(&object) {

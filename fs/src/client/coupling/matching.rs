@@ -16,7 +16,7 @@ use slabfs_model::{Region, Version};
 
 use crate::client::Client;
 use crate::client::error::FsError;
-use crate::client::handle::Handle;
+use crate::client::handle::{Handle, ReadSink};
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::tilings::around;
@@ -105,6 +105,50 @@ impl Handle {
         self.await_boxes(&cells, wanted)
     }
 
+    /// As [`Handle::await_cells`] for a page of a mapping, which the kernel locks meanwhile: a write to it on this mount
+    /// would wait for that lock, and never reach this process. So while a program on this mount may write, the page does
+    /// not wait.
+    ///
+    /// # Errors
+    /// As [`Handle::await_cells`]; `Deadlock`.
+    pub(in crate::client) fn await_page(
+        &self,
+        offset: u64,
+        len: usize,
+        sink: &dyn ReadSink,
+    ) -> Result<Awaited, FsError> {
+        let may_wait = || !self.client.has_coupled_writer(self.object.ino);
+        let wanted = || sink.is_wanted() && may_wait();
+        match self.await_cells(offset, len, &wanted) {
+            Err(FsError::Cancelled) if !may_wait() => Err(FsError::Deadlock(format!(
+                "object {}: a mapping on the mount of a writer asks for bytes that are not written yet, and would block the writer; \
+                 read the file, or map it on another mount",
+                self.object.ino
+            ))),
+            other => other,
+        }
+    }
+
+    /// Whether all cells of a read are known to be written, and it may be answered at once.
+    pub(in crate::client) fn knows_read(&self, offset: u64, len: usize) -> bool {
+        if self.writable {
+            return false;
+        }
+        let Some(geometry) = self.object.geometry.try_read() else {
+            return false;
+        };
+        let cells = self.cells_of_read(&geometry, offset, len as u64);
+        let row = cells.iter().map(|region| region.offset[0]).min();
+        // A row that is read for the first time may have to be reported.
+        let reads_on = self.object.coupled.has_queue()
+            && row.is_none_or(|row| row >= self.row.load(Ordering::Acquire));
+        !cells.is_empty()
+            && !reads_on
+            && self
+                .client
+                .knows_now(&self.object, geometry.info.tiling, &cells)
+    }
+
     /// Whether this handle may be used only when all writers have closed the object ([`Handle::await_end`]).
     pub fn awaits_end(&self) -> bool {
         !self.writable && self.object.coupled.in_files()
@@ -146,9 +190,13 @@ impl Handle {
         wanted: &dyn Fn() -> bool,
     ) -> Result<Awaited, FsError> {
         let cells = |geometry: &Geometry| few(boxes(geometry));
-        // Nothing, as behind the end of an array that does not grow.
-        if cells(&self.object.geometry.read()).is_empty() {
+        let first = cells(&self.object.geometry.read());
+        let Some(row) = first.iter().map(|region| region.offset[0]).min() else {
+            // Nothing, as behind the end of an array that does not grow.
             return Ok(Awaited::Nothing);
+        };
+        if !self.writable && self.object.coupled.has_queue() {
+            self.client.coupled_read_on(self, row)?;
         }
         if !self.writable && self.client.knows_cells(&self.object, &cells)? {
             return Ok(Awaited::Cells);
@@ -234,6 +282,7 @@ impl Client {
             };
             let left = timeout.saturating_sub(begun.elapsed());
             let wait = match waits {
+                true if !wanted() => Duration::ZERO,
                 true => left.min(WAIT).min(self.options.io_timeout / 2),
                 false => Duration::ZERO,
             };

@@ -1,35 +1,46 @@
 //! The memory server of a mount: a data server for the chunks of coupled objects that this mount writes.
 //!
-//! Its store is a directory of a filesystem in memory (`/dev/shm`). It is started by the first write to an object that is
-//! coupled in memory, listens for other mounts, and reports to the metadata service as every data server does; chunks of
-//! other objects are never placed on it. Its data ends with the mount.
+//! Its store is in memory of this process, which other mounts on this machine map. It is started by the first write to an
+//! object that is coupled in memory, listens for other mounts, and reports to the metadata service as every data server
+//! does; chunks of other objects are never placed on it. Its data ends with the mount.
 //!
-//! A mount that is killed leaves its directory. The next mount of the same user on this machine that starts a memory
-//! server removes it: the store's lock is free then.
+//! Its socket is in a directory of `/dev/shm`. A mount that is killed leaves that: the next mount of the same user on this
+//! machine that starts a memory server removes it, since its lock is free then.
 
 use std::fs::{File, OpenOptions};
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::op;
-use slabfs_model::ServerId;
+use slabfs_model::{Keep, ServerId};
 use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar};
-use slabfs_objstore::store::{LocalOptions, LocalStore};
+use slabfs_objstore::store::{MemoryBytes, MemoryStore};
 use slabfs_objstore::wire::{Key, Listener};
 use slabfs_objstore::{Addr, ChunkStore, StoreError};
 
 use crate::client::Client;
 use crate::client::error::FsError;
+use crate::client::object::geometry::Geometry;
 
-/// The filesystem in memory.
-const IN_MEMORY: &str = "/dev/shm";
+/// Where the sockets are.
+const SOCKETS: &str = "/dev/shm";
 /// The beginning of the name of each directory, before the user.
 const PREFIX: &str = "slabfs-memory";
+/// The lock in a directory.
+const LOCK: &str = "lock";
+/// The pause while removed data is deleted.
+const RECLAIM: Duration = Duration::from_millis(200);
+/// How long that is not tried again if it was in vain.
+const IN_VAIN: Duration = Duration::from_secs(5);
+/// The size of the memory if that of the machine is not known.
+const OTHERWISE: u64 = 1 << 30;
+/// Shorter writes are copied into chunks together.
+const SHORT: usize = 64 << 10;
 /// How long the metadata service may take to register the server.
 const REGISTERED: Duration = Duration::from_secs(10);
 
@@ -42,6 +53,19 @@ pub struct MemoryOptions {
     pub metadata: Option<Addr>,
     /// The key of TCP connections.
     pub key: Option<Key>,
+    /// Most bytes of chunks; the memory is taken as it is used.
+    pub size: u64,
+}
+
+impl MemoryOptions {
+    /// Half of the memory of this machine.
+    #[must_use]
+    pub fn half() -> u64 {
+        let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let total = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        total.map_or(OTHERWISE, |kib| kib * 512)
+    }
 }
 
 impl std::fmt::Debug for MemoryOptions {
@@ -56,6 +80,10 @@ impl std::fmt::Debug for MemoryOptions {
 pub(super) struct Memory {
     options: Option<MemoryOptions>,
     running: Mutex<Option<Running>>,
+    /// When nothing was there to delete, though it was full.
+    in_vain: Mutex<Option<Instant>>,
+    /// The store of the running one.
+    store: OnceLock<(ServerId, Arc<MemoryStore>)>,
 }
 
 struct Running {
@@ -63,8 +91,9 @@ struct Running {
     dir: PathBuf,
     heart: Heart,
     server: DataServer,
-    /// Not before the others are stopped: it holds the directory's lock.
-    _store: Arc<LocalStore>,
+    store: Arc<MemoryStore>,
+    /// Not before the others are stopped.
+    _lock: File,
 }
 
 impl std::fmt::Debug for Running {
@@ -81,6 +110,8 @@ impl Memory {
         Memory {
             options,
             running: Mutex::default(),
+            in_vain: Mutex::default(),
+            store: OnceLock::new(),
         }
     }
 }
@@ -103,14 +134,54 @@ impl Client {
         let started = start(options, &self.host)?;
         self.servers().add_local(
             started.id,
-            Arc::clone(&started._store) as Arc<dyn ChunkStore>,
+            Arc::clone(&started.store) as Arc<dyn ChunkStore>,
         );
         // The list of servers has it from now on.
         self.ask_servers()?;
         tracing::info!(server = %started.id, dir = %started.dir.display(), "memory server for coupled objects");
         let id = started.id;
+        let _first = self
+            .coupling
+            .memory
+            .store
+            .set((id, Arc::clone(&started.store)));
         *running = Some(started);
         Ok(id)
+    }
+
+    /// Has the memory server of this client ask what it has to delete, and waits a moment; false for objects that have no
+    /// chunks there, or may spill.
+    pub(in crate::client) fn reclaim_memory(&self, geometry: &Geometry) -> bool {
+        let couple = geometry.info.couple.on();
+        let only_there = couple.is_some_and(|couple| couple.keep == Keep::Memory && !couple.spill);
+        let in_vain = self.coupling.memory.in_vain.lock();
+        if !only_there || in_vain.is_some_and(|at| at.elapsed() < IN_VAIN) {
+            return false;
+        }
+        drop(in_vain);
+        if let Some(running) = &*self.coupling.memory.running.lock() {
+            running.heart.hurry();
+        }
+        !self.pause(RECLAIM)
+    }
+
+    /// Notes whether that has helped: if not, it is not tried again for a while.
+    pub(in crate::client) fn reclaimed(&self, helped: bool) {
+        *self.coupling.memory.in_vain.lock() = (!helped).then(Instant::now);
+    }
+
+    /// Whether a server is the memory server of this client.
+    pub(in crate::client) fn is_own_memory(&self, server: ServerId) -> bool {
+        let own = self.coupling.memory.store.get();
+        own.is_some_and(|(id, _)| *id == server)
+    }
+
+    /// A copy of these bytes in the memory of the running memory server, unless they are few or there is no room.
+    pub(in crate::client) fn copy_to_memory(&self, bytes: &[u8]) -> Option<MemoryBytes> {
+        match bytes.len() >= SHORT {
+            true => self.coupling.memory.store.get()?.1.copy(bytes),
+            false => None,
+        }
     }
 
     /// Ends the memory server, and with it the data of coupled objects that this client has written. The session is
@@ -125,7 +196,7 @@ impl Client {
         }
         running.server.shutdown();
         if let Err(error) = std::fs::remove_dir_all(&running.dir) {
-            tracing::warn!(%error, dir = %running.dir.display(), "the memory of coupled objects was not freed");
+            tracing::warn!(%error, dir = %running.dir.display(), "the directory of a memory server was not removed");
         }
     }
 }
@@ -133,7 +204,7 @@ impl Client {
 fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
     let user = nix::unistd::geteuid();
     let prefix = format!("{PREFIX}-{user}-");
-    let parent = Path::new(IN_MEMORY);
+    let parent = Path::new(SOCKETS);
     // Held until the store has locked its directory, which would count as abandoned until then.
     let cleaning = match locked(&parent.join(format!("{PREFIX}-{user}.lock"))) {
         Ok(lock) => {
@@ -141,20 +212,15 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
             Some(lock)
         }
         Err(error) => {
-            tracing::warn!(%error, "memory of mounts that were killed is not looked for");
+            tracing::warn!(%error, "directories of mounts that were killed are not looked for");
             None
         }
     };
     let dir = new_dir(parent, &prefix)?;
-    let store = LocalStore::open(
-        &dir,
-        LocalOptions {
-            fsync: false,
-            ..LocalOptions::default()
-        },
-    )?;
+    let own = locked(&dir.join(LOCK))
+        .map_err(|error| unusable("locking a directory", &error.to_string()))?;
     drop(cleaning);
-    let store = Arc::new(store);
+    let store = Arc::new(MemoryStore::new(options.size)?);
     let addr = match &options.metadata {
         Some(Addr::Tcp(service)) => Addr::Tcp(format!("{}:0", own_address(service)?)),
         // Processes that reach the service are on this machine.
@@ -177,7 +243,8 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
         dir,
         heart,
         server,
-        _store: store,
+        store,
+        _lock: own,
     })
 }
 
@@ -236,13 +303,16 @@ fn remove_abandoned(parent: &Path, prefix: &str, user: Uid) {
         }
         let dir = entry.path();
         // One that is in use is locked.
-        let Ok(store) = LocalStore::open(&dir, LocalOptions::default()) else {
+        let lock = OpenOptions::new()
+            .write(true)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+            .open(dir.join(LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock().is_err()) {
             continue;
-        };
-        if let Err(error) = std::fs::remove_dir_all(&dir) {
-            tracing::warn!(%error, dir = %dir.display(), "memory of a mount that was killed was not freed");
         }
-        drop(store);
+        if let Err(error) = std::fs::remove_dir_all(&dir) {
+            tracing::warn!(%error, dir = %dir.display(), "the directory of a mount that was killed was not removed");
+        }
     }
 }
 

@@ -15,14 +15,16 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_mdserver::api::{Entry, Ino, MAX_WATCHED, Watching as Known, op};
-use slabfs_model::{Hyperslab, Region, Version};
+use slabfs_mdserver::api::{Entry, Ino, MAX_WATCHED, Stored, TilingReply, Watching as Known, op};
+use slabfs_model::{Hyperslab, Region, ServerId, Version};
+use slabfs_objstore::ChunkName;
 
 use crate::client::Client;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::committed::MOST_PARTS;
+use crate::client::stored::tilings::Chunks;
 
 /// How long one poll waits.
 const WAIT: Duration = Duration::from_secs(1);
@@ -119,6 +121,33 @@ impl Client {
         }
     }
 
+    /// As [`Client::knows_cells`], without waiting for news or for a lock; `form` is the version of the object's form.
+    pub(super) fn knows_now(&self, object: &Object, form: Version, cells: &[Region]) -> bool {
+        {
+            let Some(mut state) = self.coupling.watching.state.try_lock() else {
+                return false;
+            };
+            if !state.trusts(object.ino) {
+                return false;
+            }
+            let Some(watched) = state.objects.get_mut(&object.ino) else {
+                return false;
+            };
+            if watched.entry.is_some() {
+                // A newer form is adopted first.
+                return false;
+            }
+            watched.used = Instant::now();
+        }
+        let state = |trusts: bool| trusts && self.coupling.watching.state.lock().trusts(object.ino);
+        state(
+            object
+                .tiling
+                .try_read()
+                .is_some_and(|chunks| covers(&chunks, form, cells)),
+        )
+    }
+
     /// Whether all cells are known to be written, by an object that is watched. Waits a moment for news.
     pub(super) fn knows_cells(
         &self,
@@ -147,7 +176,7 @@ impl Client {
                 let geometry = object.geometry.read();
                 (cells(&geometry), geometry.info.tiling)
             };
-            if covers(object, form, &cells) {
+            if covers(&object.tiling.read(), form, &cells) {
                 // What was known before may have been replaced while it was not trusted.
                 return Ok(watching.state.lock().trusts(object.ino));
             }
@@ -232,6 +261,7 @@ impl Client {
             return Ok(());
         }
         let mut entries = HashMap::new();
+        let mut ahead: Vec<(ServerId, ChunkName)> = Vec::new();
         for one in news {
             let ino = one.entry.attr.ino;
             let place = list.iter().position(|(of, ..)| *of == ino);
@@ -243,10 +273,12 @@ impl Client {
                     self.forget_watched(ino);
                     continue;
                 }
+                ahead.extend(one.tiling.iter().flat_map(announced));
                 self.adopt_tiling(object, known, &one.entry, one.tiling)?;
                 entries.insert(ino, (one.entry, one.ended));
             }
         }
+        self.look_ahead(ahead);
         let mut state = watching.state.lock();
         state.sent = Some(sent);
         state.news += 1;
@@ -268,6 +300,15 @@ impl Client {
         Ok(())
     }
 
+    /// Requests where new chunks are in the memory of other mounts, before they are read.
+    fn look_ahead(&self, mut chunks: Vec<(ServerId, ChunkName)>) {
+        chunks.sort_unstable();
+        for some in chunks.chunk_by(|one, other| one.0 == other.0) {
+            let names: Vec<ChunkName> = some.iter().map(|(_, name)| name.clone()).collect();
+            self.servers().look_ahead(some[0].0, &names);
+        }
+    }
+
     /// Does not watch an object any more, until the next read of it is matched.
     pub(in crate::client) fn forget_watched(&self, ino: Ino) {
         self.coupling.watching.state.lock().objects.remove(&ino);
@@ -282,8 +323,7 @@ impl Client {
 
 /// Whether the cached tiling of an object has data for all cells, and its form, which is that of version `form`, is as new:
 /// the size belongs to the form.
-fn covers(object: &Object, form: Version, cells: &[Region]) -> bool {
-    let chunks = object.tiling.read();
+fn covers(chunks: &Chunks, form: Version, cells: &[Region]) -> bool {
     if chunks.version.is_none_or(|version| version > form) || !chunks.has_all() {
         return false;
     }
@@ -296,4 +336,16 @@ fn covers(object: &Object, form: Version, cells: &[Region]) -> bool {
             .plan_within(&want, MOST_PARTS, &mut parts, &mut holes);
         planned.is_ok() && holes.is_empty()
     })
+}
+
+/// The chunks that a reply adds to a tiling.
+fn announced(reply: &TilingReply) -> Vec<(ServerId, ChunkName)> {
+    let TilingReply::Changes { added, .. } = reply else {
+        return Vec::new();
+    };
+    let chunks = added.iter().filter_map(|record| match &record.value {
+        Stored::Chunk(stored) => Some((stored.server, stored.name())),
+        Stored::Fill | Stored::Dropped => None,
+    });
+    chunks.collect()
 }

@@ -9,6 +9,7 @@ pub(in crate::client) mod read;
 pub(in crate::client) mod write;
 pub(in crate::client) mod writer;
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -30,6 +31,16 @@ use crate::client::stored::same_host::Place;
 pub trait ReadSink {
     /// Takes the bytes.
     fn give(&mut self, bytes: &[u8]);
+
+    /// Takes the bytes, which are in several places.
+    fn give_parts(&mut self, parts: &[IoSlice<'_>]) {
+        self.give(
+            &parts
+                .iter()
+                .flat_map(|part| part.iter().copied())
+                .collect::<Vec<u8>>(),
+        );
+    }
 
     /// Whether the bytes are still wanted: a read that waits for data is given up otherwise.
     fn is_wanted(&self) -> bool {
@@ -86,6 +97,8 @@ pub struct Handle {
     pub(in crate::client) released: AtomicBool,
     /// It is counted among the opens of a coupled object.
     pub(in crate::client) counted: AtomicBool,
+    /// Of a coupled object with a queue: the last row that it has begun to read or to write, plus 1; 0 for none.
+    pub(in crate::client) row: Arc<AtomicU64>,
 }
 
 /// A part of a request in the object's cells, and the place of its bytes in the request's buffer.
@@ -127,6 +140,7 @@ impl Handle {
             transfers: AtomicU64::new(0),
             released: AtomicBool::new(false),
             counted: AtomicBool::new(false),
+            row: Arc::default(),
         }
     }
 

@@ -93,6 +93,7 @@ impl Handle {
                 transfers: AtomicU64::new(0),
                 released: AtomicBool::new(false),
                 counted: AtomicBool::new(false),
+                row: self.row.clone(),
             },
             of: PhantomData,
         })

@@ -8,13 +8,15 @@
 //! If a request has no overlay and its bytes are contiguous in one chunk of this process, the reply comes from the
 //! chunk's mapping without a copy (docs/decisions/03-mapped-reads.md).
 
+use std::io::IoSlice;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use slabfs_mdserver::api::RightMode;
 use slabfs_model::{Hyperslab, scatter};
 use slabfs_objstore::{ChunkName, StoreError};
+use smallvec::SmallVec;
 
 use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::coupling::{Awaited, Early};
@@ -24,7 +26,7 @@ use crate::client::object::Object;
 use crate::client::object::fresh::FRESH_FOR;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::block_cache::BLOCK;
-use crate::client::stored::committed::{Committed, unwritten};
+use crate::client::stored::committed::{Committed, Piece, unwritten};
 use crate::client::stored::same_host::AtOnce;
 use crate::client::{Client, FORM_TRIES};
 
@@ -38,6 +40,18 @@ const END_FOR: Duration = Duration::from_millis(5);
 /// The largest reply buffer that is retained for a later read, and how many of them.
 const MAX_BUFFER: usize = 4 << 20;
 const MOST_BUFFERS: usize = 8;
+
+/// Pause before the matcher is asked about a mount that does not answer.
+const GONE: Duration = Duration::from_millis(200);
+
+/// Most chunks that a read is answered from without a copy.
+pub(in crate::client) const MOST_SHOWN: usize = 4;
+
+/// The bytes of a piece, and those in front of them.
+struct Shown<'a> {
+    bytes: &'a [u8],
+    before: Option<&'a Shown<'a>>,
+}
 
 /// The parameters of a read.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +136,8 @@ impl Handle {
         len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<(), FsError> {
-        let mut again = true;
+        let len = self.within_queue(offset, len);
+        let begun = Instant::now();
         loop {
             self.client.admit(&self.object)?;
             let mut awaited = Awaited::Nothing;
@@ -135,6 +150,7 @@ impl Handle {
                 awaited = match early {
                     Early::Answered => return Ok(()),
                     Early::Matched(awaited) => awaited,
+                    Early::Other if by == By::PageOut => self.await_page(offset, len, sink)?,
                     Early::Other => self.await_cells(offset, len, &|| sink.is_wanted())?,
                 };
             } else if self.due(offset, len) {
@@ -150,12 +166,14 @@ impl Handle {
                 awaited,
             };
             match self.read_in(&op, asked, &need, sink) {
-                // The mount that had the data may be gone: the matcher knows.
+                // The mount that had the data may be gone: the matcher will know.
                 Err(FsError::Store(StoreError::Unavailable { .. }))
-                    if again && self.awaits_data() =>
+                    if self.awaits_data() && self.object.waits(begun) =>
                 {
-                    again = false;
                     self.client.forget_watched(self.object.ino);
+                    if self.client.pause(GONE) {
+                        return Err(FsError::Cancelled);
+                    }
                 }
                 read => {
                     if read? {
@@ -205,9 +223,12 @@ impl Handle {
         len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<bool, FsError> {
-        if self.object.awaits_data() {
-            return Ok(false);
-        }
+        let len = self.within_queue(offset, len);
+        let awaited = match self.object.awaits_data() {
+            false => Awaited::Nothing,
+            true if !page && self.knows_read(offset, len) => Awaited::Cells,
+            true => return Ok(false),
+        };
         let Some(at_once) = self.at_once(offset, len) else {
             return Ok(false);
         };
@@ -222,7 +243,7 @@ impl Handle {
             offset,
             len,
             at_once: Some(at_once),
-            awaited: Awaited::Nothing,
+            awaited,
         };
         self.read_in(&op, asked, &need, sink)
     }
@@ -431,24 +452,72 @@ impl Client {
                 plan
             }
         };
-        let [piece] = plan.pieces.as_slice() else {
-            return Ok(false);
-        };
-        if !plan.holes.is_empty() || piece.want.volume() != slab.volume() {
+        self.show_plan(slab, &plan, sink)
+    }
+
+    /// Gives `sink` the bytes of a plan from where they are, if they are in few chunks of this process or of its host,
+    /// contiguous in each, one after the other.
+    pub(in crate::client) fn show_plan(
+        &self,
+        slab: &Hyperslab,
+        plan: &Committed,
+        sink: &mut dyn ReadSink,
+    ) -> Result<bool, FsError> {
+        if !plan.holes.is_empty() || plan.pieces.len() > MOST_SHOWN {
             return Ok(false);
         }
-        let shown = self.servers().show(
+        // Chunks of a store in this process are locked while they are shown, one at a time.
+        let is_locked = |piece: &Piece| {
+            self.servers().is_local(piece.server) && !self.is_own_memory(piece.server)
+        };
+        if plan.pieces.len() > 1 && plan.pieces.iter().any(is_locked) {
+            return Ok(false);
+        }
+        let Some(pieces) = plan.in_order(slab) else {
+            return Ok(false);
+        };
+        let mut shown = false;
+        let done = self.show_pieces(&pieces, None, &mut |parts| {
+            shown = true;
+            match parts {
+                [one] => sink.give(one),
+                several => sink.give_parts(several),
+            }
+        });
+        match done {
+            // A grid chunk that was never written.
+            Err(FsError::Store(StoreError::Missing(ChunkName::Grid { .. }))) => Ok(false),
+            Err(error) => Err(error),
+            Ok(()) => Ok(shown),
+        }
+    }
+
+    /// Calls `f` with the bytes of all pieces, and of those `before` them; does not if one cannot be shown.
+    fn show_pieces(
+        &self,
+        pieces: &[&Piece],
+        before: Option<&Shown<'_>>,
+        f: &mut dyn FnMut(&[IoSlice<'_>]),
+    ) -> Result<(), FsError> {
+        let [piece, rest @ ..] = pieces else {
+            let mut parts: SmallVec<[IoSlice<'_>; MOST_SHOWN]> = SmallVec::new();
+            let mut shown = before;
+            while let Some(Shown { bytes, before }) = shown {
+                parts.insert(0, IoSlice::new(bytes));
+                shown = *before;
+            }
+            f(&parts);
+            return Ok(());
+        };
+        let mut inner = Ok(());
+        self.servers().show(
             piece.server,
             &piece.name,
             &piece.form,
             &piece.chunk,
-            &mut |bytes| sink.give(bytes),
-        );
-        match shown {
-            // A grid chunk that was never written.
-            Err(StoreError::Missing(ChunkName::Grid { .. })) => Ok(false),
-            other => Ok(other?),
-        }
+            &mut |bytes| inner = self.show_pieces(rest, Some(&Shown { bytes, before }), f),
+        )?;
+        inner
     }
 
     /// Reads the cells of `slab`, packed, into `out`.

@@ -51,7 +51,9 @@ impl Handle {
         if self.client.local() {
             return false;
         }
-        len >= self.client.options.direct_min
+        let is_direct = len >= self.client.options.direct_min;
+        is_direct && !self.object.coupled.in_memory()
+            || self.may_await_room(offset, len)
             || self.form_due()
             || self.client.lapsed()
             || self.selected.is_some()
@@ -231,6 +233,11 @@ impl Handle {
                 size_changed: false,
             });
         }
+        if self.append && self.object.coupled.in_memory() {
+            // No right shows where the end is.
+            self.client.refresh(&self.object)?;
+        }
+        self.await_room(offset, data.len())?;
         let by = writer(epoch);
         let cells = self.cells_to_write(by, offset, data.len());
         let shaped = |geometry: &Geometry| self.write_shaped(geometry, by, offset, data);
@@ -371,8 +378,15 @@ impl Handle {
 
     /// Writes into memory: one dirty run.
     fn remember(&self, geometry: &Geometry, offset: u64, data: &[u8]) {
+        let shared = match self.object.coupled.in_memory() {
+            true => self.client.copy_to_memory(data),
+            false => None,
+        };
         let mut state = self.object.state.lock();
-        state.runs.insert(offset, data, self.id);
+        match shared {
+            Some(shared) => state.runs.insert_shared(offset, shared, self.id),
+            None => state.runs.insert(offset, data, self.id),
+        }
         state.overlaps.note(offset, offset + data.len() as u64);
         self.grow(geometry, offset + data.len() as u64);
         self.client.account(&mut state);
@@ -622,6 +636,10 @@ impl Handle {
         offset: u64,
         len: usize,
     ) -> Option<(Hyperslab, Coords)> {
+        if self.object.coupled.in_memory() {
+            // Its chunks are in memory: complete ones, without a request for each write.
+            return None;
+        }
         let limit = self.client.chunk_limit();
         let direct = self.client.options.direct_min;
         let (shape, row) = match &self.selected {

@@ -41,6 +41,9 @@ impl Client {
         self.carry_over(object, geometry, &fresh)?;
         object.committed.store(0, Ordering::Release);
         object.coupled.set(&fresh.info);
+        if fresh.cells.first() < geometry.cells.first() {
+            object.coupled.restart();
+        }
         *geometry = fresh;
         self.cache().forget_object(object);
         Ok(true)
@@ -49,6 +52,14 @@ impl Client {
     fn carry_over(&self, object: &Object, old: &Geometry, new: &Geometry) -> Result<(), FsError> {
         let old_cells = old.cells_at(object.size(old));
         if old.cells.get(1..) == new.cells.get(1..) && (new.grows() || old.size() <= new.size()) {
+            if new.grows() && new.size() < old.size() {
+                // Data that was inside lies beyond the end now, and extends the object again.
+                let state = object.state.lock();
+                let taken = state.taken.as_ref().and_then(|taken| taken.end());
+                if let Some(end) = state.runs.end().max(taken) {
+                    object.grow(new, end);
+                }
+            }
             return Ok(());
         }
         let mut state = object.state.lock();

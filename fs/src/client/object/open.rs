@@ -308,6 +308,9 @@ impl Handle {
         if self.writable {
             self.client.writer_is_done(&self.object);
         }
+        if flushed.is_err() && self.writable && self.object.coupled.in_memory() {
+            self.client.break_stream(&self.object);
+        }
         if self.counted.swap(false, Ordering::AcqRel) {
             self.client.coupled_closed(self);
         }

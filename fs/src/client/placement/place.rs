@@ -188,10 +188,26 @@ impl Client {
         off: Option<ServerId>,
     ) -> Result<(ChunkId, ServerId), FsError> {
         let server = match geometry.info.couple.is_in_memory() {
-            true => self.memory_server()?,
+            true => self.memory_or(geometry, region, bytes, off)?,
             false => self.choose(geometry, region, bytes, off)?,
         };
         Ok((self.chunk_id()?, server))
+    }
+
+    /// The memory server; if that is full, and the object may spill, another one.
+    fn memory_or(
+        &self,
+        geometry: &Geometry,
+        region: &Region,
+        bytes: u64,
+        off: Option<ServerId>,
+    ) -> Result<ServerId, FsError> {
+        let id = self.memory_server()?;
+        let is_full = off == Some(id) || self.places.lock().is_full(id);
+        match is_full && spills(geometry) {
+            true => self.choose(geometry, region, bytes, off),
+            false => Ok(id),
+        }
     }
 
     fn chunk_id(&self) -> Result<ChunkId, FsError> {
@@ -316,7 +332,7 @@ impl Client {
     /// Whether a chunk that a server has no room for may go to another one.
     pub(in crate::client) fn has_choice(&self, geometry: &Geometry, server: ServerId) -> bool {
         let named = matches!(geometry.info.placement, Placement::Server(_))
-            || geometry.info.couple.is_in_memory();
+            || geometry.info.couple.is_in_memory() && !spills(geometry);
         let known = self.known.lock();
         !named && known.takers.iter().any(|id| *id != server)
     }
@@ -332,6 +348,11 @@ impl Client {
             _ => boxes,
         }
     }
+}
+
+/// Whether chunks of a coupled object may go to the data servers.
+fn spills(geometry: &Geometry) -> bool {
+    geometry.info.couple.on().is_some_and(|couple| couple.spill)
 }
 
 /// Whether an error means that a server has no room.

@@ -429,9 +429,13 @@ impl Core {
         true
     }
 
-    /// Whether it reads a coupled object, and so may wait for data.
-    pub(in crate::client) fn awaits_data(&self) -> bool {
-        !self.plan.writes && self.plan.handle.awaits_data()
+    /// Whether it may wait for other programs: it reads a coupled object, or writes to one with a queue.
+    pub(in crate::client) fn awaits_peers(&self) -> bool {
+        let handle = &self.plan.handle;
+        match self.plan.writes {
+            true => handle.object.coupled.has_queue(),
+            false => handle.awaits_data(),
+        }
     }
 
     /// Its place in the queue, which it gives up.

@@ -10,6 +10,7 @@ use super::group::{Ends, Group, Hold, Runner};
 use super::{read, write};
 use crate::client::buffer::flush::Scope;
 use crate::client::coherence::rights::Need;
+use crate::client::coupling::Awaited;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
@@ -18,7 +19,7 @@ use crate::client::{Client, FORM_TRIES};
 /// Runs requests to their end: writes first, so that reads see them.
 pub(in crate::client) fn run(client: &Arc<Client>, ends: &dyn Ends, requests: Vec<Begun>) {
     let runner = Runner { client, ends };
-    let requests = runner.await_data(requests);
+    let requests = runner.await_peers(requests);
     let (writes, reads): (Vec<Begun>, Vec<Begun>) =
         requests.into_iter().partition(|begun| begun.plan.writes);
     for (writes, items) in [(true, writes), (false, reads)] {
@@ -57,12 +58,12 @@ fn grouped(writes: bool, items: Vec<Begun>) -> Vec<Group> {
 }
 
 impl Runner<'_> {
-    /// Waits for the data that reads of coupled objects need; ends those for which none comes. Requests that may wait are
-    /// run alone, or by a caller that has only them to wait for.
-    fn await_data(&self, requests: Vec<Begun>) -> Vec<Begun> {
+    /// Waits for the data that reads of coupled objects need, and for room in the queues that writes go to; ends those that
+    /// wait in vain. Requests that may wait are run alone, or by a caller that has only them to wait for.
+    fn await_peers(&self, requests: Vec<Begun>) -> Vec<Begun> {
         let mut left = Vec::with_capacity(requests.len());
         for mut begun in requests {
-            if !begun.awaits_data() {
+            if !begun.awaits_peers() {
                 left.push(begun);
                 continue;
             }
@@ -72,7 +73,13 @@ impl Runner<'_> {
                 let size = handle.object.size(geometry);
                 begun.plan.needed(geometry, size)
             };
-            let awaited = handle.await_boxes(&boxes, &wanted);
+            let awaited = match (begun.plan.writes, &begun.plan.bounds) {
+                (true, Some(bounds)) => handle
+                    .await_rows((bounds.offset[0], bounds.end(0)), &wanted)
+                    .map(|()| Awaited::Nothing),
+                (true, None) => Ok(Awaited::Nothing),
+                (false, _) => handle.await_boxes(&boxes, &wanted),
+            };
             match awaited {
                 Ok(awaited) => {
                     begun.awaited = awaited;
@@ -120,7 +127,7 @@ impl Runner<'_> {
             };
             group = again;
             // Those whose data was removed after they had waited for it wait again.
-            group.items = self.await_data(group.items);
+            group.items = self.await_peers(group.items);
             if group.missing.is_none()
                 && let Err(error) = client.refresh(&object)
             {

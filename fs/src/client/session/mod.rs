@@ -446,6 +446,9 @@ impl Client {
     }
 }
 
+/// How long a memory server that does not answer is waited for.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(3);
+
 fn adopt_servers(servers: &Servers, infos: &[ServerInfo]) {
     for info in infos {
         let Some(addr) = &info.addr else { continue };
@@ -453,6 +456,8 @@ fn adopt_servers(servers: &Servers, infos: &[ServerInfo]) {
             continue;
         }
         match addr.parse::<Addr>() {
+            // The data ends with the mount that has it in memory: the matcher knows more, sooner.
+            Ok(addr) if info.memory => servers.set_remote_for(info.id, addr, MEMORY_PATIENCE),
             Ok(addr) => servers.set_remote(info.id, addr),
             Err(error) => {
                 tracing::error!(server = %info.id, %error, "a data server has an invalid address");

@@ -111,6 +111,7 @@ impl Client {
             for part in parts {
                 match &part.record.value {
                     Stored::Fill => push_holes(&part.want, &mut plan.holes),
+                    Stored::Dropped => return Err(dropped(&part.record.slab)),
                     Stored::Chunk(stored) => plan.pieces.push(Piece {
                         server: stored.server,
                         name: stored.name(),
@@ -302,6 +303,12 @@ impl Client {
 /// The maximum number of parts of chunks in a request: it bounds what is planned and sent.
 pub(in crate::client) const MOST_PARTS: usize = 1 << 20;
 
+fn dropped(slab: &Hyperslab) -> FsError {
+    let bounds = slab.bounds();
+    let rows = bounds.map_or((0, 0), |bounds| (bounds.offset[0], bounds.end(0)));
+    FsError::Dropped(rows.0, rows.1)
+}
+
 pub(in crate::client) fn too_many() -> FsError {
     FsError::Invalid(format!(
         "the request lies in more than {MOST_PARTS} parts of chunks; ask for less at once: smaller selections, \
@@ -357,6 +364,31 @@ impl Committed {
         }
         laid.direct.sort_unstable();
         laid
+    }
+
+    /// The pieces, if they are the packed bytes of `slab` one after the other.
+    pub(in crate::client) fn in_order(&self, slab: &Hyperslab) -> Option<Vec<&Piece>> {
+        if let [piece] = self.pieces.as_slice() {
+            return (piece.want.volume() == slab.volume()).then(|| vec![piece]);
+        }
+        if self.pieces.iter().any(|piece| piece.over) {
+            return None;
+        }
+        let shape = slab.packed_shape();
+        let ranges = self.pieces.iter().map(|piece| {
+            let (at, len) = dense_range(&shape, &piece.want)?;
+            Some((at, len, piece))
+        });
+        let mut ranges: Vec<_> = ranges.collect::<Option<_>>()?;
+        ranges.sort_unstable_by_key(|(at, ..)| *at);
+        let mut end = 0;
+        let follow = ranges.iter().all(|(at, len, _)| {
+            let follows = *at == end;
+            end += len;
+            follows
+        });
+        (follow && end as u64 == slab.volume())
+            .then(|| ranges.into_iter().map(|(.., piece)| piece).collect())
     }
 
     /// Fills the parts without stored data.

@@ -152,7 +152,7 @@ fn chunk_view(record: &slabfs_model::layout::Record<Stored>) -> ChunkView {
     let bounds = record.slab.bounds();
     let stored = match &record.value {
         Stored::Chunk(stored) => Some(stored),
-        Stored::Fill => None,
+        Stored::Fill | Stored::Dropped => None,
     };
     let codec = stored.map(|stored| stored.codec);
     ChunkView {

@@ -107,6 +107,12 @@ impl Handle {
         let Some(plan) = self.client.plan_same_host(&self.object, geometry, &region) else {
             return false;
         };
+        if plan.pieces.len() > 1 && self.object.coupled.in_memory() {
+            // Nothing of it waits for a disk.
+            let here = plan.is_same_host(self.client.servers());
+            let slab = Hyperslab::from_region(&region);
+            return here && self.client.show_plan(&slab, &plan, sink).unwrap_or(false);
+        }
         let Ok([piece]) = <[Piece; 1]>::try_from(plan.pieces) else {
             return false;
         };
@@ -298,7 +304,7 @@ impl Client {
             .iter()
             .filter_map(|record| match &record.value {
                 Stored::Chunk(stored) => Some((stored.server, stored.name())),
-                Stored::Fill => None,
+                Stored::Fill | Stored::Dropped => None,
             });
         servers.give_back(&stored.collect::<Vec<_>>());
     }

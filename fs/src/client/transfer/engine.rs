@@ -340,7 +340,7 @@ impl Client {
         }
         let cores = batch.into_iter().map(|(_, core)| core);
         let (waiting, ready): (Vec<Arc<Core>>, Vec<Arc<Core>>) =
-            cores.partition(|core| core.awaits_data());
+            cores.partition(|core| core.awaits_peers());
         // A read of a coupled object may wait for a write that another transfer brings: a thread for each.
         for core in waiting {
             let cores = vec![core];

@@ -9,6 +9,7 @@
 //! the program means, so pages of a file that has a view and is not `O_DIRECT` are refused. A program that sets a view
 //! sets `O_DIRECT` with it (`slabfs_ioctl.h`); then only mappings use pages.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
@@ -237,6 +238,12 @@ impl ReadSink for Replying {
     fn give(&mut self, bytes: &[u8]) {
         if let Some(reply) = self.0.take() {
             reply.data(bytes);
+        }
+    }
+
+    fn give_parts(&mut self, parts: &[IoSlice<'_>]) {
+        if let Some(reply) = self.0.take() {
+            reply.data_vectored(parts);
         }
     }
 }
