@@ -12,6 +12,9 @@ use slabfs_tests::mpi::Mpi;
 use slabfs_tests::tool::{self, create};
 use slabfs_tests::{Cluster, Random, Up, file, needs_mount, poll, slabfs};
 
+mod faults;
+mod queues;
+
 /// A read of a part of a file, on a thread of its own.
 struct Reading(thread::JoinHandle<std::io::Result<Vec<u8>>>);
 
@@ -75,6 +78,10 @@ fn writer(path: &Path) -> std::fs::File {
         .write(true)
         .open(path)
         .expect("open")
+}
+
+fn reader(path: &Path) -> std::fs::File {
+    std::fs::File::open(path).expect("open")
 }
 
 /// A cluster of one data server, and a coupled array of 8 rows of 16 bytes on it.
@@ -612,7 +619,7 @@ fn a_stream_that_begins_again_is_not_read_as_fill() {
     std::fs::create_dir(&directory).expect("mkdir");
     couple(&directory, &[]);
     let path = cluster.at(0, "run/field");
-    file::write(&path, &[1; LEN]);
+    file::write(&path, [1; LEN]);
     let writing = {
         let path = path.clone();
         thread::spawn(move || {
@@ -663,4 +670,44 @@ fn the_end_of_a_fixed_array_is_known() {
     // Up to the end of the file, which is read, too: an error if that waits.
     assert_eq!(file::read(&other), [7; 128]);
     drop(writes);
+}
+
+/// What does not fit into the memory of a mount goes to the data servers, if the object may spill.
+#[test]
+fn memory_is_bounded() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 1);
+    cluster.add_mount_with(&["--coupled-memory", "4M"]);
+    let small = 1;
+    let bytes = Random::new(9).bytes(12 << 20);
+    for (name, spill) in [("spills", "yes"), ("fails", "no")] {
+        let path = cluster.at(small, name);
+        file::write(&path, b"");
+        couple(&path, &["--spill", spill, "--timeout", "5s"]);
+        let file = writer(&path);
+        let written = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
+        match spill {
+            "yes" => {
+                written.expect("write");
+                let reading = Reading::of(cluster.at(0, name), 0, bytes.len());
+                assert!(reading.bytes() == bytes);
+                let servers = tool::layout(&path);
+                let servers = servers["chunks"].as_array().expect("chunks").iter();
+                let servers: std::collections::BTreeSet<_> =
+                    servers.map(|chunk| chunk["server"].as_u64()).collect();
+                let ordinary = tool::servers(&cluster.mnt(0));
+                let mut ordinary = ordinary.iter().filter(|server| server["memory"] == false);
+                let has = |id: Option<u64>| servers.contains(&id);
+                assert!(
+                    ordinary.any(|server| has(server["id"].as_u64())),
+                    "{servers:?}"
+                );
+                std::fs::remove_file(&path).expect("rm");
+            }
+            _ => {
+                let full = written.expect_err("no room");
+                assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+            }
+        }
+    }
 }

@@ -16,6 +16,7 @@ const FILES: &str = "
 for name in run1/temp run1/wind run1/rain empty; do slabfs create mnt/$name --dims 16,16 --dtype f4; done
 mkdir mnt/run
 slabfs create mnt/field --dims 16,16 --dtype f4
+slabfs create mnt/steps --dims 0,16 --max-dims unlimited,16 --dtype f4
 slabfs create mnt/temp --dims 16,16 --max-dims 64,16 --dtype f4
 slabfs create mnt/ocean --dims 2,6,4,6 --dtype i2
 slabfs tag mnt/run1/temp project=climate step=3 dt=0.5 checked=yes
