@@ -74,8 +74,7 @@ impl Handle {
         }
     }
 
-    /// Waits until the queue has room for these rows. `wanted` is asked now and then whether the
-    /// write still waits.
+    /// Waits until the queue has room for these rows. `wanted` is asked now and then whether the write still waits.
     ///
     /// # Errors
     /// As [`Handle::await_room`]; `Cancelled`.
@@ -112,7 +111,7 @@ impl Handle {
                 break first;
             }
             if client.is_behind(self, from) {
-                // It has opened the file since.
+                // Another program has opened the file since.
                 return Ok(());
             }
             if left.is_zero() {

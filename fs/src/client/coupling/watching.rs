@@ -139,13 +139,10 @@ impl Client {
             }
             watched.used = Instant::now();
         }
-        let state = |trusts: bool| trusts && self.coupling.watching.state.lock().trusts(object.ino);
-        state(
-            object
-                .tiling
-                .try_read()
-                .is_some_and(|chunks| covers(&chunks, form, cells)),
-        )
+        let chunks = object.tiling.try_read();
+        let is_known = chunks.is_some_and(|chunks| covers(&chunks, form, cells));
+        // What was known before may have been replaced while it was not trusted.
+        is_known && self.coupling.watching.state.lock().trusts(object.ino)
     }
 
     /// Whether all cells are known to be written, by an object that is watched. Waits a moment for news.

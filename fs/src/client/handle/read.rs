@@ -136,7 +136,11 @@ impl Handle {
         len: usize,
         sink: &mut dyn ReadSink,
     ) -> Result<(), FsError> {
-        let len = self.within_queue(offset, len);
+        let len = match by {
+            By::Program => self.within_queue(offset, len),
+            // The kernel would take the rest of the page for zeros.
+            By::Truncate | By::PageOut | By::PageBack => len,
+        };
         let begun = Instant::now();
         loop {
             self.client.admit(&self.object)?;
