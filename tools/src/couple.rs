@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 use slabfs_model::Coupling;
 
 use crate::failure::usage;
 use crate::onmount::{self, Mount, explain};
-use crate::tags::one_line;
-use crate::{output, table};
+
+mod status;
 
 /// Couple programs: reads of an object wait for the writes.
 ///
@@ -83,17 +83,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Show who has a coupled file open, and which reads wait for what
-    #[command(
-        after_help = "Examples:\n  slabfs couple status mnt/field\n  slabfs couple status mnt/field --json | jq .reads"
-    )]
-    Status {
-        /// A coupled file
-        path: PathBuf,
-        /// As JSON, for programs
-        #[arg(long)]
-        json: bool,
-    },
+    Status(status::Args),
     /// End the stream of a coupled file: reads of what is not written do not wait any more
     #[command(after_help = "Examples:\n  slabfs couple end mnt/field")]
     End {
@@ -104,7 +94,7 @@ enum What {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match (&args.what, &args.path) {
-        (Some(What::Status { path, json }), _) => status(path, *json),
+        (Some(What::Status(args)), _) => status::run(args),
         (Some(What::End { path }), _) => call(path, true).map(drop),
         (None, Some(path)) => couple(path, args),
         (None, None) => Err(usage("give a file or a directory")),
@@ -161,120 +151,11 @@ fn text(args: &Args) -> String {
     }
 }
 
+/// What the mount answers of a coupled file, whose stream it ends first if asked to.
 fn call(path: &Path, end: bool) -> anyhow::Result<Value> {
     if path.is_dir() {
         bail!("{} is a directory; give a file in it", path.display());
     }
     let mount = Mount::of(path)?;
     mount.call(&json!({ "op": "couple", "path": mount.inside(path)?, "end": end }))
-}
-
-fn status(path: &Path, as_json: bool) -> anyhow::Result<()> {
-    let reply = call(path, false)?;
-    match as_json {
-        true => output::json(&reply),
-        false => output::print(&show(&reply)?),
-    }
-}
-
-fn show(reply: &Value) -> anyhow::Result<String> {
-    let list = |key: &str| {
-        let list = reply.get(key).and_then(Value::as_array);
-        list.with_context(|| format!("the mount sent no {key}"))
-    };
-    let text = |value: &Value, key: &str| value.get(key).map(table::show).unwrap_or_default();
-    let ended = reply.get("ended").and_then(Value::as_bool) == Some(true);
-    let mut shown = format!(
-        "{}, {} bytes, {}\n",
-        text(reply, "couple"),
-        text(reply, "size"),
-        if ended { "ended" } else { "not ended" },
-    );
-    let opens: Vec<Vec<String>> = list("opens")?
-        .iter()
-        .map(|open| {
-            let host = open.get("host").and_then(Value::as_str).unwrap_or_default();
-            let numbers = ["session", "writers", "readers"].map(|key| text(open, key));
-            let [session, writers, readers] = numbers;
-            vec![one_line(host), session, writers, readers]
-        })
-        .collect();
-    if opens.is_empty() {
-        shown.push_str("no program has it open\n");
-    } else {
-        shown.push_str(&table::rows(
-            &["host", "session", "writers", "readers"],
-            &opens,
-        ));
-    }
-    let reads: Vec<Vec<String>> = list("reads")?
-        .iter()
-        .map(|read| {
-            let since = read.get("for_ms").and_then(Value::as_u64).unwrap_or(0);
-            let boxes = ["cells", "missing"].map(|key| boxes(read.get(key)));
-            let [cells, missing] = boxes;
-            vec![
-                text(read, "session"),
-                format!("{:.1} s", since as f64 / 1e3),
-                cells,
-                missing,
-            ]
-        })
-        .collect();
-    if !reads.is_empty() {
-        shown.push_str(&table::rows(
-            &["session", "waits", "reads cells", "of which are missing"],
-            &reads,
-        ));
-    }
-    Ok(shown)
-}
-
-/// Boxes as selections; the last axis counts bytes.
-fn boxes(list: Option<&Value>) -> String {
-    const MOST: usize = 4;
-    let list = list
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let numbers = |value: &Value, key: &str| -> Vec<u64> {
-        let list = value.get(key).and_then(Value::as_array);
-        list.into_iter()
-            .flatten()
-            .filter_map(Value::as_u64)
-            .collect()
-    };
-    let mut shown: Vec<String> = list
-        .iter()
-        .take(MOST)
-        .map(|region| {
-            let axes = numbers(region, "offset")
-                .into_iter()
-                .zip(numbers(region, "shape"));
-            let axes = axes.map(|(at, len)| format!("{at}:{}", at.saturating_add(len)));
-            format!("[{}]", axes.collect::<Vec<_>>().join(","))
-        })
-        .collect();
-    if list.len() > MOST {
-        shown.push(format!("and {} more", list.len() - MOST));
-    }
-    shown.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_names_what_waits() {
-        let reply = json!({
-            "couple": "keep=memory,timeout=60s,matchers=auto", "size": 128, "ended": false, "matchers": 1,
-            "opens": [{"host": "node1", "session": 3, "writers": 2, "readers": 0}],
-            "reads": [{"session": 4, "for_ms": 1500, "cells": [{"offset": [0, 0], "shape": [4, 8]}],
-                       "missing": [{"offset": [2, 0], "shape": [2, 8]}]}],
-        });
-        let text = show(&reply).expect("a status");
-        for part in ["not ended", "node1", "1.5 s", "[0:4,0:8]", "[2:4,0:8]"] {
-            assert!(text.contains(part), "{text}");
-        }
-    }
 }

@@ -115,6 +115,19 @@ fn a_read_takes_from_several_writers() {
             == serde_json::json!([{"offset": [2, 8], "shape": [1, 1]}])
     });
     assert!(!reading.is_over());
+    let held = status(&path)["held"].clone();
+    let memory = held.as_array().into_iter().flatten();
+    let memory = memory.filter(|server| server["memory"] == true);
+    let bytes_held = memory.map(|server| server["bytes"].as_u64().expect("bytes"));
+    assert_eq!(bytes_held.sum::<u64>(), 127, "two mounts hold it: {held}");
+    let svg = cluster.area().at("status.svg");
+    let [array, drawing] = [&path, &svg].map(|path| path.display().to_string());
+    slabfs(["couple", "status", &array, "--svg", &drawing]).ok();
+    let picture = file::read(&svg);
+    let picture = String::from_utf8_lossy(&picture);
+    for part in ["not written: 1 boxes", "<title>missing [2:3,1:2]"] {
+        assert!(picture.contains(part), "{part}: {picture}");
+    }
     writers[0].write_all_at(&bytes[40..41], 40).expect("write");
     assert!(reading.bytes() == bytes[20..110]);
     drop(writers);

@@ -1,10 +1,14 @@
-//! Drawing an array's tiling: the content (`Picture`), apart from its rendering (`text`, `svg`). Pure.
+//! Drawing an array's tiling: the content (`Picture`), apart from its rendering (`text`, `svg`).
 //!
 //! The mount reports offsets and shapes in cells (the last axis counts bytes); users think in elements. A chunk
 //! that begins or ends inside an element is drawn over the complete element.
 
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use anyhow::{Context, anyhow, bail};
+use serde_json::Value;
 use slabfs_fs::client::{ChunkView, LayoutView};
 
 pub(crate) mod svg;
@@ -17,6 +21,85 @@ pub(crate) struct Cut {
     pub(crate) axes: (usize, usize),
     /// One index for each other axis, in the order of the axes.
     pub(crate) at: Vec<u64>,
+}
+
+/// The options that choose the plane.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CutArgs {
+    /// The axis drawn downwards and the one drawn across
+    #[arg(long, value_name = "I,J", value_parser = parse_axes, default_value = "0,1")]
+    axes: (usize, usize),
+    /// An index for each axis that is not drawn, in the order of the axes (default: 0)
+    #[arg(long, value_name = "INDEX", value_delimiter = ',')]
+    at: Vec<u64>,
+}
+
+impl CutArgs {
+    /// The plane, with boxes of waiting reads over its chunks.
+    pub(crate) fn picture(&self, view: &LayoutView, marks: &[Mark]) -> anyhow::Result<Picture> {
+        let cut = Cut {
+            axes: self.axes,
+            at: self.at.clone(),
+        };
+        picture(view, &cut, marks).map_err(|why| anyhow!(why))
+    }
+}
+
+fn parse_axes(text: &str) -> Result<(usize, usize), String> {
+    let axes: Option<Vec<usize>> = text
+        .split(',')
+        .map(|part| part.trim().parse().ok())
+        .collect();
+    match axes.as_deref() {
+        Some(&[down, across]) => Ok((down, across)),
+        _ => Err(format!("{text:?} does not name two axes; write 0,1 or 2,3")),
+    }
+}
+
+/// The mount's description of a layout.
+pub(crate) fn view(layout: Value) -> anyhow::Result<LayoutView> {
+    serde_json::from_value(layout)
+        .context("this slabfs does not understand the mount's description of the layout; do both have the same version?")
+}
+
+/// Writes the picture of an array to a file that is not the array. Returns a sentence about it.
+pub(crate) fn write_svg(file: &Path, array: &Path, picture: &Picture) -> anyhow::Result<String> {
+    let title = array.display().to_string();
+    let same = |there: std::fs::Metadata| {
+        let drawn = std::fs::metadata(array);
+        drawn.is_ok_and(|drawn| (drawn.dev(), drawn.ino()) == (there.dev(), there.ino()))
+    };
+    if std::fs::metadata(file).is_ok_and(same) {
+        bail!(
+            "--svg {title} would overwrite the array itself; give another file, such as {title}.svg"
+        );
+    }
+    std::fs::write(file, svg::draw(picture, &title))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let chunks = match picture.pieces.len() {
+        1 => "1 chunk".to_owned(),
+        n => format!("{n} chunks"),
+    };
+    Ok(format!("wrote {}: {chunks}", file.display()))
+}
+
+/// A box that a waiting read asks for, or that is missing; in cells, the last axis in bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    pub(crate) offset: Vec<u64>,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) waits: Waits,
+    /// Who waits.
+    pub(crate) text: String,
+}
+
+/// What a box of a waiting read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// All that the read asks for.
+    Asked,
+    /// What of it is not written.
+    Missing,
 }
 
 /// A chunk's extent on one axis, in elements.
@@ -69,8 +152,7 @@ impl Piece {
 
     /// The chunk as a selection: `[0:10,0:9]`.
     pub(crate) fn selection(&self) -> String {
-        let axes: Vec<String> = self.extents.iter().map(Extent::show).collect();
-        format!("[{}]", axes.join(","))
+        selection(&self.extents)
     }
 
     /// The chunk's shape in elements: `10 x 9`.
@@ -102,10 +184,23 @@ pub(crate) struct Picture {
     pub(crate) caption: String,
     /// The chunks that cross the plane, oldest first.
     pub(crate) pieces: Vec<Piece>,
+    /// Boxes of waiting reads that cross it.
+    pub(crate) marks: Vec<PlaneMark>,
 }
 
-/// The plane that `cut` names, or an error that lists the valid ones.
-pub(crate) fn picture(view: &LayoutView, cut: &Cut) -> Result<Picture, String> {
+/// A box of a waiting read on the plane.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaneMark {
+    pub(crate) down: Extent,
+    pub(crate) across: Extent,
+    pub(crate) waits: Waits,
+    /// The box as a selection, and who waits for it.
+    pub(crate) text: String,
+}
+
+/// The plane that `cut` names, or an error that lists the valid ones. It has the rows that waiting reads ask for, also
+/// behind the end of an array that grows.
+pub(crate) fn picture(view: &LayoutView, cut: &Cut, marks: &[Mark]) -> Result<Picture, String> {
     // A scalar is drawn as one element, a vector as one row.
     let rank = view.dims.len();
     let (down, across) = cut.axes;
@@ -120,37 +215,27 @@ pub(crate) fn picture(view: &LayoutView, cut: &Cut) -> Result<Picture, String> {
         .filter(|&axis| rank > 1 && axis != down && axis != across)
         .zip(cut.at.iter().copied().chain(std::iter::repeat(0)))
         .collect();
-    let elem = view.elem.max(1);
-    let mut pieces = Vec::new();
-    for chunk in &view.chunks {
-        let extents: Vec<Extent> = (0..rank)
-            .map(|axis| extent(chunk, axis, rank, elem))
-            .collect();
-        let visible = extents.iter().all(|extent| !extent.span.is_empty());
-        if !visible
-            || !fixed
-                .iter()
-                .all(|&(axis, index)| extents[axis].contains(index))
-        {
-            continue;
-        }
-        let single = Extent {
-            span: 0..1,
-            step: None,
-        };
-        let (piece_down, piece_across) = match rank {
-            0 => (single.clone(), single),
-            1 => (single, extents[0].clone()),
-            _ => (extents[down].clone(), extents[across].clone()),
-        };
-        pieces.push(Piece {
+    let plane = Plane {
+        rank,
+        elem: view.elem.max(1),
+        axes: cut.axes,
+        fixed: &fixed,
+    };
+    let pieces = view.chunks.iter().filter_map(|chunk| {
+        let (extents, down, across) = plane.place(chunk)?;
+        Some(Piece {
             extents,
-            down: piece_down,
-            across: piece_across,
+            down,
+            across,
             server: chunk.server,
             bytes: chunk.bytes,
-        });
-    }
+        })
+    });
+    let pieces = pieces.collect();
+    let marks: Vec<PlaneMark> = marks.iter().filter_map(|mark| plane.mark(mark)).collect();
+    let end = |of: fn(&PlaneMark) -> &Extent| marks.iter().map(|mark| of(mark).span.end).max();
+    let rows = rows.max(end(|mark| &mark.down).unwrap_or(0));
+    let columns = columns.max(end(|mark| &mark.across).unwrap_or(0));
     let mut caption = match rank {
         0 => "a scalar".to_owned(),
         1 => format!("axis 0 ({columns}) across"),
@@ -167,7 +252,70 @@ pub(crate) fn picture(view: &LayoutView, cut: &Cut) -> Result<Picture, String> {
         columns,
         caption,
         pieces,
+        marks,
     })
+}
+
+/// The plane of an array of `rank` axes that is drawn.
+struct Plane<'a> {
+    rank: usize,
+    /// Bytes of an element.
+    elem: u64,
+    axes: (usize, usize),
+    /// The other axes, with an index each.
+    fixed: &'a [(usize, u64)],
+}
+
+impl Plane<'_> {
+    /// A chunk's extents on all axes, downwards and across; none if it does not cross the plane.
+    fn place(&self, chunk: &ChunkView) -> Option<(Vec<Extent>, Extent, Extent)> {
+        let rank = self.rank;
+        let extents: Vec<Extent> = (0..rank)
+            .map(|axis| extent(chunk, axis, rank, self.elem))
+            .collect();
+        let visible = extents.iter().all(|extent| !extent.span.is_empty());
+        let crosses = |&(axis, index): &(usize, u64)| extents[axis].contains(index);
+        if !visible || !self.fixed.iter().all(crosses) {
+            return None;
+        }
+        let single = Extent {
+            span: 0..1,
+            step: None,
+        };
+        let (down, across) = match rank {
+            0 => (single.clone(), single),
+            1 => (single, extents[0].clone()),
+            _ => (extents[self.axes.0].clone(), extents[self.axes.1].clone()),
+        };
+        Some((extents, down, across))
+    }
+
+    fn mark(&self, mark: &Mark) -> Option<PlaneMark> {
+        let chunk = ChunkView {
+            offset: mark.offset.clone(),
+            shape: mark.shape.clone(),
+            clip: None,
+            step: None,
+            server: None,
+            chunk: None,
+            bytes: 0,
+            order: None,
+            codec: None,
+        };
+        let (extents, down, across) = self.place(&chunk)?;
+        Some(PlaneMark {
+            down,
+            across,
+            waits: mark.waits,
+            text: format!("{} · {}", selection(&extents), mark.text),
+        })
+    }
+}
+
+/// Extents as a selection: `[0:10,0:9]`.
+fn selection(extents: &[Extent]) -> String {
+    let axes: Vec<String> = extents.iter().map(Extent::show).collect();
+    format!("[{}]", axes.join(","))
 }
 
 fn check(dims: &[u64], cut: &Cut) -> Result<(), String> {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::{Extent, Picture, Piece};
+use super::{Extent, Picture, Piece, PlaneMark, Waits};
 use crate::args::show_size;
 
 /// The longer side of the drawn plane, in pixels.
@@ -33,9 +33,15 @@ pub(crate) fn draw(picture: &Picture, title: &str) -> String {
     let mut servers: Vec<Option<u32>> = picture.pieces.iter().map(|piece| piece.server).collect();
     servers.sort_unstable();
     servers.dedup();
+    let waits = [Waits::Asked, Waits::Missing].map(|waits| {
+        let marks = picture.marks.iter().filter(|mark| mark.waits == waits);
+        (waits, marks.count())
+    });
+    let waits: Vec<_> = waits.iter().filter(|(_, boxes)| *boxes > 0).collect();
+    let lines = servers.len() + waits.len();
     let (left, top) = (16.0, 44.0);
     let full_width = width.max(420.0) + 2.0 * left;
-    let full_height = top + height + 14.0 + LINE * (servers.len() as f64 + 1.0);
+    let full_height = top + height + 14.0 + LINE * (lines as f64 + 1.0);
     let mut out = String::new();
     // Writing to a String cannot fail, here and below.
     let _ = write!(
@@ -53,6 +59,9 @@ pub(crate) fn draw(picture: &Picture, title: &str) -> String {
     );
     for piece in &picture.pieces {
         draw_piece(&mut out, piece, scale);
+    }
+    for mark in &picture.marks {
+        draw_mark(&mut out, mark, scale);
     }
     out.push_str("</g>\n");
     for (line, server) in servers.iter().enumerate() {
@@ -74,8 +83,54 @@ pub(crate) fn draw(picture: &Picture, title: &str) -> String {
             show_size(bytes),
         );
     }
+    for (line, (waits, boxes)) in waits.iter().enumerate() {
+        let y = top + height + 14.0 + LINE * (servers.len() + line) as f64;
+        let name = match waits {
+            Waits::Asked => "waiting reads",
+            Waits::Missing => "not written",
+        };
+        let _ = writeln!(
+            out,
+            r##"<rect x="{left}" y="{y:.2}" width="12" height="12" {}/><text x="{}" y="{:.2}">{name}: {boxes} boxes</text>"##,
+            look(*waits),
+            left + 20.0,
+            y + 11.0,
+        );
+    }
     out.push_str("</svg>\n");
     out
+}
+
+/// The colours of a box of a waiting read.
+fn look(waits: Waits) -> &'static str {
+    match waits {
+        Waits::Asked => r##"fill="none" stroke="#1f4fbf" stroke-width="2" stroke-dasharray="6 4""##,
+        Waits::Missing => {
+            r##"fill="#d62728" fill-opacity="0.35" stroke="#d62728" stroke-width="1""##
+        }
+    }
+}
+
+fn draw_mark(out: &mut String, mark: &PlaneMark, scale: Scale) {
+    let name = match mark.waits {
+        Waits::Asked => "read",
+        Waits::Missing => "missing",
+    };
+    let _ = write!(
+        out,
+        "<g {}><title>{name} {}</title>",
+        look(mark.waits),
+        escape(&mark.text)
+    );
+    let (down, across) = (&mark.down.span, &mark.across.span);
+    let bounds = [
+        across.start,
+        down.start,
+        across.end - across.start,
+        down.end - down.start,
+    ];
+    rect(out, bounds, scale, "");
+    out.push_str("</g>\n");
 }
 
 /// Pixels an element.
@@ -172,7 +227,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cut, picture, tests::table};
+    use super::super::{Cut, Mark, picture, tests::table};
     use super::*;
 
     #[test]
@@ -183,6 +238,7 @@ mod tests {
                 axes: (0, 1),
                 at: vec![],
             },
+            &[],
         )
         .expect("a picture");
         let svg = draw(&picture, "a<b>&c");
@@ -198,6 +254,36 @@ mod tests {
     }
 
     #[test]
+    fn waiting_reads_are_drawn_over_the_chunks() {
+        let mark = |offset: [u64; 2], shape: [u64; 2], waits| Mark {
+            offset: vec![offset[0], offset[1] * 4],
+            shape: vec![shape[0], shape[1] * 4],
+            waits,
+            text: "session 3".to_owned(),
+        };
+        let marks = [
+            mark([12, 0], [8, 16], Waits::Asked),
+            mark([16, 0], [4, 16], Waits::Missing),
+        ];
+        let cut = Cut {
+            axes: (0, 1),
+            at: vec![],
+        };
+        let picture = picture(&table(), &cut, &marks).expect("a picture");
+        assert_eq!((picture.rows, picture.columns), (20, 16), "rows to come");
+        let svg = draw(&picture, "t");
+        for part in [
+            "<title>read [12:20,0:16] · session 3</title>",
+            "<title>missing [16:20,0:16] · session 3</title>",
+            "waiting reads: 1 boxes",
+            "not written: 1 boxes",
+        ] {
+            assert!(svg.contains(part), "{part}\n{svg}");
+        }
+        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
     fn steps_are_drawn_block_by_block() {
         let mut view = table();
         view.chunks.truncate(1);
@@ -209,6 +295,7 @@ mod tests {
                 axes: (0, 1),
                 at: vec![],
             },
+            &[],
         )
         .expect("a picture");
         assert_eq!(draw(&picture, "t").matches("<rect ").count(), 2 + 3 * 2 + 1);

@@ -31,6 +31,10 @@ pub(super) fn table() -> LayoutView {
     }
 }
 
+fn drawn(view: &LayoutView, cut: &Cut) -> Result<Picture, String> {
+    super::picture(view, cut, &[])
+}
+
 fn plain() -> Cut {
     Cut {
         axes: (0, 1),
@@ -40,7 +44,7 @@ fn plain() -> Cut {
 
 #[test]
 fn the_table_in_elements() {
-    let picture = super::picture(&table(), &plain()).expect("a picture");
+    let picture = drawn(&table(), &plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (16, 16));
     let shown: Vec<_> = picture
         .pieces
@@ -65,7 +69,7 @@ fn partially_covered_elements_are_drawn_in_full() {
         order: None,
         codec: None,
     }];
-    let picture = super::picture(&view, &plain()).expect("a picture");
+    let picture = drawn(&view, &plain()).expect("a picture");
     assert_eq!(picture.pieces[0].across.span, 1..3);
 }
 
@@ -83,7 +87,7 @@ fn steps_leave_gaps() {
         order: None,
         codec: None,
     }];
-    let picture = super::picture(&view, &plain()).expect("a picture");
+    let picture = drawn(&view, &plain()).expect("a picture");
     let piece = &picture.pieces[0];
     let rows: Vec<u64> = (0..16).filter(|&row| piece.down.contains(row)).collect();
     let columns: Vec<u64> = (0..16)
@@ -101,7 +105,7 @@ fn a_full_axis_next_to_a_stepped_one_has_no_gaps() {
     view.chunks.truncate(1);
     view.chunks[0].shape = vec![9, 36];
     view.chunks[0].step = Some(vec![2, 36]);
-    let picture = super::picture(&view, &plain()).expect("a picture");
+    let picture = drawn(&view, &plain()).expect("a picture");
     assert_eq!(picture.pieces[0].selection(), "[0:9:2,0:9]");
 }
 
@@ -110,7 +114,7 @@ fn a_part_cut_off_by_a_shrink_is_not_drawn() {
     let mut view = table();
     view.chunks[0].clip = Some((vec![0, 0], vec![4, 64]));
     view.chunks[2].clip = Some((vec![0, 0], vec![4, 64]));
-    let picture = super::picture(&view, &plain()).expect("a picture");
+    let picture = drawn(&view, &plain()).expect("a picture");
     let shown: Vec<_> = picture.pieces.iter().map(Piece::selection).collect();
     assert_eq!(shown, ["[0:4,0:9]", "[0:7,9:16]", "[7:16,9:16]"]);
 }
@@ -153,7 +157,7 @@ fn planes_of_higher_rank() {
         axes,
         at: at.to_vec(),
     };
-    let picture = super::picture(&view, &cut((1, 2), &[3])).expect("a picture");
+    let picture = drawn(&view, &cut((1, 2), &[3])).expect("a picture");
     assert_eq!(picture.pieces.len(), 1);
     assert_eq!(picture.pieces[0].across.span, 2..4);
     assert!(
@@ -162,16 +166,16 @@ fn planes_of_higher_rank() {
         picture.caption
     );
     assert_eq!(
-        super::picture(&view, &cut((0, 1), &[]))
+        drawn(&view, &cut((0, 1), &[]))
             .expect("a picture")
             .pieces
             .len(),
         1
     );
-    assert!(super::picture(&view, &cut((0, 0), &[])).is_err());
-    assert!(super::picture(&view, &cut((0, 3), &[])).is_err());
-    assert!(super::picture(&view, &cut((0, 1), &[6])).is_err());
-    assert!(super::picture(&view, &cut((0, 1), &[1, 1])).is_err());
+    assert!(drawn(&view, &cut((0, 0), &[])).is_err());
+    assert!(drawn(&view, &cut((0, 3), &[])).is_err());
+    assert!(drawn(&view, &cut((0, 1), &[6])).is_err());
+    assert!(drawn(&view, &cut((0, 1), &[1, 1])).is_err());
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn vectors_scalars_and_nothing() {
             codec: None,
         }],
     };
-    let picture = super::picture(&scalar, &plain()).expect("a picture");
+    let picture = drawn(&scalar, &plain()).expect("a picture");
     assert_eq!(
         (picture.rows, picture.columns, picture.pieces.len()),
         (1, 1, 1)
@@ -219,7 +223,7 @@ fn vectors_scalars_and_nothing() {
             codec: None,
         }],
     };
-    let picture = super::picture(&vector, &plain()).expect("a picture");
+    let picture = drawn(&vector, &plain()).expect("a picture");
     assert_eq!((picture.rows, picture.columns), (1, 10));
     assert_eq!(picture.pieces[0].across.span, 2..5);
     let empty = LayoutView {
@@ -231,5 +235,13 @@ fn vectors_scalars_and_nothing() {
         complete: true,
         chunks: vec![],
     };
-    assert_eq!(super::picture(&empty, &plain()).expect("a picture").rows, 0);
+    assert_eq!(drawn(&empty, &plain()).expect("a picture").rows, 0);
+}
+
+#[test]
+fn axes_are_two_numbers() {
+    assert_eq!(parse_axes("2, 3"), Ok((2, 3)));
+    for wrong in ["", "1", "1,2,3", "a,b", "-1,0"] {
+        assert!(parse_axes(wrong).is_err(), "{wrong:?}");
+    }
 }

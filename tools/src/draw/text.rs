@@ -199,6 +199,7 @@ mod tests {
                     axes: (0, 1),
                     at: vec![],
                 },
+                &[],
             )
             .expect("a picture"),
             style,

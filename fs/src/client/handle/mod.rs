@@ -6,6 +6,7 @@
 
 pub(in crate::client) mod part;
 pub(in crate::client) mod read;
+mod show;
 pub(in crate::client) mod write;
 pub(in crate::client) mod writer;
 

@@ -8,15 +8,13 @@
 //! If a request has no overlay and its bytes are contiguous in one chunk of this process, the reply comes from the
 //! chunk's mapping without a copy (docs/decisions/03-mapped-reads.md).
 
-use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use slabfs_mdserver::api::RightMode;
 use slabfs_model::{Hyperslab, scatter};
-use slabfs_objstore::{ChunkName, StoreError};
-use smallvec::SmallVec;
+use slabfs_objstore::StoreError;
 
 use crate::client::coherence::rights::{BoxSet, By, Need, Op, Span};
 use crate::client::coupling::{Awaited, Early};
@@ -26,7 +24,7 @@ use crate::client::object::Object;
 use crate::client::object::fresh::FRESH_FOR;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::block_cache::BLOCK;
-use crate::client::stored::committed::{Committed, Piece, unwritten};
+use crate::client::stored::committed::unwritten;
 use crate::client::stored::same_host::AtOnce;
 use crate::client::{Client, FORM_TRIES};
 
@@ -43,15 +41,6 @@ const MOST_BUFFERS: usize = 8;
 
 /// Pause before the matcher is asked about a mount that does not answer.
 const GONE: Duration = Duration::from_millis(200);
-
-/// Most chunks that a read is answered from without a copy.
-pub(in crate::client) const MOST_SHOWN: usize = 4;
-
-/// The bytes of a piece, and those in front of them.
-struct Shown<'a> {
-    bytes: &'a [u8],
-    before: Option<&'a Shown<'a>>,
-}
 
 /// The parameters of a read.
 #[derive(Debug, Clone, Copy)]
@@ -428,102 +417,6 @@ impl Handle {
 }
 
 impl Client {
-    /// Gives `sink` the bytes of `slab` from their mapping, if they are contiguous in one chunk of this process and
-    /// have no overlay. `wanted` is the plan, if both have been checked already.
-    fn show(
-        &self,
-        object: &Object,
-        geometry: &Geometry,
-        slab: &Hyperslab,
-        wanted: Option<Committed>,
-        sink: &mut dyn ReadSink,
-    ) -> Result<bool, FsError> {
-        let plan = match wanted {
-            Some(plan) => plan,
-            None => {
-                if !self.local() || !geometry.info.codec.is_none() {
-                    return Ok(false);
-                }
-                {
-                    let state = object.state.lock();
-                    if !state.runs.is_empty() || state.taken.is_some() || !state.streams.is_empty()
-                    {
-                        return Ok(false);
-                    }
-                }
-                let mut plan = Committed::default();
-                self.plan(object, geometry, slab, &mut plan)?;
-                plan
-            }
-        };
-        self.show_plan(slab, &plan, sink)
-    }
-
-    /// Gives `sink` the bytes of a plan from where they are, if they are in few chunks of this process or of its host,
-    /// contiguous in each, one after the other.
-    pub(in crate::client) fn show_plan(
-        &self,
-        slab: &Hyperslab,
-        plan: &Committed,
-        sink: &mut dyn ReadSink,
-    ) -> Result<bool, FsError> {
-        if !plan.holes.is_empty() || plan.pieces.len() > MOST_SHOWN {
-            return Ok(false);
-        }
-        // Chunks of a store in this process are locked while they are shown, one at a time.
-        let is_locked = |piece: &Piece| {
-            self.servers().is_local(piece.server) && !self.is_own_memory(piece.server)
-        };
-        if plan.pieces.len() > 1 && plan.pieces.iter().any(is_locked) {
-            return Ok(false);
-        }
-        let Some(pieces) = plan.in_order(slab) else {
-            return Ok(false);
-        };
-        let mut shown = false;
-        let done = self.show_pieces(&pieces, None, &mut |parts| {
-            shown = true;
-            match parts {
-                [one] => sink.give(one),
-                several => sink.give_parts(several),
-            }
-        });
-        match done {
-            // A grid chunk that was never written.
-            Err(FsError::Store(StoreError::Missing(ChunkName::Grid { .. }))) => Ok(false),
-            Err(error) => Err(error),
-            Ok(()) => Ok(shown),
-        }
-    }
-
-    /// Calls `f` with the bytes of all pieces, and of those `before` them; does not if one cannot be shown.
-    fn show_pieces(
-        &self,
-        pieces: &[&Piece],
-        before: Option<&Shown<'_>>,
-        f: &mut dyn FnMut(&[IoSlice<'_>]),
-    ) -> Result<(), FsError> {
-        let [piece, rest @ ..] = pieces else {
-            let mut parts: SmallVec<[IoSlice<'_>; MOST_SHOWN]> = SmallVec::new();
-            let mut shown = before;
-            while let Some(Shown { bytes, before }) = shown {
-                parts.insert(0, IoSlice::new(bytes));
-                shown = *before;
-            }
-            f(&parts);
-            return Ok(());
-        };
-        let mut inner = Ok(());
-        self.servers().show(
-            piece.server,
-            &piece.name,
-            &piece.form,
-            &piece.chunk,
-            &mut |bytes| inner = self.show_pieces(rest, Some(&Shown { bytes, before }), f),
-        )?;
-        inner
-    }
-
     /// Reads the cells of `slab`, packed, into `out`.
     pub(in crate::client) fn read_slab(
         &self,
