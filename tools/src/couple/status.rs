@@ -226,8 +226,8 @@ mod tests {
             "node2",
             "memory of a mount",
             "1.5 s",
-            "[0:4,0:8]",
-            "[2:4,0:8]",
+            "[0:4,0:1]",
+            "[2:4,0:1]",
         ];
         for part in parts {
             assert!(text.contains(part), "{text}");
