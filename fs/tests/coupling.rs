@@ -341,7 +341,7 @@ fn options(cluster: &Cluster) -> ClientOptions {
         io_timeout: Duration::from_secs(20),
         memory: Some(MemoryOptions {
             registrar: cluster.registrar(),
-            metadata: Some(cluster.metadata()),
+            metadata: Some(cluster.metadata().into()),
             key: None,
             size: 64 << 20,
         }),

@@ -170,6 +170,10 @@ impl From<KvError> for MdError {
             KvError::Invalid(detail) => {
                 Self::Invalid(format!("too much at once: {detail}; send fewer at a time"))
             }
+            KvError::Unavailable { detail } => Self::Unavailable {
+                addr: "of this process".to_owned(),
+                detail,
+            },
             other => Self::Io(other.to_string()),
         }
     }

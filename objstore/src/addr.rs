@@ -76,9 +76,77 @@ impl fmt::Display for Addr {
     }
 }
 
+/// The addresses of a service that runs on several machines and of which one process at a time answers; of others
+/// one. Written with commas between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addrs(Vec<Addr>);
+
+impl Addrs {
+    /// The addresses, in the order in which they are tried.
+    #[must_use]
+    pub fn all(&self) -> &[Addr] {
+        &self.0
+    }
+
+    /// The one that is tried first.
+    #[must_use]
+    pub fn first(&self) -> &Addr {
+        &self.0[0]
+    }
+
+    /// The one that is tried after `addr`.
+    #[must_use]
+    pub fn after(&self, addr: &Addr) -> &Addr {
+        let at = self.0.iter().position(|one| one == addr).unwrap_or(0);
+        &self.0[(at + 1) % self.0.len()]
+    }
+}
+
+impl From<Addr> for Addrs {
+    fn from(addr: Addr) -> Addrs {
+        Addrs(vec![addr])
+    }
+}
+
+impl FromStr for Addrs {
+    type Err = AddrError;
+
+    fn from_str(text: &str) -> Result<Self, AddrError> {
+        let all: Result<Vec<Addr>, AddrError> = text.split(',').map(str::parse).collect();
+        all.map(Addrs)
+    }
+}
+
+impl fmt::Display for Addrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, addr) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{addr}")?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_addresses_are_tried_in_turn() {
+        let text = "unix:/a,tcp:b:1,tcp:c:2";
+        let addrs: Addrs = text.parse().expect("addresses");
+        assert_eq!(addrs.to_string(), text);
+        let mut at = addrs.first().clone();
+        let turn = (0..4).map(|_| {
+            at = addrs.after(&at).clone();
+            at.to_string()
+        });
+        let turn: Vec<String> = turn.collect();
+        assert_eq!(turn, ["tcp:b:1", "tcp:c:2", "unix:/a", "tcp:b:1"]);
+        for text in ["", "unix:/a,", ",", "unix:/a,b"] {
+            assert!(text.parse::<Addrs>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn good_addresses_read_back() {

@@ -26,7 +26,7 @@ pub mod server;
 pub mod store;
 pub mod wire;
 
-pub use addr::Addr;
+pub use addr::{Addr, Addrs};
 pub use error::StoreError;
 pub use moment::Moment;
 pub use name::{ChunkForm, ChunkName};

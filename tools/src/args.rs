@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use slabfs_fs::client::{ClientOptions, Consistency};
-use slabfs_objstore::Addr;
 use slabfs_objstore::addr::AddrError;
+use slabfs_objstore::{Addr, Addrs};
 
 /// Log level flags; every subcommand has these.
 #[derive(Debug, Clone, Default, Args)]
@@ -164,6 +164,15 @@ pub(crate) fn parse_addr(text: &str) -> Result<Addr, String> {
         }
         tcp => Ok(tcp),
     }
+}
+
+/// Parses addresses of one service, separated by commas.
+pub(crate) fn parse_addrs(text: &str) -> Result<Addrs, String> {
+    let all: Result<Vec<String>, String> = text
+        .split(',')
+        .map(|one| parse_addr(one).map(|addr| addr.to_string()))
+        .collect();
+    all?.join(",").parse().map_err(|error| format!("{error}"))
 }
 
 /// The error text for an address, with advice where its path is too long.

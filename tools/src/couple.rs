@@ -34,8 +34,9 @@ mod status;
 
 The stream of a file ends when its last writer closes it: then what was not written reads as fill, and a read at \
 the end of the file returns nothing. A program that reads may start first; if it opens files before they are made, \
-mount it with `slabfs mount --await-names`. Data in memory is gone when the mount that wrote it ends. An object has \
-to be empty when it is coupled in memory. docs/coupling.md has the rest."
+mount it with `slabfs mount --await-names`. Data in memory is gone when the mount that wrote it ends. An object that \
+has data when it is coupled counts as a stream that has ended. Each `couple` sets all settings: those not given get \
+their defaults. docs/coupling.md has the rest."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -153,9 +154,14 @@ fn text(args: &Args) -> String {
 
 /// What the mount answers of a coupled file, whose stream it ends first if asked to.
 fn call(path: &Path, end: bool) -> anyhow::Result<Value> {
-    if path.is_dir() {
-        bail!("{} is a directory; give a file in it", path.display());
-    }
     let mount = Mount::of(path)?;
+    if path.is_dir() {
+        bail!(
+            "{} is a directory; give a file in it (`getfattr -n user.slabfs.default.couple` shows what its files get)",
+            path.display()
+        );
+    }
+    // The mount knows the file, not a symbolic link to it.
+    let path = &path.canonicalize().map_err(|error| explain(path, error))?;
     mount.call(&json!({ "op": "couple", "path": mount.inside(path)?, "end": end }))
 }

@@ -1,15 +1,21 @@
 //! `slabfs mdserver`: the metadata service as a process of its own.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use slabfs_etcd::EtcdAddr;
 use slabfs_objstore::Addr;
 use slabfs_objstore::wire::Key;
 
-use crate::args::{MetaArgs, ServiceArgs, parse_addr};
+use crate::args::{MetaArgs, ServiceArgs, parse_addr, parse_time};
 use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, MetadataNode};
 use crate::owner::Owner;
+
+mod member;
+
+use member::{Member, Settings};
 
 /// Run the metadata service: names, dims, locations of chunks.
 ///
@@ -23,6 +29,9 @@ use crate::owner::Owner;
   head -c 32 /dev/urandom | base64 > key; chmod 600 key
   slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data md2 --daemon
       for other machines, which need a copy of the key file
+  slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data md3 --daemon \\
+      --meta etcd://h1,h2,h3/slabfs --checkpoints /shared/slabfs
+      one of several, of which one leads and the others take over (etcd as for etcdctl)
   slabfs stop --data md
 
 Next: data servers, `slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon`; then mounts.")]
@@ -36,14 +45,24 @@ pub(crate) struct Args {
     /// File with the shared key (16 bytes or more, readable by its owner only); required for tcp:
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Keep the journal in etcd: etcd://HOST:PORT,HOST:PORT/PREFIX, or etcds://… for TLS. Several services with the same
+    /// one are standbys of each other; --data has a copy then
+    #[arg(long, value_name = "URL", requires = "checkpoints")]
+    meta: Option<EtcdAddr>,
+    /// With --meta: the directory of checkpoints, which all of these services share
+    #[arg(long, value_name = "DIR", requires = "meta")]
+    checkpoints: Option<PathBuf>,
+    /// With --meta: how long after its last sign of life a leader is replaced, 2s to 60s
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_leader_lease)]
+    leader_lease: Duration,
     #[command(flatten)]
-    meta: MetaArgs,
+    service_meta: MetaArgs,
     #[command(flatten)]
     service: ServiceArgs,
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let key = node::key(args.key_file.as_deref(), &[&args.listen])?;
+    let key = node::key(args.key_file.as_deref(), std::slice::from_ref(&args.listen))?;
     Owner::Mdserver.claim(&args.data, args.service.log_file.as_deref())?;
     let place = Place::of_data(&args.data);
     let service = args.service.clone();
@@ -52,9 +71,32 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
     })
 }
 
+/// Leases of etcd have complete seconds.
+fn parse_leader_lease(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    let seconds = time.as_secs();
+    match (2..=60).contains(&seconds) && time.subsec_nanos() == 0 {
+        true => Ok(time),
+        false => Err(format!("{text:?} is not 2s to 60s, in complete seconds")),
+    }
+}
+
 fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
+    if let (Some(etcd), Some(checkpoints)) = (&args.meta, &args.checkpoints) {
+        let settings = Settings {
+            etcd: etcd.clone(),
+            checkpoints: checkpoints.clone(),
+            lease: args.leader_lease,
+            data: args.data.clone(),
+            listen: args.listen.clone(),
+            key,
+            options: node::service_options(&args.service_meta),
+        };
+        node::make_private(&args.data)?;
+        return Ok(Box::new(Member::start(settings, shutdown)?));
+    }
     let listener = node::listen(&args.listen, key, shutdown)?;
-    let mut metadata = MetadataNode::open(&args.data, &args.meta)?;
+    let mut metadata = MetadataNode::open(&args.data, &args.service_meta)?;
     shutdown.check()?;
     metadata.serve(listener)?;
     Ok(Box::new(metadata))

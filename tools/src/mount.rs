@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use slabfs_mdserver::client::RemoteMd;
-use slabfs_objstore::Addr;
+use slabfs_objstore::Addrs;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::Key;
 
-use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addr};
+use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addrs};
 use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
@@ -28,9 +28,9 @@ Next: `slabfs servers mnt` lists its data servers, `slabfs create mnt/temp --dim
 pub(crate) struct Args {
     /// Where to mount: an empty directory
     mountpoint: PathBuf,
-    /// The metadata service: unix:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
-    md: Addr,
+    /// The metadata service: unix:PATH or tcp:HOST:PORT; several with commas where standbys may take over
+    #[arg(long, value_name = "ADDR", value_parser = parse_addrs)]
+    md: Addrs,
     #[command(flatten)]
     mount: MountArgs,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let key = node::key(args.net.key_file.as_deref(), &[&args.md])?;
+    let key = node::key(args.net.key_file.as_deref(), args.md.all())?;
     mountpoint::check(&args.mountpoint)?;
     let place = Place::of_mount(&args.mountpoint);
     let service = args.service.clone();

@@ -19,7 +19,7 @@ use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
-use slabfs_objstore::{Addr, ChunkStore, StoreError};
+use slabfs_objstore::{Addr, Addrs, ChunkStore, StoreError};
 
 use crate::args::{MetaArgs, MountArgs, OnJournalError};
 use crate::failure::{JOURNAL, ending, usage};
@@ -33,7 +33,7 @@ pub(crate) const GREETING: Duration = Duration::from_secs(1);
 const REGISTERED: Duration = Duration::from_secs(30);
 
 /// The shared key, if one is given; TCP addresses need one.
-pub(crate) fn key(file: Option<&Path>, addrs: &[&Addr]) -> anyhow::Result<Option<Key>> {
+pub(crate) fn key(file: Option<&Path>, addrs: &[Addr]) -> anyhow::Result<Option<Key>> {
     match file {
         Some(file) => Ok(Some(
             Key::load(file).map_err(|error| usage(error.to_string()))?,
@@ -93,7 +93,7 @@ pub(crate) fn open_store(dir: &Path) -> anyhow::Result<Arc<LocalStore>> {
 }
 
 /// Creates a directory that only its owner may enter: access to its files would bypass the mount's modes.
-fn make_private(dir: &Path) -> anyhow::Result<()> {
+pub(crate) fn make_private(dir: &Path) -> anyhow::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -104,6 +104,13 @@ fn make_private(dir: &Path) -> anyhow::Result<()> {
                 dir.display()
             )
         })
+}
+
+/// The options of a metadata service.
+pub(crate) fn service_options(args: &MetaArgs) -> ServiceOptions {
+    let mut options = ServiceOptions::default().with_cache(args.meta_cache);
+    options.kv.accept_loss = args.accept_loss;
+    options
 }
 
 /// A metadata service in this process.
@@ -117,8 +124,7 @@ impl MetadataNode {
     /// Opens the metadata service and logs what it recovered.
     pub(crate) fn open(dir: &Path, args: &MetaArgs) -> anyhow::Result<MetadataNode> {
         make_private(dir)?;
-        let mut options = ServiceOptions::default().with_cache(args.meta_cache);
-        options.kv.accept_loss = args.accept_loss;
+        let options = service_options(args);
         let (service, recovery) = Service::open(dir, options).map_err(|error| {
             let advice = match &error {
                 ServiceError::Kv(KvError::Locked { .. }) => {
@@ -296,7 +302,7 @@ impl MountNode {
     /// for data servers.
     pub(crate) fn start(
         (metadata, registrar): (Arc<dyn Metadata>, Arc<dyn Registrar>),
-        (addr, key): (Option<Addr>, Option<Key>),
+        (addr, key): (Option<Addrs>, Option<Key>),
         servers: Arc<Servers>,
         mountpoint: &Path,
         args: &MountArgs,
@@ -406,12 +412,18 @@ mod tests {
     fn tcp_needs_a_key() {
         let tcp: Addr = "tcp:localhost:7070".parse().expect("an address");
         let unix: Addr = "unix:/run/md.sock".parse().expect("an address");
-        let error = key(None, &[&unix, &tcp]).expect_err("no key").to_string();
+        let error = key(None, &[unix.clone(), tcp])
+            .expect_err("no key")
+            .to_string();
         assert!(
             error.contains("--key-file") && error.contains("tcp:localhost:7070"),
             "{error}"
         );
-        assert!(key(None, &[&unix]).expect("no key needed").is_none());
+        assert!(
+            key(None, std::slice::from_ref(&unix))
+                .expect("no key needed")
+                .is_none()
+        );
         assert!(key(Some(Path::new("/nonexistent")), &[]).is_err());
     }
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use slabfs_mdserver::client::RemoteMd;
-use slabfs_objstore::Addr;
 use slabfs_objstore::server::Registrar;
 use slabfs_objstore::wire::Key;
+use slabfs_objstore::{Addr, Addrs};
 
-use crate::args::{NetArgs, ServiceArgs, parse_addr};
+use crate::args::{NetArgs, ServiceArgs, parse_addr, parse_addrs};
 use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, DataNode};
@@ -33,9 +33,9 @@ pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
     listen: Addr,
-    /// The metadata service: unix:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
-    md: Addr,
+    /// The metadata service: unix:PATH or tcp:HOST:PORT; several with commas where standbys may take over
+    #[arg(long, value_name = "ADDR", value_parser = parse_addrs)]
+    md: Addrs,
     /// Directory for chunks; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
@@ -50,7 +50,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let key = node::key(args.net.key_file.as_deref(), &[&args.listen, &args.md])?;
+    let addrs = [std::slice::from_ref(&args.listen), args.md.all()].concat();
+    let key = node::key(args.net.key_file.as_deref(), &addrs)?;
     Owner::Objserver.claim(&args.data, args.service.log_file.as_deref())?;
     let place = Place::of_data(&args.data);
     let service = args.service.clone();
@@ -84,7 +85,7 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
 
 /// Checks that the metadata service accepts this process. If it is unreachable, returns a text for the user;
 /// the data server then waits for it.
-fn greeted(metadata: &RemoteMd, addr: &Addr) -> anyhow::Result<Option<String>> {
+fn greeted(metadata: &RemoteMd, addr: &Addrs) -> anyhow::Result<Option<String>> {
     match metadata.greet(node::GREETING) {
         Ok(()) => Ok(None),
         Err(error) if error.is_transient() => {

@@ -24,7 +24,8 @@ use crate::process::{Watched, has_ended, users_of};
   slabfs umount mnt2 --lazy    # although programs still use it
   slabfs umount mnt3 --force   # although the last data cannot be stored
 
-Status 0 means that everything is stored. If data cannot be stored the mount stays, so that nothing is lost while \
+Status 0 means that everything is stored, except data of objects that are coupled in memory, which ends with the \
+mount (`slabfs help couple`). If data cannot be stored the mount stays, so that nothing is lost while \
 the server may return.")]
 pub(crate) struct Args {
     /// The mount point

@@ -70,8 +70,7 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
     };
     // Before the log is created, which may be in that directory.
     mountpoint::apart(&data, &args.mountpoint)?;
-    let listens: Vec<&Addr> = args.listen.iter().collect();
-    let key = node::key(args.net.key_file.as_deref(), &listens)?;
+    let key = node::key(args.net.key_file.as_deref(), args.listen.as_slice())?;
     mountpoint::check(&args.mountpoint)?;
     Owner::Up.claim(&data, args.service.log_file.as_deref())?;
     let place = Place {
@@ -211,7 +210,7 @@ impl Behind {
             (
                 listener
                     .as_ref()
-                    .map(|listener| node::address_for_others(listener.addr())),
+                    .map(|listener| node::address_for_others(listener.addr()).into()),
                 key,
             ),
             servers,

@@ -56,7 +56,7 @@ pub enum FsError {
     #[error("{0}")]
     Deadlock(String),
     /// The mounts that had the data of a coupled object in memory are gone.
-    #[error("the data was in the memory of mounts that are gone{}; its writer has to write it again", list(.0))]
+    #[error("the data is not there any more: the mount that had it in memory has ended, or had no room for it{}; its writer has to write it again", list(.0))]
     DataLost(Vec<ServerId>),
     /// No data, or no hole, at or after the offset of a seek.
     #[error("nothing of that kind at or behind the offset")]

@@ -73,6 +73,10 @@ pub(super) fn report(operation: &'static str, inode: u64, failure: &Failure) -> 
         (libc::EIO | libc::ENOSPC | libc::ETIMEDOUT | libc::EDEADLK, _) => {
             tracing::warn!(operation, inode, "{failure}")
         }
+        // The tool can show no more than the errno of an attribute.
+        (libc::EINVAL, _) if operation == "setxattr" => {
+            tracing::warn!(operation, inode, "{failure}")
+        }
         // Programs ask for attributes that most files do not have.
         (_, Failure::Client(FsError::Md(MdError::NoData))) => {}
         _ => tracing::debug!(operation, inode, "{failure}"),

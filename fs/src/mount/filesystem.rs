@@ -21,6 +21,7 @@ use fuser::{
 
 use super::errno::{end, end_inode};
 use super::guard::{guarded, tried};
+use super::interrupts::Awaited;
 use super::ops;
 use super::ops::make::Made;
 use super::pool::Pool;
@@ -334,7 +335,8 @@ impl Filesystem for SlabFs {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let how = ops::read::How::new(flags, lock_owner, request.pid());
+        let thread = (request.pid(), request.unique());
+        let how = ops::read::How::new(flags, lock_owner, thread);
         guarded("read", || {
             ops::read::answer(&self.shared, inode.0, handle.0, offset, size, how, reply);
         });
@@ -464,7 +466,11 @@ impl Filesystem for SlabFs {
             flags,
         };
         let number = (request.unique().0, self.shared.client.lock_ticket());
-        if !self.shared.interrupts.enter(number.0, number.1) {
+        if !self
+            .shared
+            .interrupts
+            .enter(number.0, Awaited::Lock(number.1))
+        {
             return reply.error(Errno::EINTR);
         }
         self.run("getlk", move |shared| {
@@ -495,7 +501,12 @@ impl Filesystem for SlabFs {
             flags,
         };
         let number = (request.unique().0, self.shared.client.lock_ticket());
-        if ops::setlk::may_wait(&wanted) && !self.shared.interrupts.enter(number.0, number.1) {
+        if ops::setlk::may_wait(&wanted)
+            && !self
+                .shared
+                .interrupts
+                .enter(number.0, Awaited::Lock(number.1))
+        {
             return reply.error(Errno::EINTR);
         }
         self.run("setlk", move |shared| {
@@ -504,10 +515,13 @@ impl Filesystem for SlabFs {
     }
 
     fn interrupt(&self, _request: &Request, unique: RequestId) {
-        if let Some(ticket) = self.shared.interrupts.interrupt(unique.0) {
-            self.run("interrupt", move |shared| {
+        match self.shared.interrupts.interrupt(unique.0) {
+            Some(Awaited::Lock(ticket)) => self.run("interrupt", move |shared| {
                 shared.client.interrupt_lock(ticket)
-            });
+            }),
+            // The wait itself continues, as that of a killed program.
+            Some(Awaited::Data) => self.shared.end_waiting(unique),
+            None => {}
         }
     }
 

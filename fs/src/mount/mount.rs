@@ -100,7 +100,11 @@ impl Mount {
         shared.inval.connect(session.notifier());
         let watch = session
             .waiting()
-            .map(|waiting| Watch::start(waiting, &shared))
+            .map(|waiting| {
+                let known = shared.unanswered.set(waiting.clone());
+                debug_assert!(known.is_ok(), "a mount has one session");
+                Watch::start(waiting, &shared)
+            })
             .transpose()
             .map_err(|error| undo(&point, error))?;
         let caches: Arc<dyn Caches> = shared.clone();

@@ -1,11 +1,11 @@
 //! The state of a mount that its operations share, and changes of bytes that are visible through several inodes.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, ReplyAttr, Request};
+use fuser::{Errno, FileAttr, ReplyAttr, Request, RequestId, WaitingRequests};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
 
 use super::hdf5_files::Hdf5Files;
@@ -59,6 +59,8 @@ pub(super) struct Shared {
     pub(super) calls: Calls,
     pub(super) inval: Inval,
     pub(super) interrupts: Interrupts,
+    /// The requests that are not answered yet, once they are tracked.
+    pub(super) unanswered: OnceLock<WaitingRequests>,
     /// The next number of an open file.
     pub(super) next_open: AtomicU64,
     /// The owner of hidden files.
@@ -153,6 +155,7 @@ impl Shared {
             calls: Calls::new(owner.0),
             inval: Inval::new(),
             interrupts: Interrupts::default(),
+            unanswered: OnceLock::new(),
             next_open: AtomicU64::new(1),
             owner,
             mounted: Time::now(),
@@ -449,6 +452,13 @@ impl Shared {
             self.root.answer_as_it_was();
         }
         self.root.waits(&asked).then_some(asked)
+    }
+
+    /// Answers a request that a signal has interrupted; what it waits for goes on.
+    pub(super) fn end_waiting(&self, request: RequestId) {
+        if let Some(unanswered) = self.unanswered.get() {
+            unanswered.end(request, Errno::EINTR);
+        }
     }
 
     /// A request was ended before its answer (`killed.rs`): the kernel assumes that it has done nothing.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use slabfs_mdserver::api::MdError;
 use slabfs_mdserver::client::RemoteMd;
-use slabfs_objstore::Addr;
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::wire::{Key, WireError};
+use slabfs_objstore::{Addr, Addrs};
 
 use super::error::{Error, ErrorKind};
 use crate::client::{Client, ClientOptions, Consistency, FsError, MemoryOptions};
@@ -132,16 +132,17 @@ impl ConnectOptions {
             )));
         }
         let addr = self.addr()?;
-        let key = match (&self.key_file, &addr) {
+        let tcp = addr.all().iter().find(|addr| matches!(addr, Addr::Tcp(_)));
+        let key = match (&self.key_file, tcp) {
             (Some(file), _) => {
                 Some(Key::load(file).map_err(|error| Error::invalid(error.to_string()))?)
             }
-            (None, Addr::Tcp(_)) => {
+            (None, Some(tcp)) => {
                 return Err(Error::invalid(format!(
-                    "{addr} needs the shared key of its filesystem: give the key file"
+                    "{tcp} needs the shared key of its filesystem: give the key file"
                 )));
             }
-            (None, Addr::Unix(_)) => None,
+            (None, None) => None,
         };
         let deadline = self.client.io_timeout;
         let servers = Servers::new(Options {
@@ -177,7 +178,7 @@ impl ConnectOptions {
         })
     }
 
-    fn addr(&self) -> Result<Addr, Error> {
+    fn addr(&self) -> Result<Addrs, Error> {
         let text = self.place.to_str().unwrap_or_default();
         if text.starts_with("unix:") || text.starts_with("tcp:") {
             return text
@@ -200,7 +201,7 @@ fn refused(metadata: &RemoteMd) -> Option<WireError> {
 }
 
 /// The address of the metadata service as reported by a mount.
-fn of_mount(path: &Path) -> Result<Addr, Error> {
+fn of_mount(path: &Path) -> Result<Addrs, Error> {
     let shown = path.display();
     let full = path.canonicalize().map_err(|error| {
         let kind = match error.kind() {

@@ -189,8 +189,8 @@ pub enum SpecError {
     },
     /// Another coupling for data that is in memory.
     #[error(
-        "the object has data in the memory of mounts; copy it to another one, or truncate it before its coupling is \
-         changed to that"
+        "the object has data, which may be in the memory of mounts; copy it to another one, or truncate it before its \
+         coupling is changed to that"
     )]
     CoupledData,
     /// A codec with a level it does not have.

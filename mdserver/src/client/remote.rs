@@ -6,7 +6,7 @@
 use slabfs_model::SessionId;
 use slabfs_objstore::server::{Registrar, ServerOrders, ServerReport};
 use slabfs_objstore::wire::{Key, Pool, WireError};
-use slabfs_objstore::{Addr, StoreError};
+use slabfs_objstore::{Addrs, StoreError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,12 @@ pub struct RemoteMd {
 }
 
 impl RemoteMd {
-    /// A client of the service at `addr`; TCP needs the shared key. Each call may take until `deadline`.
+    /// A client of the service at this address, or at one of these; TCP needs the shared key. Each call may take until
+    /// `deadline`.
     #[must_use]
-    pub fn connect(addr: Addr, key: Option<Key>, deadline: Duration) -> Self {
+    pub fn connect(addrs: impl Into<Addrs>, key: Option<Key>, deadline: Duration) -> Self {
         Self {
-            pool: Pool::new(addr, key, deadline),
+            pool: Pool::new(addrs, key, deadline),
             sessions: AtomicU32::new(1),
         }
     }
@@ -70,11 +71,15 @@ impl RemoteMd {
         let mut patience = HURRY;
         loop {
             let end = until.min(Instant::now() + patience);
+            let asked = self.pool.addr();
             let reply = self
                 .pool
                 .call_until(KIND_CALL, control, &[], end, &mut Vec::new());
             match reply {
-                Err(WireError::Unavailable { .. }) if end < until => patience *= 2,
+                Err(WireError::Unavailable { .. }) if end < until => {
+                    self.pool.leave(&asked);
+                    patience *= 2;
+                }
                 other => return other,
             }
         }

@@ -1,6 +1,7 @@
 //! [`Batch`]: the changes of one commit. They are absolute (set this key to that value), so that replaying them twice
 //! does no harm. Puts come before deletes; a later put of a key overrides an earlier one.
 
+use super::frame::{Draft, parse};
 use super::{Key, KvError, MAX_BATCH, MAX_KEY};
 
 /// The puts and deletes of one atomic commit.
@@ -56,6 +57,16 @@ impl Batch {
             .sum();
         let deletes: usize = self.deletes.iter().map(|key| 4 + key.len()).sum();
         8 + puts + deletes
+    }
+
+    /// The batch as the payload of a journal record (`docs/formats/journal.md`).
+    pub fn to_record(&self) -> Vec<u8> {
+        Draft::record(self).into_payload()
+    }
+
+    /// Reads the payload of a journal record; `None` if it is malformed, or not a batch that may be committed.
+    pub fn from_record(payload: &[u8]) -> Option<Self> {
+        parse(payload).filter(|batch| batch.check().is_ok())
     }
 
     /// Fails if a record cannot hold the batch: an empty or overlong key, or too many bytes.

@@ -52,6 +52,12 @@ pub enum KvError {
         /// sled's error text.
         detail: String,
     },
+    /// The journal is elsewhere and cannot be reached, or another service writes it now: nothing may be answered.
+    #[error("{detail}")]
+    Unavailable {
+        /// What happened.
+        detail: String,
+    },
     /// The request itself is wrong.
     #[error("invalid: {0}")]
     Invalid(String),

@@ -146,6 +146,14 @@ impl Draft {
         Self { bytes, payload }
     }
 
+    /// The payload without header and padding.
+    pub(super) fn into_payload(self) -> Vec<u8> {
+        let mut bytes = self.bytes;
+        bytes.drain(..FRAME);
+        bytes.truncate(self.payload as usize);
+        bytes
+    }
+
     /// The bytes the frame takes in the file.
     pub(super) fn len(&self) -> u64 {
         (FRAME + padded(self.payload)) as u64

@@ -135,6 +135,12 @@ pub trait MetaKv: Send + Sync {
     /// The last commit known to be on disk.
     fn synced(&self) -> Lsn;
 
+    /// Called before a reply leaves that may tell of a commit. A store whose journal another service may continue blocks
+    /// here until all commits that have returned are in it, and fails if this service may not answer any more.
+    fn before_reply(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
     /// Blocks until a sync has failed, after which the store refuses every commit until it is opened again, and returns
     /// the error; `None` once the store is closed.
     fn wait_for_sync_failure(&self) -> Option<KvError> {

@@ -7,6 +7,13 @@ use crate::sessions::{Admission, admit, answered};
 
 /// Answers a request. `remote`: it comes from another process.
 pub(super) fn call(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
+    let reply = execute(core, request, remote);
+    // Also an error, and what was only read, may tell of a commit.
+    core.kv.before_reply()?;
+    reply
+}
+
+fn execute(core: &Core, request: Request, remote: bool) -> Result<Reply, MdError> {
     // These need no session, or may find that it is gone: the result that the resend of a detach asks for.
     if let Op::Attach(_) | Op::RegisterServer(_) | Op::Heartbeat(_) | Op::Detach(_) = request.op {
         let ctx = Ctx::unnumbered(request.session, remote);

@@ -167,6 +167,18 @@ impl Service {
         Ok((service, recovery))
     }
 
+    /// Opens the service over a store whose copy is in `dir` and ends at commit `last`.
+    ///
+    /// # Errors
+    /// As [`Service::over`].
+    pub fn over_copy(
+        kv: Box<dyn MetaKv>,
+        (dir, last): (&Path, Lsn),
+        options: ServiceOptions,
+    ) -> Result<(Self, Recovery), ServiceError> {
+        Self::start(kv, options, false, Some((&dir.join("index"), last)))
+    }
+
     /// Opens the service over a store; the index of tags is not stored on disk.
     ///
     /// # Errors

@@ -1,10 +1,13 @@
-//! The calling side: a pool of connections to one address, and calls that retry until their deadline.
+//! The calling side: a pool of connections to one service, and calls that retry until their deadline.
 //!
 //! A call takes the connection used last (its buffers are warm), or opens one. A connection with any error is
 //! dropped, and so are the other idle ones, which very likely lead to the same dead server; then the call is retried,
 //! at first at once, later with growing pauses. So **a request may arrive more than once**, also long after its call
 //! has failed. Services make their requests idempotent; where that is not enough, requests carry the pool's *epoch*
 //! ([`Pool::epoch`]), and the server refuses late ones.
+//!
+//! A service may have several addresses, of which one answers. After an attempt to connect that failed the next one is
+//! tried; calls that wait for a reply from an address that was left are made again at the new one.
 
 use std::{
     io::IoSlice,
@@ -21,7 +24,7 @@ use super::{
     frame::{MAX_CONTROL, MAX_PAYLOAD, REPLY, kind},
     hello,
 };
-use crate::addr::Addr;
+use crate::addr::{Addr, Addrs};
 
 /// The most idle connections in the pool.
 const KEEP: usize = 16;
@@ -30,6 +33,11 @@ const FRESH: Duration = Duration::from_secs(5 * 60);
 /// The first and the longest pause between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long connecting to one of several addresses may take.
+const CONNECTING: Duration = Duration::from_secs(2);
+/// How often a call that waits for its reply looks whether the service has moved.
+const LOOKING: Duration = Duration::from_millis(500);
 
 /// Takes a reply: given its control part, it reads the payload into its destination. Runs again when a call is
 /// retried.
@@ -64,6 +72,8 @@ impl From<Instant> for Until {
 /// Connections to one server. Shared by all threads that call it.
 #[derive(Debug)]
 pub struct Pool {
+    addrs: Addrs,
+    /// The address that is called now.
     addr: RwLock<Addr>,
     key: Option<Key>,
     deadline: Duration,
@@ -89,6 +99,8 @@ struct Idle {
 #[derive(Debug)]
 struct Line {
     connection: Connection,
+    /// Where it leads to.
+    addr: Addr,
     control: Vec<u8>,
     /// A request was sent on it and not answered.
     busy: bool,
@@ -119,11 +131,13 @@ const LEAST_STALL: Duration = Duration::from_millis(100);
 const MOST_STALL: Duration = Duration::from_secs(10);
 
 impl Pool {
-    /// A pool for this address; connects when first called. `deadline` bounds each call, all its
-    /// attempts together.
-    pub fn new(addr: Addr, key: Option<Key>, deadline: Duration) -> Pool {
+    /// A pool for this address, or these; connects when first called. `deadline` bounds each call, all its attempts
+    /// together.
+    pub fn new(addrs: impl Into<Addrs>, key: Option<Key>, deadline: Duration) -> Pool {
+        let addrs = addrs.into();
         Pool {
-            addr: RwLock::new(addr),
+            addr: RwLock::new(addrs.first().clone()),
+            addrs,
             key,
             deadline,
             next_id: AtomicU64::new(1),
@@ -142,6 +156,25 @@ impl Pool {
     pub fn move_to(&self, addr: Addr) {
         *self.addr.write() = addr;
         self.state.lock().idle.clear();
+    }
+
+    /// Calls the next address from now on, if `addr` is the one that is called and there are others.
+    pub fn leave(&self, addr: &Addr) {
+        if self.has_one() {
+            return;
+        }
+        {
+            let mut now = self.addr.write();
+            if *now != *addr {
+                return;
+            }
+            *now = self.addrs.after(addr).clone();
+        }
+        self.forget_idle();
+    }
+
+    fn has_one(&self) -> bool {
+        self.addrs.all().len() == 1
     }
 
     /// The connection epoch: how many connections were lost or given up with an unanswered request on them, each
@@ -413,10 +446,22 @@ impl Pool {
     ) -> WireResult<()> {
         let Line {
             connection,
+            addr,
             control,
             busy,
             ..
         } = line;
+        while !self.has_one() {
+            let now = Instant::now();
+            if connection.wait(until.min(now + LOOKING))? || now >= until {
+                break;
+            }
+            if *self.addr.read() != *addr {
+                return Err(WireError::Closed {
+                    addr: addr.to_string(),
+                });
+            }
+        }
         // The reply must be complete when the call's time is over.
         let rest = until.saturating_duration_since(Instant::now());
         let head = connection.recv_head(control, until, rest)?;
@@ -459,12 +504,26 @@ impl Pool {
                 state.idle.clear();
             }
         }
-        let mut connection = Connection::connect(&self.addr(), self.key.as_ref(), until)?;
+        let addr = self.addr();
+        let by = match self.has_one() {
+            true => until,
+            false => until.min(Instant::now() + CONNECTING),
+        };
+        let mut connection = match Connection::connect(&addr, self.key.as_ref(), by) {
+            Ok(connection) => connection,
+            Err(error) => {
+                if error.is_transient() {
+                    self.leave(&addr);
+                }
+                return Err(error);
+            }
+        };
         connection.set_stall((self.deadline / 3).clamp(LEAST_STALL, MOST_STALL));
         Ok((
             false,
             Line {
                 connection,
+                addr,
                 control: Vec::new(),
                 busy: false,
                 epoch: self.epoch.clone(),

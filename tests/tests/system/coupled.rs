@@ -437,6 +437,26 @@ fn a_waiting_reader_is_killed() {
     nonblocking.expect("an open does not wait");
 }
 
+/// A signal with a handler ends a read that waits: Ctrl-C in Python.
+#[test]
+fn a_waiting_reader_is_interrupted() {
+    needs_mount!();
+    let (_cluster, path) = array(1, &["--timeout", "10m"]);
+    let mut child = Command::new("python3")
+        .args(["-c", "import sys; open(sys.argv[1], 'rb').read()"])
+        .arg(&path)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    await_reads(&path, 1);
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("a signal");
+    poll::until_true("it ends", || child.try_wait().expect("wait").is_some());
+    let output = child.wait_with_output().expect("its output");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("KeyboardInterrupt"), "{said}");
+}
+
 /// Once an object is read again and again its reader is notified of what is written, and asks nothing. What `fsync` has returned for is
 /// what it reads, also where it replaces what was read before.
 #[test]

@@ -21,7 +21,7 @@ use slabfs_model::{Keep, ServerId};
 use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{MemoryBytes, MemoryStore};
 use slabfs_objstore::wire::{Key, Listener};
-use slabfs_objstore::{Addr, ChunkStore, StoreError};
+use slabfs_objstore::{Addr, Addrs, ChunkStore, StoreError};
 
 use crate::client::Client;
 use crate::client::error::FsError;
@@ -50,7 +50,7 @@ pub struct MemoryOptions {
     /// The metadata service, as data servers know it.
     pub registrar: Arc<dyn Registrar>,
     /// The address of the metadata service; `None` if no other process reaches it.
-    pub metadata: Option<Addr>,
+    pub metadata: Option<Addrs>,
     /// The key of TCP connections.
     pub key: Option<Key>,
     /// Most bytes of chunks; the memory is taken as it is used.
@@ -221,10 +221,16 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
         .map_err(|error| unusable("locking a directory", &error.to_string()))?;
     drop(cleaning);
     let store = Arc::new(MemoryStore::new(options.size)?);
-    let addr = match &options.metadata {
-        Some(Addr::Tcp(service)) => Addr::Tcp(format!("{}:0", own_address(service)?)),
+    let services = options.metadata.iter().flat_map(Addrs::all);
+    let services = services.filter_map(|addr| match addr {
+        Addr::Tcp(service) => Some(&**service),
+        Addr::Unix(_) => None,
+    });
+    let services: Vec<&str> = services.collect();
+    let addr = match services.is_empty() {
+        false => Addr::Tcp(format!("{}:0", own_address(&services)?)),
         // Processes that reach the service are on this machine.
-        Some(Addr::Unix(_)) | None => Addr::Unix(dir.join("socket")),
+        true => Addr::Unix(dir.join("socket")),
     };
     let listener = Listener::bind(&addr, options.key.clone())
         .map_err(|error| unusable("listening for other mounts", &error.to_string()))?;
@@ -249,10 +255,19 @@ fn start(options: &MemoryOptions, host: &str) -> Result<Running, FsError> {
 }
 
 /// This machine's address on the way to the metadata service: other mounts, which reach that, reach this, too.
-fn own_address(service: &str) -> Result<String, FsError> {
-    let way = TcpStream::connect(service).and_then(|stream| stream.local_addr());
-    let way =
-        way.map_err(|error| unusable("finding this machine's address", &error.to_string()))?;
+fn own_address(services: &[&str]) -> Result<String, FsError> {
+    let ways = services
+        .iter()
+        .map(|service| TcpStream::connect(service).and_then(|stream| stream.local_addr()));
+    let mut last = String::new();
+    let way = ways.into_iter().find_map(|way| match way {
+        Ok(way) => Some(way),
+        Err(error) => {
+            last = error.to_string();
+            None
+        }
+    });
+    let way = way.ok_or_else(|| unusable("finding this machine's address", &last))?;
     Ok(match way.ip() {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),

@@ -48,12 +48,14 @@ enum Streamed {
 impl Handle {
     /// Whether a write of `len` bytes at `offset` may block on a server.
     pub fn may_block_write(&self, offset: u64, len: usize) -> bool {
+        if self.may_await_room(offset, len) {
+            return true;
+        }
         if self.client.local() {
             return false;
         }
         let is_direct = len >= self.client.options.direct_min;
         is_direct && !self.object.coupled.in_memory()
-            || self.may_await_room(offset, len)
             || self.form_due()
             || self.client.lapsed()
             || self.selected.is_some()

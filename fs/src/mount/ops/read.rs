@@ -12,12 +12,13 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use fuser::{Errno, LockOwner, OpenFlags, ReplyData};
+use fuser::{Errno, LockOwner, OpenFlags, ReplyData, RequestId};
 
 use crate::client::{FsError, ReadSink, for_thread};
 use crate::mount::composed::Composed;
 use crate::mount::errno::{Failure, report};
 use crate::mount::exchange::{Waiting, part};
+use crate::mount::interrupts::Awaited;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::shared::Shared;
 use crate::mount::viewed::Viewed;
@@ -31,14 +32,20 @@ pub(in crate::mount) struct How {
     past_pages: bool,
     /// The thread that reads.
     thread: u32,
+    request: RequestId,
 }
 
 impl How {
-    pub(in crate::mount) fn new(open: OpenFlags, owner: Option<LockOwner>, thread: u32) -> How {
+    pub(in crate::mount) fn new(
+        open: OpenFlags,
+        owner: Option<LockOwner>,
+        (thread, request): (u32, RequestId),
+    ) -> How {
         How {
             by_kernel: owner.is_none(),
             past_pages: open.0 & libc::O_DIRECT != 0,
             thread,
+            request,
         }
     }
 }
@@ -57,6 +64,7 @@ pub(in crate::mount) fn answer(
         by_kernel,
         past_pages,
         thread,
+        request,
     } = how;
     let Some(open) = shared.handles.get(handle) else {
         return reply.error(Errno::EBADF);
@@ -93,17 +101,24 @@ pub(in crate::mount) fn answer(
     match (done, sink.0) {
         (Ok(false), Some(reply)) => {
             let open = open.clone();
-            let job = Box::new(move || {
-                if let Open::File(file) = &*open {
-                    for_thread(thread, || read(file, inode, offset, len, by_kernel, reply));
-                }
-            });
             // A read of a coupled object may wait for data.
-            let pool = match file.handle().awaits_data() {
+            let waits = file.handle().awaits_data();
+            if waits && !shared.interrupts.enter(request.0, Awaited::Data) {
+                return reply.error(Errno::EINTR);
+            }
+            let pool = match waits {
                 true => &shared.waits,
                 false => shared.for_bytes(),
             };
-            pool.submit(job);
+            let mount = shared.clone();
+            pool.submit(Box::new(move || {
+                if let Open::File(file) = &*open {
+                    for_thread(thread, || read(file, inode, offset, len, by_kernel, reply));
+                }
+                if waits {
+                    mount.interrupts.leave(request.0);
+                }
+            }));
         }
         (done, reply) => finish(inode, done.map(|_| ()), reply),
     }

@@ -63,6 +63,23 @@ fn a_queue_makes_writers_wait_for_readers() {
     assert!(chunks.is_some_and(|chunks| chunks <= 4), "{chunks:?}");
 }
 
+/// A queue has an end also where all servers are in the mount's process.
+#[test]
+fn a_queue_of_one_process_is_full() {
+    needs_mount!();
+    let up = Up::start();
+    let path = up.mnt().join("steps");
+    create(&path, "0,8", "i8", &["--max-dims", "unlimited,8"]);
+    couple(&path, &["--queue", "2", "--timeout", "300ms"]);
+    let file = writer(&path);
+    for number in 0..2 {
+        file.write_all_at(&step(number), number * 64)
+            .expect("there is room");
+    }
+    let full = file.write_all_at(&step(2), 128).expect_err("it is full");
+    assert_eq!(full.raw_os_error(), Some(libc::ETIMEDOUT));
+}
+
 /// With `full=discard` the oldest steps go, and the newest is there.
 #[test]
 fn a_queue_discards_the_oldest_steps() {

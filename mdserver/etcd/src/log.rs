@@ -1,0 +1,332 @@
+//! [`Log`]: the journal in etcd. The leader appends blocks, everybody reads them, and what is in a checkpoint is removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use slabfs_mdserver::kv::{Batch, Lsn};
+
+use crate::block::{self, Head, batches, decode};
+use crate::client::{Do, Etcd, Found, If};
+use crate::error::EtcdError;
+use crate::lease::Lease;
+
+/// The time of one request; a leader repeats it as long as its lease is valid.
+pub(crate) const REQUEST: Duration = Duration::from_secs(10);
+/// Blocks read at a time.
+const PAGE: i64 = 16;
+/// The pause before a write to a full etcd is repeated.
+const FULL_PAUSE: Duration = Duration::from_millis(500);
+
+/// The key that says what the prefix holds.
+const STORE: &str = "store";
+/// The key of the newest checkpoint.
+const CHECKPOINT: &str = "checkpoint";
+/// The format of keys and values.
+const FORMAT: u32 = 1;
+
+/// The value of the key `store`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Store {
+    format: u32,
+    /// Random, chosen by the first service.
+    id: String,
+}
+
+/// The value of the key `checkpoint`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pointer {
+    /// The file's name.
+    pub(crate) name: String,
+    /// The last commit in it.
+    pub(crate) last: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What reading the log from a commit on gives.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// The commits that follow, in order; none at the end.
+    Commits(Vec<(Lsn, Batch)>),
+    /// The next commit is not in the log any more: it is in the checkpoint.
+    Removed,
+}
+
+/// The journal of one filesystem in etcd.
+#[derive(Debug)]
+pub struct Log {
+    etcd: Arc<Etcd>,
+    id: String,
+}
+
+impl Log {
+    /// Opens the log, and creates it if the prefix is empty.
+    ///
+    /// # Errors
+    /// No etcd, or keys of another format.
+    pub fn open(etcd: &Arc<Etcd>) -> Result<Log, EtcdError> {
+        let key = etcd.key(STORE);
+        let mut random = [0; 16];
+        getrandom::fill(&mut random)
+            .map_err(|error| EtcdError::Content(format!("no random numbers: {error}")))?;
+        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let new = Store { format: FORMAT, id };
+        let value = serde_json::to_vec(&new)
+            .map_err(|error| EtcdError::Content(format!("cannot encode a key: {error}")))?;
+        let found = match etcd.get(&key, REQUEST)? {
+            Some(found) => Some(found),
+            None => {
+                etcd.transact(
+                    &[If::Absent(key.clone())],
+                    &[Do::Put(key.clone(), value)],
+                    REQUEST,
+                )?;
+                etcd.get(&key, REQUEST)?
+            }
+        };
+        let found = found.ok_or_else(|| {
+            EtcdError::Content(format!("{}: the store's key was removed", etcd.addr()))
+        })?;
+        let store: Store = serde_json::from_slice(&found.value).map_err(|error| {
+            EtcdError::Content(format!(
+                "{}: the keys there are not of a slabfs ({error}); choose another prefix",
+                etcd.addr()
+            ))
+        })?;
+        if store.format != FORMAT {
+            return Err(EtcdError::Content(format!(
+                "{}: the log has format {} and this program knows format {FORMAT} only",
+                etcd.addr(),
+                store.format
+            )));
+        }
+        Ok(Log {
+            etcd: Arc::clone(etcd),
+            id: store.id,
+        })
+    }
+
+    /// The id of the filesystem's metadata.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn etcd(&self) -> &Arc<Etcd> {
+        &self.etcd
+    }
+
+    /// The keys of all blocks.
+    fn all(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.etcd.key("log/"), self.etcd.key("log0"))
+    }
+
+    /// Appends blocks, one transaction each. On return they are on the disks of etcd's majority.
+    ///
+    /// # Errors
+    /// `NotLeader`, and then nothing that this leader has not been told of will be in the log.
+    pub(crate) fn append(
+        &self,
+        lease: &Lease,
+        blocks: &[(String, Vec<u8>)],
+    ) -> Result<(), EtcdError> {
+        for (name, value) in blocks {
+            let key = self.etcd.key(name);
+            let changes = [Do::Put(key.clone(), value.clone())];
+            let conditions = [lease.condition(), If::Absent(key.clone())];
+            self.write(lease, &conditions, &changes, || {
+                let found = self.etcd.get(&key, REQUEST)?;
+                Ok(found.is_some_and(|found| found.value == *value))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes a transaction of the leader, again and again as long as its lease is valid. `is_made`: whether an earlier
+    /// attempt has made it.
+    fn write(
+        &self,
+        lease: &Lease,
+        conditions: &[If],
+        changes: &[Do],
+        is_made: impl Fn() -> Result<bool, EtcdError>,
+    ) -> Result<(), EtcdError> {
+        let mut said = false;
+        loop {
+            lease.check()?;
+            let error = match self.etcd.transact(conditions, changes, REQUEST) {
+                Ok(done) if done.done => return Ok(()),
+                Ok(_) => match is_made() {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {
+                        lease.lose();
+                        return Err(EtcdError::NotLeader {
+                            detail: "etcd refused its write, since another one has the lease"
+                                .to_owned(),
+                        });
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            if !error.is_transient() {
+                return Err(error);
+            }
+            if !said {
+                tracing::warn!("the journal cannot be written, trying again: {error}");
+                said = true;
+            }
+            if matches!(error, EtcdError::Full { .. }) {
+                lease.watch(FULL_PAUSE);
+            }
+        }
+    }
+
+    /// Reads the commits behind `after`: some of them, at least one if there is one.
+    pub(crate) fn read(&self, after: Lsn) -> Result<Read, EtcdError> {
+        let next = Lsn(after.0 + 1);
+        let (first, end) = self.all();
+        let from = self.etcd.key(&block::name(next, 0));
+        let mut found = self.etcd.first(from.clone(), end, PAGE, REQUEST)?;
+        let begins = match found.first() {
+            Some(one) => self.decoded(one)?.0.first == next,
+            None => true,
+        };
+        if !begins || found.is_empty() {
+            // The block with the next commit may begin before it.
+            match self.etcd.last(first, from, REQUEST)? {
+                Some(one) if self.decoded(&one)?.0.last() >= next => found.insert(0, one),
+                _ if !begins => return Ok(Read::Removed),
+                _ => {}
+            }
+        }
+        let mut commits = Vec::new();
+        let mut parts: Vec<u8> = Vec::new();
+        let mut last = after;
+        for one in &found {
+            let (head, payload) = self.decoded(one)?;
+            let payload = match head.parts {
+                1 => payload,
+                _ => {
+                    if head.part == 0 {
+                        parts.clear();
+                    }
+                    parts.extend_from_slice(payload);
+                    if head.part + 1 < head.parts {
+                        continue;
+                    }
+                    &parts
+                }
+            };
+            if head.first.0 > last.0 + 1 {
+                return Err(self.unreadable(one, &format!("commit {} is missing", last.0 + 1)));
+            }
+            let batches = batches(&head, payload).map_err(|why| self.unreadable(one, &why))?;
+            for (lsn, batch) in (head.first.0..).zip(batches) {
+                if lsn > last.0 {
+                    last = Lsn(lsn);
+                    commits.push((last, batch));
+                }
+            }
+        }
+        if commits.is_empty() && found.len() as i64 == PAGE {
+            return self.read_long(next);
+        }
+        Ok(Read::Commits(commits))
+    }
+
+    /// Reads one commit that has more parts than a page.
+    fn read_long(&self, next: Lsn) -> Result<Read, EtcdError> {
+        let mut bytes = Vec::new();
+        let mut part = 0;
+        loop {
+            let key = self.etcd.key(&block::name(next, part));
+            let Some(found) = self.etcd.get(&key, REQUEST)? else {
+                return Ok(Read::Commits(Vec::new()));
+            };
+            let (head, payload) = self.decoded(&found)?;
+            bytes.extend_from_slice(payload);
+            part += 1;
+            if part == head.parts {
+                let batches = batches(&head, &bytes);
+                let batches = batches.map_err(|why| self.unreadable(&found, &why))?;
+                let commits = batches.into_iter().map(|batch| (next, batch));
+                return Ok(Read::Commits(commits.collect()));
+            }
+        }
+    }
+
+    fn decoded<'a>(&self, found: &'a Found) -> Result<(Head, &'a [u8]), EtcdError> {
+        decode(&found.value).map_err(|why| self.unreadable(found, &why))
+    }
+
+    fn unreadable(&self, found: &Found, why: &str) -> EtcdError {
+        EtcdError::Content(format!(
+            "{}: the key {} cannot be used: {why}",
+            self.etcd.addr(),
+            String::from_utf8_lossy(&found.key)
+        ))
+    }
+
+    /// Removes the parts of a record that a dead leader has not completed; `last`: the last complete commit.
+    pub(crate) fn cut(&self, lease: &Lease, last: Lsn) -> Result<(), EtcdError> {
+        let (_, end) = self.all();
+        let from = self.etcd.key(&block::name(Lsn(last.0 + 1), 0));
+        if self
+            .etcd
+            .first(from.clone(), end.clone(), 1, REQUEST)?
+            .is_empty()
+        {
+            return Ok(());
+        }
+        let changes = [Do::DeleteRange(from.clone(), end.clone())];
+        self.write(lease, &[lease.condition()], &changes, || {
+            Ok(self
+                .etcd
+                .first(from.clone(), end.clone(), 1, REQUEST)?
+                .is_empty())
+        })
+    }
+
+    /// The newest checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<Option<Pointer>, EtcdError> {
+        let found = self.etcd.get(&self.etcd.key(CHECKPOINT), REQUEST)?;
+        let pointer = found.map(|found| {
+            serde_json::from_slice(&found.value)
+                .map_err(|error| self.unreadable(&found, &error.to_string()))
+        });
+        pointer.transpose()
+    }
+
+    /// Names a new checkpoint, and removes the blocks whose commits are all in the one before it, `keep_after`. The
+    /// space in etcd's database is free after a compaction, which this asks for, too.
+    pub(crate) fn set_checkpoint(
+        &self,
+        lease: &Lease,
+        pointer: &Pointer,
+        keep_after: Lsn,
+    ) -> Result<(), EtcdError> {
+        let key = self.etcd.key(CHECKPOINT);
+        let value = serde_json::to_vec(pointer)
+            .map_err(|error| EtcdError::Content(format!("cannot encode a key: {error}")))?;
+        let put = [Do::Put(key.clone(), value.clone())];
+        self.write(lease, &[lease.condition()], &put, || {
+            let found = self.etcd.get(&key, REQUEST)?;
+            Ok(found.is_some_and(|found| found.value == value))
+        })?;
+        let (first, _) = self.all();
+        let next = self.etcd.key(&block::name(Lsn(keep_after.0 + 1), 0));
+        // The block before that key may have commits after it.
+        let upto = match self.etcd.last(first.clone(), next.clone(), REQUEST)? {
+            None => return Ok(()),
+            Some(one) if self.decoded(&one)?.0.last() > keep_after => one.key,
+            Some(_) => next,
+        };
+        let conditions = [lease.condition()];
+        let delete = [Do::DeleteRange(first, upto)];
+        let done = self.etcd.transact(&conditions, &delete, REQUEST)?;
+        if done.done {
+            self.etcd.compact(done.revision, REQUEST)?;
+        }
+        Ok(())
+    }
+}
