@@ -132,17 +132,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_addresses_are_tried_in_turn() {
+    fn several_addresses_are_tried_in_order() {
         let text = "unix:/a,tcp:b:1,tcp:c:2";
         let addrs: Addrs = text.parse().expect("addresses");
         assert_eq!(addrs.to_string(), text);
         let mut at = addrs.first().clone();
-        let turn = (0..4).map(|_| {
+        let tried = (0..4).map(|_| {
             at = addrs.after(&at).clone();
             at.to_string()
         });
-        let turn: Vec<String> = turn.collect();
-        assert_eq!(turn, ["tcp:b:1", "tcp:c:2", "unix:/a", "tcp:b:1"]);
+        let tried: Vec<String> = tried.collect();
+        assert_eq!(tried, ["tcp:b:1", "tcp:c:2", "unix:/a", "tcp:b:1"]);
         for text in ["", "unix:/a,", ",", "unix:/a,b"] {
             assert!(text.parse::<Addrs>().is_err(), "{text}");
         }

@@ -4,17 +4,20 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::etcd::Etcd;
 use crate::network::{self, Network};
 use crate::{Area, Service, mounts, poll};
 
-/// A metadata server, data servers and mounts over unix sockets, or over TCP with a key.
+/// Metadata servers, data servers and mounts over unix sockets, or over TCP with a key.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped in this order: mounts flush to servers, so the servers are dropped later, and the network after
     // them.
     mounts: Vec<Node>,
     servers: Vec<Node>,
-    md: Node,
+    /// One, or several over a journal in etcd.
+    mds: Vec<Node>,
+    etcd: Option<Etcd>,
     flags: Vec<String>,
     key: Option<PathBuf>,
     network: Option<Network>,
@@ -130,6 +133,17 @@ impl Cluster {
         Cluster::over(Over::Network, servers, mount_flags)
     }
 
+    /// Over unix sockets, with several metadata servers over a journal in an etcd of so many members. The members of etcd
+    /// are started, and nothing else.
+    ///
+    /// # Panics If etcd does not start.
+    #[track_caller]
+    pub fn over_etcd(mds: usize, members: usize, servers: usize, mount_flags: &[&str]) -> Cluster {
+        let area = Area::new();
+        let etcd = Etcd::start(&area, members, &[]);
+        Cluster::build(Over::Unix, servers, mount_flags, (area, mds, Some(etcd)))
+    }
+
     /// A cluster without running processes.
     pub fn new(servers: usize, mount_flags: &[&str], tcp: bool) -> Cluster {
         let over = if tcp { Over::Tcp } else { Over::Unix };
@@ -138,7 +152,16 @@ impl Cluster {
 
     #[track_caller]
     fn over(over: Over, servers: usize, mount_flags: &[&str]) -> Cluster {
-        let area = Area::new();
+        Cluster::build(over, servers, mount_flags, (Area::new(), 1, None))
+    }
+
+    #[track_caller]
+    fn build(
+        over: Over,
+        servers: usize,
+        mount_flags: &[&str],
+        (area, mds, etcd): (Area, usize, Option<Etcd>),
+    ) -> Cluster {
         let network = (over == Over::Network).then(|| Network::new(area.path()));
         let inside = network.as_ref().map(Network::among_servers);
         let secret = b"0123456789abcdef0123456789abcdef";
@@ -152,7 +175,11 @@ impl Cluster {
                 format!("tcp:{}:{port}", network::SERVERS)
             }
         };
-        let md_addr = addr("md.s");
+        let md_addrs: Vec<String> = match mds {
+            1 => vec![addr("md.s")],
+            mds => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
+        };
+        let md_addr = md_addrs.join(",");
         let args = |words: &[&str]| {
             let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             if let Some(key) = &key {
@@ -168,11 +195,21 @@ impl Cluster {
             inside,
             files: None,
         };
-        let md_data = area.at("md").display().to_string();
-        let md = node(
-            "md".to_owned(),
-            args(&["mdserver", "--listen", &md_addr, "--data", &md_data]),
-        );
+        let checkpoints = area.mkdir("checkpoints").display().to_string();
+        let mds = md_addrs.iter().enumerate().map(|(i, listen)| {
+            let name = match i {
+                0 => "md".to_owned(),
+                i => format!("md{i}"),
+            };
+            let data = area.at(&name).display().to_string();
+            let mut words = args(&["mdserver", "--listen", listen, "--data", &data]);
+            if let Some(etcd) = &etcd {
+                let journal = ["--meta", &etcd.url("test"), "--checkpoints", &checkpoints];
+                words.extend(journal.map(str::to_owned));
+            }
+            node(name, words)
+        });
+        let mds = mds.collect();
         let servers = (0..servers)
             .map(|i| {
                 let data = area.at(format!("os{i}")).display().to_string();
@@ -194,7 +231,8 @@ impl Cluster {
         Cluster {
             mounts: Vec::new(),
             servers,
-            md,
+            mds,
+            etcd,
             flags,
             key,
             network,
@@ -207,7 +245,7 @@ impl Cluster {
     /// # Panics If something does not start.
     #[track_caller]
     pub fn start_all(&mut self, mounts: usize) {
-        self.start_md();
+        (0..self.mds.len()).for_each(|md| self.start_md_at(md));
         (0..self.servers.len()).for_each(|server| self.start_server(server));
         (0..mounts).for_each(|_| self.add_mount());
     }
@@ -217,18 +255,78 @@ impl Cluster {
     /// # Panics If it does not start.
     #[track_caller]
     pub fn start_md(&mut self) {
-        self.md.launch(&self.area, &[]);
-        self.md.service.as_mut().expect("launched").ready();
+        self.start_md_at(0);
+    }
+
+    /// Starts metadata server `i` and waits for it.
+    ///
+    /// # Panics If it does not start.
+    #[track_caller]
+    pub fn start_md_at(&mut self, i: usize) {
+        self.mds[i].launch(&self.area, &[]);
+        self.mds[i].service.as_mut().expect("launched").ready();
+    }
+
+    /// Adds flags to all metadata servers, for their next start.
+    pub fn md_flags(&mut self, flags: &[&str]) {
+        for md in &mut self.mds {
+            md.args.extend(flags.iter().map(|&flag| flag.to_owned()));
+        }
+    }
+
+    /// The metadata server of those that run which answers, and whose number etcd has.
+    ///
+    /// # Panics If there is none within the time of polls.
+    #[track_caller]
+    pub fn leader(&self) -> usize {
+        let leading = |i: &usize| {
+            let addr = flag(&self.mds[*i].args, "--listen");
+            let runs = self.mds[*i].service.is_some();
+            runs && self.etcd().get("test", "leader").contains(addr)
+        };
+        poll::until("a leader", || (0..self.mds.len()).find(|i| leading(i)))
+    }
+
+    /// The etcd of [`Cluster::over_etcd`].
+    ///
+    /// # Panics If there is none.
+    #[track_caller]
+    pub fn etcd(&self) -> &Etcd {
+        self.etcd.as_ref().expect("an etcd")
+    }
+
+    /// The same, to end and start its members.
+    ///
+    /// # Panics If there is none.
+    #[track_caller]
+    pub fn etcd_mut(&mut self) -> &mut Etcd {
+        self.etcd.as_mut().expect("an etcd")
+    }
+
+    /// The process of metadata server `i`.
+    #[track_caller]
+    pub fn md_at(&self, i: usize) -> &Service {
+        self.mds[i].run()
+    }
+
+    /// Ends metadata server `i` with SIGKILL.
+    pub fn kill_md_at(&mut self, i: usize) {
+        self.mds[i].take().kill9();
+    }
+
+    /// Stops metadata server `i` cleanly.
+    pub fn stop_md_at(&mut self, i: usize) {
+        self.mds[i].take().stop();
     }
 
     /// Starts the metadata server with flags for this start.
     ///
     /// # Errors Its output if it does not start.
     pub fn try_start_md(&mut self, flags: &[&str]) -> Result<(), String> {
-        self.md.launch(&self.area, flags);
-        let result = self.md.service.as_mut().expect("launched").try_ready();
+        self.mds[0].launch(&self.area, flags);
+        let result = self.mds[0].service.as_mut().expect("launched").try_ready();
         if result.is_err() {
-            self.md.service = None;
+            self.mds[0].service = None;
         }
         result
     }
@@ -319,12 +417,12 @@ impl Cluster {
 
     /// Ends the metadata server with SIGKILL.
     pub fn kill_md(&mut self) {
-        self.md.take().kill9();
+        self.mds[0].take().kill9();
     }
 
     /// Stops the metadata server cleanly.
     pub fn stop_md(&mut self) {
-        self.md.take().stop();
+        self.mds[0].take().stop();
     }
 
     /// Ends data server `i` with SIGKILL.
@@ -400,8 +498,10 @@ impl Cluster {
                 service.stop();
             }
         }
-        if let Some(service) = self.md.service.take() {
-            service.stop();
+        for md in &mut self.mds {
+            if let Some(service) = md.service.take() {
+                service.stop();
+            }
         }
         self.fsck()
     }
@@ -444,7 +544,7 @@ impl Cluster {
     /// The metadata server's process.
     #[track_caller]
     pub fn md(&self) -> &Service {
-        self.md.run()
+        self.mds[0].run()
     }
 
     /// The data directory of data server `i`.
@@ -459,7 +559,7 @@ impl Cluster {
 
     /// The address the metadata server listens on.
     pub fn md_addr(&self) -> &str {
-        flag(&self.md.args, "--listen")
+        flag(&self.mds[0].args, "--listen")
     }
 
     /// The address data server `i` listens on.

@@ -35,6 +35,7 @@ pub mod array;
 pub mod binary;
 pub mod cluster;
 pub mod disk;
+pub mod etcd;
 pub mod ext4;
 pub mod file;
 pub mod held;

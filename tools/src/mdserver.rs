@@ -29,12 +29,11 @@ use member::{Member, Settings};
   head -c 32 /dev/urandom | base64 > key; chmod 600 key
   slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data md2 --daemon
       for other machines, which need a copy of the key file
-  slabfs mdserver --listen tcp:0.0.0.0:7070 --key-file key --data md3 --daemon \\
-      --meta etcd://h1,h2,h3/slabfs --checkpoints /shared/slabfs
-      one of several, of which one leads and the others take over (etcd as for etcdctl)
   slabfs stop --data md
 
-Next: data servers, `slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon`; then mounts.")]
+Next: data servers, `slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon`; then mounts. \
+On several machines, with the journal in etcd (--meta etcd://h1,h2,h3/slabfs --checkpoints /shared/slabfs), one service \
+leads and the others take over: docs/operations/etcd.md.")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
@@ -52,7 +51,7 @@ pub(crate) struct Args {
     /// With --meta: the directory of checkpoints, which all of these services share
     #[arg(long, value_name = "DIR", requires = "meta")]
     checkpoints: Option<PathBuf>,
-    /// With --meta: how long after its last sign of life a leader is replaced, 2s to 60s
+    /// With --meta: how long after its last message to etcd a leader is replaced, 2s to 60s
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_leader_lease)]
     leader_lease: Duration,
     #[command(flatten)]

@@ -150,6 +150,10 @@ fn has_chunks(dir: &Path) -> bool {
 
 /// Whether there is a journal or a checkpoint in `dir`.
 fn has_metadata(dir: &Path) -> bool {
+    // A copy of a journal in etcd.
+    if dir.join("copy.json").is_file() {
+        return true;
+    }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.any(|name| {

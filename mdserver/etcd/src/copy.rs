@@ -94,7 +94,7 @@ impl Place {
         self.dir.join(COPY)
     }
 
-    /// Opens the copy, made anew from the checkpoint if it cannot follow the log.
+    /// Opens the copy, rebuilt from the checkpoint if it cannot follow the log.
     pub(crate) fn open(
         &self,
         log: &Log,
@@ -103,7 +103,7 @@ impl Place {
     ) -> Result<Copy, EtcdError> {
         if self.dir.join(LEADING).exists() {
             tracing::info!(
-                "the copy was that of a leader that did not end in order: it is made anew"
+                "the copy was that of a leader that did not end in order: it is rebuilt"
             );
             self.discard()?;
         }
@@ -124,7 +124,7 @@ impl Place {
             let (kv, found) = match LocalKv::open(&store, options.clone()) {
                 Ok(opened) => opened,
                 Err(error @ slabfs_mdserver::kv::KvError::Damaged { .. }) => {
-                    tracing::warn!("the copy is made anew: {error}");
+                    tracing::warn!("the copy is rebuilt: {error}");
                     self.discard()?;
                     continue;
                 }
@@ -139,7 +139,7 @@ impl Place {
                 false => {
                     copy.kv.close()?;
                     drop(copy);
-                    tracing::info!("the copy is too old for the log: it is made anew");
+                    tracing::info!("the copy is too old for the log: it is rebuilt");
                     self.discard()?;
                 }
             }
@@ -180,7 +180,7 @@ fn remove_all(dir: &Path) -> Result<(), EtcdError> {
 }
 
 impl Copy {
-    /// Applies what is new in the log; false if it has to be made anew.
+    /// Applies what is new in the log; false if it has to be rebuilt.
     pub(crate) fn follow(&mut self, log: &Log) -> Result<bool, EtcdError> {
         loop {
             let commits = match log.read(self.last)? {

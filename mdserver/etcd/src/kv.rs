@@ -22,7 +22,7 @@ use crate::log::{Log, Pointer};
 
 /// Commits wait while more bytes than this are queued.
 const QUEUED: usize = 64 << 20;
-/// How often the background thread looks: at the lease, and for commits that nobody syncs.
+/// How often the background thread looks: at the lease, and for commits that no request syncs.
 const ROUND: Duration = Duration::from_millis(200);
 /// How long a snapshot of the copy may take.
 const SNAPSHOT: Duration = Duration::from_secs(600);
@@ -119,6 +119,9 @@ impl EtcdKv {
 impl Shared {
     /// Fails once this service is not the leader, or the log has failed.
     fn check(&self) -> Result<(), KvError> {
+        if self.failed.lock().closed {
+            return Err(KvError::Closed);
+        }
         if let Some(error) = &self.failed.lock().error {
             return Err(error.clone());
         }
@@ -354,7 +357,7 @@ impl MetaKv for EtcdKv {
         if synced.is_ok() && closed.is_ok() {
             let unmarked = shared.place.unmark();
             if let Err(error) = unmarked {
-                tracing::warn!("the copy will be made anew at the next start: {error}");
+                tracing::warn!("the copy will be rebuilt at the next start: {error}");
             }
             shared.lease.resign();
         }

@@ -123,7 +123,7 @@ impl Log {
     /// Appends blocks, one transaction each. On return they are on the disks of etcd's majority.
     ///
     /// # Errors
-    /// `NotLeader`, and then nothing that this leader has not been told of will be in the log.
+    /// `NotLeader`, and then nothing that was not acknowledged by then will be in the log.
     pub(crate) fn append(
         &self,
         lease: &Lease,

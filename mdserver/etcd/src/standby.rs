@@ -25,7 +25,7 @@ pub struct Standby {
     place: Place,
     checkpoints: Checkpoints,
     options: KvOptions,
-    /// None where it has to be made anew.
+    /// None where it has to be rebuilt.
     copy: Option<Copy>,
 }
 
@@ -116,7 +116,7 @@ impl Standby {
         if copy.follow(&self.log)? {
             return Lease::campaign(&self.etcd, who, time);
         }
-        tracing::info!("the log has gone on without this standby: its copy is made anew");
+        tracing::info!("the log has gone on without this standby: its copy is rebuilt");
         if let Some(copy) = self.copy.take() {
             copy.kv.close()?;
         }
@@ -124,7 +124,7 @@ impl Standby {
         Ok(None)
     }
 
-    /// Reads the rest of the log, to which nobody else can write any more, and makes the copy the leader's store.
+    /// Reads the rest of the log, which is complete now, and makes the copy the leader's store.
     fn lead(mut self, lease: Lease) -> Result<Elected, EtcdError> {
         let copy = loop {
             lease.check()?;

@@ -24,8 +24,8 @@ mod before;
 mod blocks;
 mod cache;
 mod checkpoint;
-#[cfg(any(test, feature = "fuzzing"))]
-mod conformance;
+#[cfg(any(test, feature = "fuzzing", feature = "conformance"))]
+pub mod conformance;
 mod direct;
 mod disk;
 mod engine;
@@ -62,7 +62,7 @@ mod verify;
 mod walk;
 
 pub use batch::Batch;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(test, feature = "fuzzing", feature = "conformance"))]
 pub use conformance::MemoryKv;
 pub use error::{Damage, KvError};
 pub use key::Key;

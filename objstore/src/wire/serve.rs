@@ -554,6 +554,11 @@ fn converse(shared: &Shared, slot: &Slot, mut connection: Connection) -> WireRes
                 None
             }
             (Ok(Err(e)), Sent::Part) => return Err(e),
+            // Not answered, so that the client sends it again, here or to another process of the service.
+            (Ok(Err(e @ WireError::Unavailable { .. })), Sent::Nothing) => {
+                tracing::debug!(kind = head.kind, "a request is not answered: {e}");
+                return Ok(());
+            }
             (Ok(Err(e)), Sent::Nothing) => {
                 tracing::error!(kind = head.kind, "a request failed: {e}");
                 Some(e.to_string())

@@ -22,6 +22,7 @@ mod directories;
 mod drain;
 mod dumps;
 mod durability;
+mod engines;
 mod examples;
 mod exports;
 mod extremes;

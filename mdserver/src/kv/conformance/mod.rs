@@ -2,9 +2,11 @@
 //! one in memory.
 
 mod memory;
-#[cfg(test)]
+#[cfg(any(test, feature = "conformance"))]
 mod suite;
 
 pub use memory::MemoryKv;
+#[cfg(any(test, feature = "conformance"))]
+pub use suite::run;
 #[cfg(test)]
-pub(super) use suite::{apply, batches, mark_new, run};
+pub(super) use suite::{apply, batches, mark_new};

@@ -1,13 +1,17 @@
 //! The conformance suite of [`MetaKv`]. Each implementation runs all of it.
+#![allow(clippy::unwrap_used)]
 
-use crate::kv::{Batch, KvError, Lsn, MAX_BATCH, MAX_KEY, MemoryKv, MetaKv, Pair};
+use crate::kv::{Batch, KvError, Lsn, MAX_BATCH, MAX_KEY, MetaKv, Pair};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 
 /// Runs the suite; `open` makes a new, empty store.
-pub(in crate::kv) fn run(open: &dyn Fn() -> Arc<dyn MetaKv>) {
+///
+/// # Panics
+/// If a store violates the contract.
+pub fn run(open: &dyn Fn() -> Arc<dyn MetaKv>) {
     values_round_trip(open());
     batches_are_atomic_and_ordered(open());
     scans_are_ascending_bounded_and_limited(open());
@@ -241,5 +245,5 @@ fn random_batches_agree_with_a_map(open: &dyn Fn() -> Arc<dyn MetaKv>) {
 
 #[test]
 fn memory_kv_conforms() {
-    run(&|| Arc::new(MemoryKv::new()));
+    run(&|| Arc::new(crate::kv::MemoryKv::new()));
 }

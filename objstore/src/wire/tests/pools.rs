@@ -59,6 +59,31 @@ fn no_listener() {
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
+/// Of several addresses the one that answers is found, also when it is another one later.
+#[test]
+fn a_service_of_several_addresses() {
+    let ((_one, first), (_two, second), (_three, third)) = (place(), place(), place());
+    let Addr::Unix(path) = &first else {
+        unreachable!()
+    };
+    // Connections are accepted by the kernel, and not answered.
+    let hanging = UnixListener::bind(path).unwrap();
+    let text = format!("{first},{second},{third}");
+    let addrs: crate::Addrs = text.parse().unwrap();
+    let pool = Pool::new(addrs, None, Duration::from_secs(20));
+    let serving = echo_at(&third, ServeOptions::default());
+    echo(&pool, b"third").unwrap();
+    assert_eq!(pool.addr(), third);
+    serving.stop();
+    let serving = echo_at(&second, ServeOptions::default());
+    echo(&pool, b"second").unwrap();
+    assert_eq!(pool.addr(), second);
+    // Of an address that is not called any more nothing is known.
+    pool.leave(&third);
+    assert_eq!(pool.addr(), second);
+    drop((serving, hanging));
+}
+
 #[test]
 fn a_server_that_hangs() {
     let (_dir, addr) = place();

@@ -1,0 +1,286 @@
+//! Metadata services over a journal in etcd: one conformance suite, and what happens when services and members of etcd
+//! die, are stopped, or are full.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use slabfs_etcd::{Checkpoints, Etcd as EtcdClient, Leader, Standby};
+use slabfs_mdserver::kv::{Batch, KvOptions, MetaKv, conformance};
+use slabfs_tests::etcd::Etcd;
+use slabfs_tests::{Area, Cluster, file, needs_mount, poll};
+
+/// How long a leader's lease is in these tests.
+const LEASE: &str = "2s";
+
+/// A store of its own over a prefix, elected at once.
+struct Stores {
+    area: Area,
+    etcd: Etcd,
+    made: AtomicU64,
+}
+
+impl Stores {
+    fn new(flags: &[&str]) -> Stores {
+        let area = Area::new();
+        Stores {
+            etcd: Etcd::start(&area, 1, flags),
+            area,
+            made: AtomicU64::new(0),
+        }
+    }
+
+    fn next_prefix(&self) -> String {
+        format!("store{}", self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.area.at(name);
+        fs::create_dir_all(&dir).expect("a directory");
+        dir
+    }
+
+    /// Follows until elected; `dir` has the copy.
+    fn elected(&self, prefix: &str, dir: &str, options: &KvOptions) -> slabfs_etcd::EtcdKv {
+        let addr = self.etcd.url(prefix).parse().expect("an address");
+        let client = Arc::new(EtcdClient::new(&addr).expect("a client"));
+        let checkpoints = Checkpoints::new(&self.dir(&format!("{prefix}-checkpoints")));
+        let checkpoints = checkpoints.expect("the directory");
+        let standby = Standby::open(&client, &self.dir(dir), checkpoints, options);
+        let who = Leader {
+            addr: dir.to_owned(),
+            host: String::new(),
+            pid: 0,
+        };
+        let wait = |_: Option<&Leader>, at_most| {
+            thread::sleep(at_most);
+            true
+        };
+        let elected = standby
+            .expect("a copy")
+            .until_elected(&who, Duration::from_secs(2), wait);
+        elected.expect("elected").kv
+    }
+}
+
+/// The store over a journal in etcd is a store as the local one is.
+#[test]
+fn a_journal_in_etcd_passes_the_suite_of_stores() {
+    let stores = Stores::new(&[]);
+    conformance::run(&|| {
+        let prefix = stores.next_prefix();
+        Arc::new(stores.elected(&prefix, &prefix, &KvOptions::default()))
+    });
+}
+
+fn put(kv: &dyn MetaKv, key: String, value: Vec<u8>) {
+    let mut batch = Batch::new();
+    batch.put(key.into_bytes(), value);
+    kv.commit(batch).expect("a commit");
+}
+
+/// What was synced is in the next leader's store: also records of several blocks, and behind checkpoints. The journal in etcd
+/// does not grow without bound.
+#[test]
+fn a_new_leader_has_what_was_synced() {
+    let stores = Stores::new(&[]);
+    let prefix = stores.next_prefix();
+    let options = KvOptions {
+        journal_limit: 1 << 20,
+        ..KvOptions::default()
+    };
+    let mut wanted = Vec::new();
+    // Copies: one that leads again and again, one that is made anew, and one that has missed much.
+    for (round, dir) in ["a", "b", "a", "c", "b"].into_iter().enumerate() {
+        let kv = stores.elected(&prefix, dir, &options);
+        for (key, value) in &wanted {
+            let found = kv.get(String::as_bytes(key)).expect("a value");
+            assert!(found.as_ref() == Some(value), "{key} in round {round}");
+        }
+        for number in 0..40 {
+            let key = format!("{round}-{number}");
+            let len = if number == 20 { 3 << 20 } else { 40_000 };
+            let value = vec![number as u8; len];
+            put(&kv, key.clone(), value.clone());
+            wanted.push((key, value));
+        }
+        kv.sync().expect("a sync");
+        if round == 1 {
+            // What it has not synced may be lost, and nothing else.
+            continue;
+        }
+        kv.checkpoint().expect("a checkpoint");
+        put(&kv, format!("last-{round}"), vec![1]);
+        wanted.push((format!("last-{round}"), vec![1]));
+        kv.close().expect("closed");
+    }
+    let blocks = stores.etcd.count(&format!("/{prefix}/log/"));
+    assert!(blocks < 100, "{blocks} blocks are left");
+    let checkpoints = fs::read_dir(stores.area.at(format!("{prefix}-checkpoints")));
+    assert!(checkpoints.expect("a directory").count() <= 2);
+}
+
+/// A leader that has lost its lease while it was stopped can write nothing, and answers nothing.
+#[test]
+fn an_old_leader_is_refused() {
+    let stores = Stores::new(&[]);
+    let prefix = stores.next_prefix();
+    let options = KvOptions::default();
+    let old = stores.elected(&prefix, "old", &options);
+    put(&old, "a".to_owned(), vec![1]);
+    old.sync().expect("a sync");
+    // Its lease ends, as when its process is stopped for long; another one follows.
+    let (_, leases) = stores.etcd.ctl(&["lease", "list"]);
+    let lease = leases.lines().last().expect("a lease").to_owned();
+    assert!(stores.etcd.ctl(&["lease", "revoke", &lease]).0);
+    let new = stores.elected(&prefix, "new", &options);
+    put(&new, "b".to_owned(), vec![2]);
+    new.sync().expect("a sync");
+    let mut batch = Batch::new();
+    batch.put("c", [3]);
+    let written = old.commit(batch).and_then(|_| old.sync());
+    assert!(written.is_err() && old.before_reply().is_err());
+    assert!(old.wait_for_sync_failure().is_some());
+    drop(old);
+    assert_eq!(new.get(b"c").expect("a value"), None);
+    new.close().expect("closed");
+    // Its copy has a commit that the log has not: it is made anew.
+    let again = stores.elected(&prefix, "old", &options);
+    assert_eq!(again.get(b"c").expect("a value"), None);
+    assert_eq!(again.get(b"b").expect("a value"), Some(vec![2]));
+}
+
+/// A full etcd stops commits, and they go on by themselves when it has space again.
+#[test]
+fn a_full_etcd_is_waited_for() {
+    const COMMITS: u64 = 20;
+    let stores = Stores::new(&["--quota-backend-bytes", "16777216"]);
+    let etcd = &stores.etcd;
+    let prefix = stores.next_prefix();
+    let kv = Arc::new(stores.elected(&prefix, "a", &KvOptions::default()));
+    let other = "x".repeat(100_000);
+    let mut others = 0..;
+    while !etcd.ctl(&["alarm", "list"]).1.contains("NOSPACE") {
+        let number = others.next().unwrap_or(0);
+        etcd.ctl(&["put", &format!("/other/{number}"), &other]);
+    }
+    let done = Arc::new(AtomicU64::new(0));
+    let writing = {
+        let (kv, done) = (kv.clone(), done.clone());
+        thread::spawn(move || {
+            for number in 0..COMMITS {
+                put(&*kv, format!("k{number}"), vec![number as u8; 1000]);
+                kv.sync().expect("a sync");
+                done.store(number + 1, Ordering::SeqCst);
+            }
+        })
+    };
+    // Longer than its lease: a full etcd ends no leader.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(done.load(Ordering::SeqCst), 0);
+    // What an administrator does.
+    assert!(etcd.ctl(&["del", "--prefix", "/other/"]).0);
+    let (_, status) = etcd.ctl(&["endpoint", "status", "--write-out", "json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let revision = status[0]["Status"]["header"]["revision"].to_string();
+    assert!(etcd.ctl(&["compact", &revision]).0);
+    assert!(etcd.ctl(&["defrag"]).0);
+    assert!(etcd.ctl(&["alarm", "disarm"]).0);
+    writing.join().expect("all commits");
+    kv.close().expect("closed");
+    drop(kv);
+    let next = stores.elected(&prefix, "b", &KvOptions::default());
+    for number in 0..COMMITS {
+        let value = next.get(format!("k{number}").as_bytes()).expect("a value");
+        assert_eq!(value, Some(vec![number as u8; 1000]));
+    }
+}
+
+/// A mixed load goes on while its leader is killed, is stopped in order, and a member of etcd dies.
+#[test]
+fn services_and_members_die_under_load() {
+    needs_mount!();
+    let mut cluster = Cluster::over_etcd(3, 3, 1, &[]);
+    cluster.md_flags(&["--leader-lease", LEASE]);
+    cluster.start_all(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..2)
+        .map(|mount| {
+            let (dir, stop) = (cluster.at(mount, format!("d{mount}")), stop.clone());
+            thread::spawn(move || {
+                fs::create_dir(&dir).expect("a directory");
+                let mut number = 0u64;
+                while !stop.load(Ordering::SeqCst) {
+                    let path = dir.join(format!("f{number}"));
+                    fs::write(&path, number.to_le_bytes()).expect("a file");
+                    if number >= 3 && number.is_multiple_of(3) {
+                        fs::remove_file(dir.join(format!("f{}", number - 3))).expect("removed");
+                    }
+                    number += 1;
+                }
+                number
+            })
+        })
+        .collect();
+    let progress = |cluster: &Cluster| {
+        let count = |mount: usize| {
+            let dir = cluster.at(mount, format!("d{mount}"));
+            fs::read_dir(dir).map_or(0, |entries| entries.count())
+        };
+        count(0) + count(1)
+    };
+    let goes_on = |cluster: &Cluster| {
+        let before = progress(cluster);
+        poll::until_true("the load goes on", || progress(cluster) > before + 10);
+    };
+    goes_on(&cluster);
+    // Killed, and started again as a standby.
+    let first = cluster.leader();
+    cluster.kill_md_at(first);
+    goes_on(&cluster);
+    cluster.start_md_at(first);
+    // In order: the next one follows at once.
+    let second = cluster.leader();
+    assert_ne!(second, first);
+    cluster.stop_md_at(second);
+    goes_on(&cluster);
+    cluster.start_md_at(second);
+    // Stopped as by a debugger, and continued when another one leads.
+    let third = cluster.leader();
+    cluster.md_at(third).signal(Signal::SIGSTOP);
+    goes_on(&cluster);
+    cluster.md_at(third).signal(Signal::SIGCONT);
+    assert_ne!(cluster.leader(), third);
+    goes_on(&cluster);
+    // The leader of etcd.
+    let member = cluster.etcd().leader();
+    cluster.etcd_mut().kill(member);
+    goes_on(&cluster);
+    cluster.etcd_mut().restart(member);
+    goes_on(&cluster);
+    stop.store(true, Ordering::SeqCst);
+    let counts: Vec<u64> = writers
+        .into_iter()
+        .map(|writer| writer.join().expect("no error for the program"))
+        .collect();
+    // Each mount sees the files of the other one.
+    for (mount, count) in counts.into_iter().enumerate() {
+        let dir = cluster.at(1 - mount, format!("d{mount}"));
+        for number in 0..count {
+            let path = dir.join(format!("f{number}"));
+            let removed = number.is_multiple_of(3) && number + 3 < count;
+            match removed {
+                true => assert!(!path.exists(), "{}", path.display()),
+                false => assert!(
+                    file::read(&path) == number.to_le_bytes(),
+                    "{}",
+                    path.display()
+                ),
+            }
+        }
+    }
+}
