@@ -22,7 +22,7 @@ use slabfs_tests::{Cluster, Random, disk, file, needs_mount, poll, soak};
 use load::Worker;
 
 /// Rounds in a normal run of the tests.
-const ROUNDS: u64 = 5;
+const ROUNDS: u64 = 3;
 /// Writers, each with a directory and a model of its own.
 const WRITERS: u64 = 3;
 

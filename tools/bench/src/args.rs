@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Transfer(crate::transfer::TransferArgs),
     /// Cost of one small request as arrays, directories and mounts grow
     Growth(crate::growth::GrowthArgs),
+    /// The metadata service over etcd, compared with the local one
+    Engines(crate::engines::EnginesArgs),
 }
 
 /// What all commands take.

@@ -10,7 +10,8 @@
 //! `slabfs-bench search` compares the metadata service with SQLite (`search`); `slabfs-bench mpi` compares MPI
 //! programs on two mounts with other distributed filesystems (`mpi`); `slabfs-bench transfer` compares region
 //! transfers and batches of the client library with the mount and plain sockets (`transfer`); `slabfs-bench
-//! growth` measures the cost of a small request as arrays, directories and mounts grow (`growth`).
+//! growth` measures the cost of a small request as arrays, directories and mounts grow (`growth`); `slabfs-bench engines`
+//! compares metadata services over etcd with local ones (`engines`).
 //!
 //! Run it by `tools/bench/run`, which builds it and installs the programs it needs. It starts the `slabfs`
 //! binary, so that it measures what users run; of its crates `search` uses the client of the metadata service,
@@ -19,6 +20,7 @@
 mod args;
 mod cleanup;
 mod clients;
+mod engines;
 mod fuse;
 mod groups;
 mod growth;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Some(Command::Mpi(mpi)) => mpi::run(mpi),
         Some(Command::Transfer(transfer)) => transfer::run(transfer),
         Some(Command::Growth(growth)) => growth::run(&growth),
+        Some(Command::Engines(engines)) => engines::run(&engines),
         None => groups::run(cli.groups),
     };
     match result {

@@ -1,0 +1,271 @@
+//! Uploading: what a sync names, and what others wait for meanwhile, goes to the bucket in few requests.
+//!
+//! One thread at a time uploads. What it uploads stays dirty, and so in the cache, until its segment is in the bucket; it is
+//! clean then if no change was made since the upload looked at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use crc_fast::crc32_iscsi as crc32c;
+use slabfs_model::{Hyperslab, layout::boxes_of_run};
+use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
+
+use crate::bucket::Made;
+use crate::cache::{Cached, Change, Kind};
+use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
+use crate::store::S3Store;
+
+/// Chunks from this size on are objects of their own.
+const OWN: usize = 256 << 10;
+/// The payload of a segment, about.
+const SEGMENT: usize = 32 << 20;
+/// Segments after which the index is stored.
+const INDEX_EVERY: u64 = 256;
+
+/// The changes of a chunk that an upload has.
+enum Taken {
+    Free(Change),
+    Blocks(BTreeMap<u64, Change>),
+}
+
+impl S3Store {
+    /// Uploads what is dirty of these chunks, and the deletions so far.
+    pub(crate) fn upload(&self, names: &BTreeSet<ChunkName>) -> Result<(), StoreError> {
+        let mut uploading = self.uploading.lock();
+        self.check()?;
+        let mut rest: Vec<ChunkName> = {
+            let state = self.state.lock();
+            let dirty = |name: &&ChunkName| {
+                let cached = state.cache.chunks.get(*name);
+                cached.is_some_and(Cached::is_dirty)
+            };
+            names.iter().filter(dirty).cloned().collect()
+        };
+        loop {
+            let deleted = std::mem::take(&mut self.state.lock().deleted);
+            if rest.is_empty() && deleted.is_empty() {
+                return Ok(());
+            }
+            let mut taken = Vec::new();
+            let made = self.build(&mut rest, &mut taken, &deleted);
+            let stored = made.and_then(|(draft, own)| {
+                // The segment names them, so they come first.
+                self.bucket.create_all(own)?;
+                self.store_segment(draft)
+            });
+            if let Err(error) = stored {
+                let mut state = self.state.lock();
+                for (name, own) in deleted {
+                    state.deleted.entry(name).or_default().extend(own);
+                }
+                return Err(error);
+            }
+            let mut state = self.state.lock();
+            for (name, taken) in taken {
+                if let Some(cached) = state.cache.chunks.get_mut(&name) {
+                    cached.note_uploaded(&taken);
+                }
+            }
+            drop(state);
+            self.garbage.lock().extend(deleted.into_values().flatten());
+            *uploading += 1;
+            if uploading.is_multiple_of(INDEX_EVERY)
+                && let Err(error) = self.store_index()
+            {
+                tracing::warn!("the index is stored later: {error}");
+            }
+        }
+    }
+
+    /// Fills a segment from the front of `names`, which are removed.
+    fn build(
+        &self,
+        names: &mut Vec<ChunkName>,
+        taken: &mut Vec<(ChunkName, Taken)>,
+        deleted: &BTreeMap<ChunkName, Vec<String>>,
+    ) -> Result<(Draft, Vec<(String, Bytes)>), StoreError> {
+        let mut draft = Draft::default();
+        let (mut own, mut own_bytes) = (Vec::new(), 0);
+        for name in deleted.keys() {
+            draft.entries.push(Entry {
+                name: name.clone(),
+                what: What::Deleted,
+            });
+        }
+        while draft.bytes() + own_bytes < SEGMENT {
+            let Some(name) = names.pop() else { break };
+            let (form, took) = {
+                let state = self.state.lock();
+                let Some(cached) = state.cache.chunks.get(&name) else {
+                    continue;
+                };
+                let took = match &cached.kind {
+                    // A stream that is not sealed is of no object yet.
+                    Kind::Free { sealed: false, .. } | Kind::Free { dirty: None, .. } => continue,
+                    Kind::Free {
+                        dirty: Some(change),
+                        ..
+                    } => Taken::Free(*change),
+                    Kind::Grid { dirty, .. } if dirty.is_empty() => continue,
+                    Kind::Grid { dirty, .. } => Taken::Blocks(dirty.clone()),
+                };
+                (cached.form.clone(), took)
+            };
+            let what = match &took {
+                Taken::Blocks(blocks) => {
+                    let mut parts = Vec::new();
+                    for &block in blocks.keys() {
+                        let bytes = self.block(&name, &form, block)?;
+                        let part = (!bytes.is_empty()).then(|| draft.push(&bytes));
+                        parts.push((block, part));
+                    }
+                    What::Blocks {
+                        form,
+                        blocks: parts,
+                    }
+                }
+                Taken::Free(_) => {
+                    let (encoded, bytes) = self.image(&name, &form)?;
+                    let place = if bytes.len() < OWN {
+                        Place::Here(draft.push(&bytes))
+                    } else {
+                        let key = format!("{}/chunks/{}", self.id, key_of(&name));
+                        let (len, crc) = (bytes.len() as u64, crc32c(&bytes));
+                        own_bytes += bytes.len();
+                        own.push((key.clone(), Bytes::from(bytes)));
+                        Place::Object { key, len, crc }
+                    };
+                    What::Chunk {
+                        form,
+                        encoded,
+                        place,
+                    }
+                }
+            };
+            taken.push((name.clone(), took));
+            draft.entries.push(Entry { name, what });
+        }
+        Ok((draft, own))
+    }
+
+    /// The bytes of an immutable chunk as they are stored, and whether they are encoded.
+    fn image(&self, name: &ChunkName, form: &ChunkForm) -> Result<(bool, Vec<u8>), StoreError> {
+        if let Some(bytes) = self.local.read_encoded(name)? {
+            return Ok((true, bytes));
+        }
+        let len = form.volume().unwrap_or(0) as usize;
+        let mut bytes = vec![0; len];
+        let all = Hyperslab::from_region(&slabfs_model::Region::all(&form.shape));
+        self.local.read(name, form, &all, &mut bytes)?;
+        Ok((false, bytes))
+    }
+
+    /// The bytes of a block of a grid chunk, without the fill at its end.
+    fn block(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        block: u64,
+    ) -> Result<Vec<u8>, StoreError> {
+        let mut boxes = Vec::new();
+        boxes_of_run(&form.shape, block * BLOCK, BLOCK, &mut boxes);
+        let mut bytes = Vec::new();
+        for region in boxes {
+            let from = bytes.len();
+            bytes.resize(from + region.volume() as usize, 0);
+            let slab = Hyperslab::from_region(&region);
+            self.local.read(name, form, &slab, &mut bytes[from..])?;
+        }
+        if form.fill.is_zero() {
+            let used = bytes.iter().rposition(|&byte| byte != 0);
+            bytes.truncate(used.map_or(0, |last| last + 1));
+        }
+        Ok(bytes)
+    }
+
+    /// Creates the next segment. Fails for good if another process has.
+    fn store_segment(&self, draft: Draft) -> Result<(), StoreError> {
+        let number = self.state.lock().index.next;
+        let bytes = draft.finish(number, self.writer)?;
+        let key = self.segment_key(number);
+        let wrong = |why: String| StoreError::Io {
+            what: format!("storing {key}"),
+            detail: why,
+            errno: None,
+        };
+        let payload = head(&bytes, number).map_err(wrong)?.payload;
+        if self.bucket.create(&key, Bytes::from(bytes))? == Made::Exists {
+            // An attempt of this process may have created it, whose answer was lost.
+            let found = self.bucket.get(&key, Some(0..crate::segment::HEADER as u64))?;
+            let theirs = head(&found, number).map_err(wrong)?;
+            if theirs.writer != self.writer {
+                return Err(self.replaced());
+            }
+        }
+        let gone = {
+            let mut state = self.state.lock();
+            state.index.apply(number, payload, draft.entries)
+        };
+        self.garbage.lock().extend(gone);
+        Ok(())
+    }
+
+    /// Stores the index, and deletes what it does not need: older ones, segments and objects without chunks.
+    pub(crate) fn store_index(&self) -> Result<(), StoreError> {
+        let (number, bytes, live) = {
+            let state = self.state.lock();
+            let bytes = postcard::to_stdvec(&state.index);
+            let bytes = bytes.map_err(|error| {
+                StoreError::Invalid(format!("cannot encode the index: {error}"))
+            })?;
+            (state.index.next, bytes, state.index.segments())
+        };
+        let mut summed = crc32c(&bytes).to_le_bytes().to_vec();
+        summed.extend_from_slice(&bytes);
+        let key = self.index_key(number);
+        self.bucket.create(&key, Bytes::from(summed))?;
+        let garbage = std::mem::take(&mut *self.garbage.lock());
+        self.bucket.delete_all(&garbage)?;
+        let numbered = |folder: &str| -> Result<Vec<u64>, StoreError> {
+            let names = self.bucket.list(&format!("{}/{folder}", self.id))?;
+            Ok(names
+                .iter()
+                .filter_map(|name| u64::from_str_radix(name, 16).ok())
+                .collect())
+        };
+        let segments = numbered("segments")?;
+        let dead = segments
+            .into_iter()
+            .filter(|segment| *segment < number && !live.contains(segment))
+            .map(|segment| self.segment_key(segment));
+        self.bucket.delete_all(&dead.collect::<Vec<_>>())?;
+        let older = numbered("index")?
+            .into_iter()
+            .filter(|older| *older < number)
+            .map(|older| self.index_key(older));
+        self.bucket.delete_all(&older.collect::<Vec<_>>())
+    }
+}
+
+impl Cached {
+    /// Clears the marks of what was uploaded and has not changed since.
+    fn note_uploaded(&mut self, taken: &Taken) {
+        match (&mut self.kind, taken) {
+            (Kind::Free { dirty, .. }, Taken::Free(change)) if *dirty == Some(*change) => {
+                *dirty = None;
+            }
+            (Kind::Grid { dirty, .. }, Taken::Blocks(blocks)) => {
+                dirty.retain(|block, change| blocks.get(block) != Some(change));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A chunk's name in a key.
+fn key_of(name: &ChunkName) -> String {
+    match name {
+        ChunkName::Free(id) => format!("{:016x}", id.0),
+        ChunkName::Grid { .. } => String::new(),
+    }
+}
