@@ -21,7 +21,9 @@ impl FromStr for S3Addr {
 
     fn from_str(text: &str) -> Result<S3Addr, String> {
         let wrong = |what: &str| {
-            format!("{text:?} {what}; write s3://BUCKET/PREFIX, and behind it ?endpoint=http://HOST:PORT if it is not AWS")
+            format!(
+                "{text:?} {what}; write s3://BUCKET/PREFIX, and behind it ?endpoint=http://HOST:PORT if it is not AWS"
+            )
         };
         let url = Url::parse(text).map_err(|error| wrong(&format!("is no address ({error})")))?;
         if url.scheme() != "s3" {
@@ -43,7 +45,11 @@ impl FromStr for S3Addr {
                     endpoint = Some(value.trim_end_matches('/').to_owned());
                 }
                 "region" if !value.is_empty() => region = Some(value.into_owned()),
-                _ => return Err(wrong(&format!("has the setting {key}={value}, which is none"))),
+                _ => {
+                    return Err(wrong(&format!(
+                        "has the setting {key}={value}, which is none"
+                    )));
+                }
             }
         }
         Ok(S3Addr {
@@ -88,7 +94,11 @@ mod tests {
             assert_eq!(addr.to_string(), text);
         }
         for text in [
-            "chunks", "http://chunks/a", "s3://ab/c", "s3://u:p@chunks/a", "s3://chunks?x=y",
+            "chunks",
+            "http://chunks/a",
+            "s3://ab/c",
+            "s3://u:p@chunks/a",
+            "s3://chunks?x=y",
             "s3://chunks?endpoint=nowhere",
         ] {
             assert!(text.parse::<S3Addr>().is_err(), "{text}");

@@ -102,8 +102,8 @@ impl Bucket {
             builder = builder.with_region(region);
         }
         let store = builder.with_client_options(options).build();
-        let store =
-            store.map_err(|error| StoreError::Invalid(format!("{addr} cannot be used: {error}")))?;
+        let store = store
+            .map_err(|error| StoreError::Invalid(format!("{addr} cannot be used: {error}")))?;
         Bucket::over(Arc::new(store), &addr.prefix, addr.to_string())
     }
 

@@ -63,6 +63,21 @@ pub(crate) struct State {
     pub(crate) deleted: BTreeMap<ChunkName, Vec<String>>,
 }
 
+impl State {
+    /// Whether the cache has all of a chunk, and changes that the bucket has not.
+    fn is_newer_here(&self, name: &ChunkName, stored: &Stored) -> bool {
+        match (
+            self.cache.chunks.get(name).map(|cached| &cached.kind),
+            stored,
+        ) {
+            (Some(Kind::Grid { here, dirty }), Stored::Grid { blocks, .. }) => {
+                !dirty.is_empty() && blocks.keys().all(|block| here.contains(block))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A chunk store in a bucket, with a cache in a local directory.
 #[derive(Debug)]
 pub struct S3Store {
@@ -124,9 +139,8 @@ impl S3Store {
             }
             Err(error) => return Err(failed("reading", error)),
         };
-        let uuid = unhex(&id).ok_or_else(|| {
-            StoreError::Invalid(format!("{} holds no identity", named.display()))
-        })?;
+        let uuid = unhex(&id)
+            .ok_or_else(|| StoreError::Invalid(format!("{} holds no identity", named.display())))?;
         let cache = dir.join("cache");
         // It may have what was never acknowledged, and what another process has changed since.
         match std::fs::remove_dir_all(&cache) {
@@ -257,7 +271,8 @@ impl S3Store {
             if crc32c(bytes).to_le_bytes() != crc {
                 return Err(damaged(&key, "it is damaged".to_owned()));
             }
-            index = postcard::from_bytes(bytes).map_err(|error| damaged(&key, error.to_string()))?;
+            index =
+                postcard::from_bytes(bytes).map_err(|error| damaged(&key, error.to_string()))?;
         }
         let mut garbage = Vec::new();
         let segments = self.bucket.list(&format!("{}/segments", self.id))?;
@@ -296,7 +311,10 @@ impl S3Store {
         let number = self.state.lock().index.next;
         let bytes = crate::segment::Draft::default().finish(number, self.writer)?;
         debug_assert!(bytes.len() >= HEADER);
-        match self.bucket.create(&self.segment_key(number), bytes.into())? {
+        match self
+            .bucket
+            .create(&self.segment_key(number), bytes.into())?
+        {
             Made::Created => {
                 self.state.lock().index.next = number + 1;
                 Ok(())
@@ -420,8 +438,11 @@ impl S3Store {
                     state.cache.put(name, form, kind, 0);
                 }
                 state.cache.grow(name, bytes);
-                if let Some(Kind::Grid { here, .. }) =
-                    state.cache.chunks.get_mut(name).map(|cached| &mut cached.kind)
+                if let Some(Kind::Grid { here, .. }) = state
+                    .cache
+                    .chunks
+                    .get_mut(name)
+                    .map(|cached| &mut cached.kind)
                 {
                     here.extend(missing.iter().map(|(block, _)| *block));
                 }
@@ -659,7 +680,14 @@ fn coverage(form: &ChunkForm, slab: &Hyperslab) -> BTreeMap<u64, u64> {
     if let Some(first) = shape.first_mut() {
         *first = bounds.end(0);
     }
-    for_each_run(&shape, slab, |mut at, mut len| {
+    let bytes = shape
+        .iter()
+        .try_fold(1u64, |bytes, axis| bytes.checked_mul(*axis));
+    if bytes.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
+        return blocks;
+    }
+    for_each_run(&shape, slab, &mut |at, len| {
+        let (mut at, mut len) = (at as u64, len as u64);
         while len > 0 {
             let part = len.min(BLOCK - at % BLOCK);
             *blocks.entry(at / BLOCK).or_insert(0) += part;
@@ -916,20 +944,18 @@ impl ChunkStore for S3Store {
     }
 
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
+        // Those that the bucket has not are in the cache.
+        let mut all: BTreeMap<ChunkName, u64> =
+            self.local.list(after.clone(), limit)?.into_iter().collect();
         let state = self.state.lock();
         let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let stored = state.index.chunks.range((from, Bound::Unbounded));
-        let mut all: BTreeMap<&ChunkName, u64> = stored
-            .take(limit)
-            .map(|(name, stored)| (name, stored.bytes()))
-            .collect();
-        for (name, cached) in &state.cache.chunks {
-            if after.as_ref().is_none_or(|after| name > after) {
-                all.entry(name).or_insert(cached.bytes);
+        for (name, stored) in stored.take(limit) {
+            if !state.is_newer_here(name, stored) {
+                all.insert(name.clone(), stored.bytes());
             }
         }
-        let all = all.into_iter().take(limit);
-        Ok(all.map(|(name, bytes)| (name.clone(), bytes)).collect())
+        Ok(all.into_iter().take(limit).collect())
     }
 
     fn space(&self) -> Result<Space> {

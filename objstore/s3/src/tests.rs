@@ -69,18 +69,24 @@ fn what_was_synced_survives_the_machine() {
                 .unwrap();
         }
         let small = conformance::form(&[100], 1, Codec::None, &[]);
-        store.put(&free(4), &small, &[IoSlice::new(&[4; 100])]).unwrap();
+        store
+            .put(&free(4), &small, &[IoSlice::new(&[4; 100])])
+            .unwrap();
         store
             .write(&grid(0), &form, &all(len), &[IoSlice::new(&bytes(9))])
             .unwrap();
         store.sync(&[free(1), free(2), free(4), grid(0)]).unwrap();
         // In the middle of a block.
         let part = Hyperslab::from_region(&Region::new(&[1_500_000], &[10]));
-        store.write(&grid(0), &form, &part, &[IoSlice::new(&[0; 10])]).unwrap();
+        store
+            .write(&grid(0), &form, &part, &[IoSlice::new(&[0; 10])])
+            .unwrap();
         store.sync(&[grid(0)]).unwrap();
         store.delete(&[free(2)]).unwrap();
         store.sync(&[]).unwrap();
-        store.write(&grid(0), &form, &part, &[IoSlice::new(&[1; 10])]).unwrap();
+        store
+            .write(&grid(0), &form, &part, &[IoSlice::new(&[1; 10])])
+            .unwrap();
         std::fs::read_to_string(dir.path().join("a/identity")).unwrap()
     };
     // Another machine takes the identity.
@@ -98,7 +104,12 @@ fn what_was_synced_survives_the_machine() {
     let mut wanted = bytes(9);
     wanted[1_500_000..1_500_010].fill(0);
     assert!(out == wanted);
-    let names: Vec<ChunkName> = store.list(None, 10).unwrap().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<ChunkName> = store
+        .list(None, 10)
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, [free(1), free(3), free(4), grid(0)]);
     store.verify(&free(1)).unwrap();
     // With its index stored, old segments go.

@@ -84,6 +84,8 @@ impl S3Store {
         taken: &mut Vec<(ChunkName, Taken)>,
         deleted: &BTreeMap<ChunkName, Vec<String>>,
     ) -> Result<(Draft, Vec<(String, Bytes)>), StoreError> {
+        // A chunk that is deleted and stored again is another object.
+        let number = self.state.lock().index.next;
         let mut draft = Draft::default();
         let (mut own, mut own_bytes) = (Vec::new(), 0);
         for name in deleted.keys() {
@@ -129,7 +131,7 @@ impl S3Store {
                     let place = if bytes.len() < OWN {
                         Place::Here(draft.push(&bytes))
                     } else {
-                        let key = format!("{}/chunks/{}", self.id, key_of(&name));
+                        let key = format!("{}/chunks/{}.{number:x}", self.id, key_of(&name));
                         let (len, crc) = (bytes.len() as u64, crc32c(&bytes));
                         own_bytes += bytes.len();
                         own.push((key.clone(), Bytes::from(bytes)));
@@ -161,12 +163,7 @@ impl S3Store {
     }
 
     /// The bytes of a block of a grid chunk, without the fill at its end.
-    fn block(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        block: u64,
-    ) -> Result<Vec<u8>, StoreError> {
+    fn block(&self, name: &ChunkName, form: &ChunkForm, block: u64) -> Result<Vec<u8>, StoreError> {
         let mut boxes = Vec::new();
         boxes_of_run(&form.shape, block * BLOCK, BLOCK, &mut boxes);
         let mut bytes = Vec::new();
@@ -196,7 +193,9 @@ impl S3Store {
         let payload = head(&bytes, number).map_err(wrong)?.payload;
         if self.bucket.create(&key, Bytes::from(bytes))? == Made::Exists {
             // An attempt of this process may have created it, whose answer was lost.
-            let found = self.bucket.get(&key, Some(0..crate::segment::HEADER as u64))?;
+            let found = self
+                .bucket
+                .get(&key, Some(0..crate::segment::HEADER as u64))?;
             let theirs = head(&found, number).map_err(wrong)?;
             if theirs.writer != self.writer {
                 return Err(self.replaced());

@@ -148,7 +148,7 @@ fn start_service(slabfs: &Path, work: &Path, name: &str, flags: &[&str]) -> anyh
         slabfs,
         &[&"mdserver", &"--listen", &listen, &"--data", &data],
     );
-    command.args(flags);
+    command.arg("--quiet").args(flags);
     spawn(command, name)?;
     Ok(Addr::Unix(socket))
 }
