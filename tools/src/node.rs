@@ -20,6 +20,7 @@ use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar}
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
 use slabfs_objstore::{Addr, Addrs, ChunkStore, StoreError};
+use slabfs_s3::{Bucket, S3Addr, S3Options, S3Store, Uploads};
 
 use crate::args::{MetaArgs, MountArgs, OnJournalError};
 use crate::failure::{JOURNAL, ending, usage};
@@ -196,9 +197,71 @@ impl MetadataNode {
     }
 }
 
+/// The chunk store of a data server.
+pub(crate) enum Chunks {
+    Local(Arc<LocalStore>),
+    /// In a bucket, with the thread that uploads.
+    Bucket(Arc<S3Store>, Uploads),
+}
+
+impl Chunks {
+    fn shared(&self) -> Arc<dyn ChunkStore> {
+        match self {
+            Chunks::Local(store) => Arc::clone(store) as Arc<dyn ChunkStore>,
+            Chunks::Bucket(store, _) => Arc::clone(store) as Arc<dyn ChunkStore>,
+        }
+    }
+
+    fn id(&self) -> [u8; 16] {
+        match self {
+            Chunks::Local(store) => store.id(),
+            Chunks::Bucket(store, _) => store.id(),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Chunks::Local(store) => store.path(),
+            Chunks::Bucket(store, _) => store.path(),
+        }
+    }
+
+    /// Makes everything durable.
+    fn close(self) -> anyhow::Result<()> {
+        match self {
+            Chunks::Local(store) => store.sync(&[]).context("syncing chunks to the disk"),
+            Chunks::Bucket(store, uploads) => {
+                drop(uploads);
+                store.close().context("uploading chunks")
+            }
+        }
+    }
+}
+
+/// The chunk store of an identity in a bucket, with its cache in `dir`.
+pub(crate) fn open_bucket(
+    addr: &S3Addr,
+    dir: &Path,
+    identity: Option<&str>,
+    cache_bytes: u64,
+) -> anyhow::Result<Chunks> {
+    make_private(dir)?;
+    let unusable = || {
+        format!(
+            "cannot use the store {addr} with the cache {}",
+            dir.display()
+        )
+    };
+    let bucket = Bucket::open(addr).with_context(unusable)?;
+    let options = S3Options { cache_bytes };
+    let store = Arc::new(S3Store::open(dir, bucket, identity, options).with_context(unusable)?);
+    let uploads = store.start_uploads()?;
+    Ok(Chunks::Bucket(store, uploads))
+}
+
 /// A data server in this process.
 pub(crate) struct DataNode {
-    store: Arc<LocalStore>,
+    store: Chunks,
     heart: Heart,
     server: Option<DataServer>,
 }
@@ -207,7 +270,7 @@ impl DataNode {
     /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar` as a server on
     /// the machine `host`.
     pub(crate) fn start(
-        store: Arc<LocalStore>,
+        store: Chunks,
         registrar: Arc<dyn Registrar>,
         listener: Option<Listener>,
         host: Option<String>,
@@ -215,7 +278,7 @@ impl DataNode {
         let reachable = listener
             .as_ref()
             .map(|listener| address_for_others(listener.addr()));
-        let shared: Arc<dyn ChunkStore> = Arc::clone(&store) as Arc<dyn ChunkStore>;
+        let shared = store.shared();
         let fence = Arc::new(Fence::open(store.path()));
         let server = match listener {
             Some(listener) => Some(DataServer::start_fenced(
@@ -270,7 +333,7 @@ impl DataNode {
         if let Some(server) = self.server {
             server.shutdown();
         }
-        self.store.sync(&[]).context("syncing chunks to the disk")
+        self.store.close()
     }
 }
 

@@ -7,11 +7,12 @@ use slabfs_mdserver::client::RemoteMd;
 use slabfs_objstore::server::Registrar;
 use slabfs_objstore::wire::Key;
 use slabfs_objstore::{Addr, Addrs};
+use slabfs_s3::S3Addr;
 
-use crate::args::{NetArgs, ServiceArgs, parse_addr, parse_addrs};
+use crate::args::{NetArgs, ServiceArgs, parse_addr, parse_addrs, parse_size};
 use crate::lifecycle::{self, Live, Place, Shutdown};
 use crate::logging::Level;
-use crate::node::{self, DataNode};
+use crate::node::{self, Chunks, DataNode};
 use crate::owner::Owner;
 
 /// Run a data server: it stores chunks, with checksums.
@@ -39,6 +40,17 @@ pub(crate) struct Args {
     /// Directory for chunks; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// Keep chunks in a bucket: s3://BUCKET/PREFIX, and ?endpoint=URL behind it if it is not AWS; --data has a cache then.
+    /// Credentials as for the AWS tools
+    #[arg(long, value_name = "URL")]
+    store: Option<S3Addr>,
+    /// With --store: the name under which the chunks are in the bucket; a server that is started with the name of another one
+    /// takes over its chunks (default: that of the last start, or a new one)
+    #[arg(long, value_name = "NAME", requires = "store")]
+    identity: Option<String>,
+    /// With --store: the size of the cache
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = parse_size)]
+    cache_size: u64,
     /// The name of this machine, for placement `local`: mounts with the same name use this server (default: the
     /// host name)
     #[arg(long, value_name = "NAME")]
@@ -65,7 +77,13 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
     let metadata = Arc::new(RemoteMd::connect(md, key.clone(), deadline));
     let waits = greeted(&metadata, &args.md)?;
     let listener = node::listen(&args.listen, key, shutdown)?;
-    let store = node::open_store(&args.data)?;
+    let store = match &args.store {
+        None => Chunks::Local(node::open_store(&args.data)?),
+        Some(addr) => {
+            let identity = args.identity.as_deref();
+            node::open_bucket(addr, &args.data, identity, args.cache_size)?
+        }
+    };
     shutdown.check()?;
     let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;
     let data = DataNode::start(store, registrar, Some(listener), args.host.clone())?;

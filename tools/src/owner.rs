@@ -145,7 +145,9 @@ impl Owner {
 
 /// Whether a data server has used `dir`.
 fn has_chunks(dir: &Path) -> bool {
-    dir.join("FORMAT").is_file() || dir.join("FORMAT.copy").is_file()
+    let local = dir.join("FORMAT").is_file() || dir.join("FORMAT.copy").is_file();
+    // The cache of a bucket.
+    local || dir.join("identity").is_file()
 }
 
 /// Whether there is a journal or a checkpoint in `dir`.

@@ -19,7 +19,7 @@ use crate::failure::usage;
 use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::mountpoint;
-use crate::node::{self, DataNode, MetadataNode, MountNode};
+use crate::node::{self, Chunks, DataNode, MetadataNode, MountNode};
 use crate::owner::Owner;
 
 /// How long a stop deletes the chunks of removed objects; the rest is deleted after the next start.
@@ -195,7 +195,7 @@ impl Behind {
             let store = node::open_store(&server_dir(data, number))?;
             let registrar = self.metadata.registrar();
             let server = DataNode::start(
-                Arc::clone(&store),
+                Chunks::Local(Arc::clone(&store)),
                 registrar,
                 of_servers.next(),
                 args.mount.host.clone(),

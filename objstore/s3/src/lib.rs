@@ -31,4 +31,4 @@ mod upload;
 
 pub use address::S3Addr;
 pub use bucket::{Bucket, BucketCounts};
-pub use store::{S3Options, S3Store};
+pub use store::{S3Options, S3Store, Uploads};

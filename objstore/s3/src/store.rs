@@ -34,6 +34,8 @@ const STRIPES: usize = 64;
 const FIRST_READ: u64 = 64 << 10;
 /// How long what no sync names stays in the cache alone.
 const LATEST: Duration = Duration::from_secs(2);
+/// The longest name of an identity, in bytes.
+const MAX_NAME: usize = 64;
 /// Chunks that are looked at for one eviction.
 const CANDIDATES: usize = 32;
 /// What a store in a bucket says of its space: there is no limit.
@@ -118,11 +120,17 @@ impl Drop for Uploads {
 }
 
 impl S3Store {
-    /// Opens the store of the identity that `dir` names, and of a new one if it names none. Its cache is emptied.
+    /// Opens the store of this identity; if none is given, of that which `dir` names, or of a new one. The cache in `dir` is
+    /// emptied.
     ///
     /// # Errors
-    /// No bucket, damaged segments, a directory that is in use.
-    pub fn open(dir: &Path, bucket: Bucket, options: S3Options) -> Result<S3Store> {
+    /// No bucket, damaged segments, a directory that is in use, a name that is none.
+    pub fn open(
+        dir: &Path,
+        bucket: Bucket,
+        identity: Option<&str>,
+        options: S3Options,
+    ) -> Result<S3Store> {
         let failed = |what: &str, error: std::io::Error| StoreError::Io {
             what: format!("{what} {}", dir.display()),
             detail: error.to_string(),
@@ -130,17 +138,30 @@ impl S3Store {
         };
         std::fs::create_dir_all(dir).map_err(|error| failed("creating", error))?;
         let named = dir.join("identity");
-        let id = match std::fs::read_to_string(&named) {
-            Ok(text) => text.trim().to_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let id = hex(&random()?);
-                std::fs::write(&named, &id).map_err(|error| failed("naming", error))?;
-                id
-            }
-            Err(error) => return Err(failed("reading", error)),
+        let known = match std::fs::read_to_string(&named) {
+            Ok(text) => Some(text.trim().to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed("reading the identity in", error)),
         };
-        let uuid = unhex(&id)
-            .ok_or_else(|| StoreError::Invalid(format!("{} holds no identity", named.display())))?;
+        let id = match (identity, known) {
+            (Some(given), Some(known)) if given != known => {
+                return Err(StoreError::Invalid(format!(
+                    "{} is the cache of {known} and not of {given}; give another directory",
+                    dir.display()
+                )));
+            }
+            (Some(given), _) => given.to_owned(),
+            (None, Some(known)) => known,
+            (None, None) => hex(&random()?),
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if id.is_empty() || id.len() > MAX_NAME || !id.chars().all(is_name) || id.starts_with('.') {
+            return Err(StoreError::Invalid(format!(
+                "{id:?} is no name for an identity: use letters, digits, '-', '_' and '.', at most {MAX_NAME}"
+            )));
+        }
+        std::fs::write(&named, &id).map_err(|error| failed("naming the identity in", error))?;
+        let uuid = uuid_of(&bucket, &id)?;
         let cache = dir.join("cache");
         // It may have what was never acknowledged, and what another process has changed since.
         match std::fs::remove_dir_all(&cache) {
@@ -733,15 +754,19 @@ fn hex(bytes: &[u8; 16]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unhex(text: &str) -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
-    if text.len() != 32 {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+/// The id by which the metadata service knows the identity: random, in an object that its first process creates.
+fn uuid_of(bucket: &Bucket, id: &str) -> Result<[u8; 16]> {
+    let key = format!("{id}/uuid");
+    let new = random()?;
+    let bytes = match bucket.create(&key, Bytes::copy_from_slice(&new))? {
+        Made::Created => return Ok(new),
+        Made::Exists => bucket.get(&key, None)?,
+    };
+    <[u8; 16]>::try_from(&bytes[..]).map_err(|_| StoreError::Io {
+        what: format!("reading {key}"),
+        detail: format!("it has {} bytes and not 16", bytes.len()),
+        errno: None,
+    })
 }
 
 fn len_of(data: &[IoSlice<'_>]) -> u64 {
