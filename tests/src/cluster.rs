@@ -46,6 +46,8 @@ struct Node {
     inside: Option<u32>,
     /// Its limit of open files, if set.
     files: Option<u64>,
+    /// Variables of its environment.
+    vars: Vec<(&'static str, &'static str)>,
 }
 
 impl Node {
@@ -54,7 +56,12 @@ impl Node {
         let mut args = self.args.clone();
         args.extend(flags.iter().map(|&flag| flag.to_owned()));
         self.service = Some(match (self.inside, self.files) {
-            (None, None) => Service::start(area.path(), &self.name, &args),
+            (None, None) => {
+                let mut command = Command::new(crate::binary::path());
+                let vars = self.vars.iter().copied();
+                command.args(&args).env_remove("RUST_LOG").envs(vars);
+                Service::start_command(area.path(), &self.name, command)
+            }
             (None, Some(files)) => {
                 let mut command = Command::new("prlimit");
                 command
@@ -194,6 +201,7 @@ impl Cluster {
             mnt: None,
             inside,
             files: None,
+            vars: Vec::new(),
         };
         let checkpoints = area.mkdir("checkpoints").display().to_string();
         let mds = md_addrs.iter().enumerate().map(|(i, listen)| {
@@ -346,6 +354,11 @@ impl Cluster {
         self.servers[i].args.extend(flags);
     }
 
+    /// Sets a variable of data server `i`, for its next start.
+    pub fn server_var(&mut self, i: usize, var: (&'static str, &'static str)) {
+        self.servers[i].vars.push(var);
+    }
+
     /// Limits the open files of data server `i`, from its next start on.
     pub fn server_files(&mut self, i: usize, files: u64) {
         self.servers[i].files = Some(files);
@@ -394,6 +407,7 @@ impl Cluster {
             mnt: Some(mnt),
             inside,
             files: None,
+            vars: Vec::new(),
         });
         self.start_mount(i);
     }

@@ -151,8 +151,8 @@ impl Etcd {
     }
 }
 
-/// A free port of the loopback that nobody else in this process gets.
-fn port() -> String {
+/// A free port of the loopback that is used once in this process.
+pub(crate) fn port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let many = PORTS.end - PORTS.start;
     let base = (std::process::id() % u32::from(many)) as u16;

@@ -34,6 +34,13 @@ pub fn python() -> PathBuf {
     path
 }
 
+/// SeaweedFS, of the same installation.
+///
+/// # Panics If it is missing.
+pub fn weed() -> PathBuf {
+    python().with_file_name("weed")
+}
+
 /// The `fsx` program.
 ///
 /// # Panics If it is missing.

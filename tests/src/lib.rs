@@ -54,6 +54,7 @@ pub mod starter;
 pub mod suites;
 pub mod tool;
 pub mod up;
+pub mod weed;
 pub mod workdir;
 
 pub use area::Area;

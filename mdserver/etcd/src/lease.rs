@@ -30,7 +30,7 @@ pub struct Leader {
     pub pid: u32,
 }
 
-/// The leader's lease and key. Dropping it lets the lease end by itself; [`Lease::resign`] ends it at once.
+/// The leader's lease and key. Dropping it lets the lease end by itself; `resign` ends it at once.
 #[derive(Debug)]
 pub struct Lease {
     shared: Arc<Shared>,

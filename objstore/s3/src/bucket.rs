@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::path::Path;
 use object_store::{
     ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
@@ -83,6 +83,14 @@ impl Bucket {
     /// # Errors
     /// `Invalid` for settings that contradict each other.
     pub fn open(addr: &S3Addr) -> Result<Bucket, StoreError> {
+        Bucket::open_with(addr, &[])
+    }
+
+    /// The same, with these variables in place of those of the environment.
+    ///
+    /// # Errors
+    /// As [`Bucket::open`].
+    pub fn open_with(addr: &S3Addr, vars: &[(&str, &str)]) -> Result<Bucket, StoreError> {
         // An error says that another provider is there already.
         let _other = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig {
@@ -94,6 +102,11 @@ impl Bucket {
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_retry(retry);
         let mut options = ClientOptions::new().with_timeout(ATTEMPT);
+        for (name, value) in vars {
+            if let Ok(key) = name.to_lowercase().parse::<AmazonS3ConfigKey>() {
+                builder = builder.with_config(key, *value);
+            }
+        }
         if let Some(endpoint) = &addr.endpoint {
             builder = builder.with_endpoint(endpoint);
             options = options.with_allow_http(endpoint.starts_with("http://"));
@@ -214,7 +227,10 @@ impl Bucket {
     }
 
     /// The keys below a folder, in order, without the folder.
-    pub(crate) fn list(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+    ///
+    /// # Errors
+    /// Those of the object store.
+    pub fn list(&self, folder: &str) -> Result<Vec<String>, StoreError> {
         let path = self.path(folder);
         let found: Result<Vec<_>, Error> = self
             .runtime

@@ -94,7 +94,7 @@ fn a_new_leader_has_what_was_synced() {
         ..KvOptions::default()
     };
     let mut wanted = Vec::new();
-    // Copies: one that leads again and again, one that is made anew, and one that has missed much.
+    // Copies: one that leads again and again, one that is rebuilt, and one that has missed much.
     for (round, dir) in ["a", "b", "a", "c", "b"].into_iter().enumerate() {
         let kv = stores.elected(&prefix, dir, &options);
         for (key, value) in &wanted {
@@ -148,7 +148,7 @@ fn an_old_leader_is_refused() {
     drop(old);
     assert_eq!(new.get(b"c").expect("a value"), None);
     new.close().expect("closed");
-    // Its copy has a commit that the log has not: it is made anew.
+    // Its copy has a commit that the log has not: it is rebuilt.
     let again = stores.elected(&prefix, "old", &options);
     assert_eq!(again.get(b"c").expect("a value"), None);
     assert_eq!(again.get(b"b").expect("a value"), Some(vec![2]));

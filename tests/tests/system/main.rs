@@ -6,6 +6,7 @@ mod attributes;
 mod bad_flags;
 mod bad_places;
 mod bad_wire;
+mod buckets;
 mod cases;
 mod chunks;
 mod cli;

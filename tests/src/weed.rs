@@ -1,0 +1,106 @@
+//! SeaweedFS with its S3 interface on the loopback, a process of its own.
+
+use std::process::Command;
+
+use crate::{Area, Service, etcd::port, inputs, poll};
+
+/// The bucket that it has.
+pub const BUCKET: &str = "chunks";
+/// The credentials that it takes, as variables.
+pub const CREDENTIALS: [(&str, &str); 2] = [
+    ("AWS_ACCESS_KEY_ID", "key"),
+    ("AWS_SECRET_ACCESS_KEY", "secret"),
+];
+
+/// The server.
+#[derive(Debug)]
+pub struct Weed {
+    // Dropped before its directory.
+    service: Service,
+    s3: String,
+    _area: Area,
+}
+
+impl Weed {
+    /// Starts it, with one bucket.
+    ///
+    /// # Panics If it does not start.
+    #[track_caller]
+    pub fn start() -> Weed {
+        let area = Area::new();
+        let dir = area.mkdir("weed");
+        let identity = r#"{"identities": [{"name": "a", "actions": ["Admin", "Read", "Write", "List"],
+            "credentials": [{"accessKey": "key", "secretKey": "secret"}]}]}"#;
+        let config = area.write("weed.json", identity);
+        let port = || {
+            let place = port();
+            place.rsplit(':').next().unwrap_or_default().to_owned()
+        };
+        let (master, s3) = (port(), port());
+        // Each of its servers has another port for its own protocol.
+        let ports = [(); 6].map(|()| port());
+        let mut command = Command::new(inputs::weed());
+        command
+            .args([
+                "server",
+                "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1",
+                "-filer",
+                "-s3",
+            ])
+            .arg(format!("-dir={}", dir.display()))
+            .arg(format!("-master.port={master}"))
+            .arg(format!("-master.port.grpc={}", ports[0]))
+            .arg(format!("-volume.port={}", ports[1]))
+            .arg(format!("-volume.port.grpc={}", ports[2]))
+            .arg(format!("-filer.port={}", ports[3]))
+            .arg(format!("-filer.port.grpc={}", ports[4]))
+            .arg(format!("-s3.port={s3}"))
+            .arg(format!("-s3.port.grpc={}", ports[5]))
+            .arg(format!("-s3.config={}", config.display()))
+            .args([
+                "-s3.port.iceberg=0",
+                "-s3.port.lance=0",
+                "-master.telemetry=false",
+                "-volume.max=20",
+                "-master.volumeSizeLimitMB=64",
+            ]);
+        let service = Service::start_command(area.path(), "weed", command);
+        let weed = Weed {
+            service,
+            s3: format!("127.0.0.1:{s3}"),
+            _area: area,
+        };
+        let created = || {
+            let mut shell = Command::new("sh");
+            shell
+                .arg("-c")
+                .arg(format!(
+                    "echo 's3.bucket.create -name {BUCKET}' | timeout 10 \"$1\" shell -master=127.0.0.1:{master}.{} 2>&1",
+                    ports[0]
+                ))
+                .arg("sh")
+                .arg(inputs::weed());
+            let output = shell.output().expect("a shell");
+            String::from_utf8_lossy(&output.stdout).contains("created bucket")
+        };
+        poll::until_true("a bucket", created);
+        poll::until_true("its S3 interface", || {
+            std::net::TcpStream::connect(&weed.s3).is_ok()
+        });
+        weed
+    }
+
+    /// The address of a prefix in the bucket.
+    pub fn url(&self, prefix: &str) -> String {
+        format!(
+            "s3://{BUCKET}/{prefix}?endpoint=http://{}&region=us-east-1",
+            self.s3
+        )
+    }
+
+    /// Its process.
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+}

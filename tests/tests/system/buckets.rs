@@ -1,0 +1,124 @@
+//! Data servers over a bucket of SeaweedFS: the suite of chunk stores, servers that are killed, and others that take over.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use nix::sys::signal::Signal;
+use slabfs_objstore::ChunkStore;
+use slabfs_objstore::store::conformance;
+use slabfs_s3::{Bucket, S3Options, S3Store};
+use slabfs_tests::weed::{CREDENTIALS, Weed};
+use slabfs_tests::{Area, Cluster, Random, file, needs_mount, poll, tool::create};
+
+/// A store over a bucket is a store as the local one is.
+#[test]
+fn a_bucket_passes_the_suite_of_chunk_stores() {
+    let area = Area::new();
+    let weed = Weed::start();
+    let addr = weed.url("suite").parse().expect("an address");
+    let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
+    // Not all is in the cache.
+    let options = S3Options {
+        cache_bytes: 4 << 20,
+    };
+    let store = S3Store::open(&area.at("cache"), bucket, Some("one"), options).expect("a store");
+    conformance::run(&store);
+    store.sync(&[]).expect("a sync");
+    conformance::random::run(&store, 9, 250);
+    store.close().expect("closed");
+}
+
+/// Servers whose chunks are in a bucket: two identities, and a third server to take one over.
+fn cluster(weed: &Weed) -> Cluster {
+    let mut cluster = Cluster::new(3, &["--io-timeout", "60s"], false);
+    for i in 0..3 {
+        let identity = if i == 2 { "one" } else { ["one", "two"][i] };
+        let flags = ["--store", &weed.url("fs"), "--identity", identity];
+        cluster.server_flags(i, &flags);
+        for var in CREDENTIALS {
+            cluster.server_var(i, var);
+        }
+    }
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.start_server(1);
+    cluster.add_mount();
+    cluster.add_mount();
+    cluster
+}
+
+/// What was synced is there when a server is killed and another one has its identity, on another directory; a server that was only
+/// stopped is refused when it goes on.
+#[test]
+fn another_server_takes_over() {
+    needs_mount!();
+    let weed = Weed::start();
+    let mut cluster = cluster(&weed);
+    let mut random = Random::new(5);
+    let bytes = random.bytes(9 << 20);
+    fs::write(cluster.at(0, "file0"), &bytes).expect("a file");
+    create(&cluster.at(0, "array"), "1000,1000", "f4", &[]);
+    let array = random.bytes(4_000_000);
+    file::write(&cluster.at(0, "array"), &array);
+    for name in ["file0", "array"] {
+        let file = fs::File::open(cluster.at(0, name)).expect("a file");
+        file.sync_all().expect("synced");
+    }
+    // Stopped: it does not know that it is replaced.
+    cluster.server(0).signal(Signal::SIGSTOP);
+    cluster.start_server(2);
+    assert!(file::read(&cluster.at(1, "file0")) == bytes);
+    assert!(file::read(&cluster.at(1, "array")) == array);
+    let more = random.bytes(100_000);
+    let file0 = fs::OpenOptions::new()
+        .write(true)
+        .open(cluster.at(1, "file0"))
+        .expect("a file");
+    file0.write_all_at(&more, 3 << 20).expect("written");
+    file0.sync_all().expect("synced");
+    cluster.server(0).signal(Signal::SIGCONT);
+    let mut wanted = bytes;
+    wanted[3 << 20..(3 << 20) + more.len()].copy_from_slice(&more);
+    assert!(file::read(&cluster.at(0, "file0")) == wanted);
+    // Killed, and started again with an empty cache.
+    cluster.kill_server(2);
+    cluster.kill_server(0);
+    cluster.start_server(0);
+    assert!(file::read(&cluster.at(1, "file0")) == wanted);
+    assert!(file::read(&cluster.at(0, "array")) == array);
+}
+
+/// Space in the bucket comes back when files are removed and the index is stored.
+#[test]
+fn removed_files_leave_the_bucket() {
+    needs_mount!();
+    let weed = Weed::start();
+    let mut cluster = cluster(&weed);
+    let bytes = Random::new(6).bytes(3 << 20);
+    for number in 0..8 {
+        let path = cluster.at(0, format!("f{number}"));
+        create(&path, "3,1048576", "u1", &[]);
+        file::write(&path, &bytes);
+    }
+    for number in 0..8 {
+        let path = cluster.at(0, format!("f{number}"));
+        fs::File::open(&path)
+            .and_then(|file| file.sync_all())
+            .expect("synced");
+        fs::remove_file(path).expect("removed");
+    }
+    let addr = weed.url("fs").parse().expect("an address");
+    let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
+    poll::until_true("the servers delete chunks", || {
+        let stats = fs::read_to_string(cluster.at(0, ".slabfs/status")).expect("the status");
+        let status: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+        let servers = status["servers"].as_array().expect("servers");
+        servers.iter().all(|server| server["chunks"] == 0)
+    });
+    cluster.stop_server(0);
+    cluster.stop_server(1);
+    for identity in ["one", "two"] {
+        let left = bucket.list(&format!("{identity}/chunks")).expect("a list");
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
