@@ -30,8 +30,10 @@ enum Over {
     Unix,
     /// TCP on the loopback.
     Tcp,
-    /// TCP between network namespaces.
+    /// TCP between network namespaces, one of the servers and one for each mount.
     Network,
+    /// The same, with one for each metadata server, and one of everything else.
+    Services,
 }
 
 /// One process of a cluster, or the place for it.
@@ -148,7 +150,27 @@ impl Cluster {
     pub fn over_etcd(mds: usize, members: usize, servers: usize, mount_flags: &[&str]) -> Cluster {
         let area = Area::new();
         let etcd = Etcd::start(&area, members, &[]);
-        Cluster::build(Over::Unix, servers, mount_flags, (area, mds, Some(etcd)))
+        Cluster::build(
+            Over::Unix,
+            servers,
+            mount_flags,
+            (area, mds, Some(etcd), None),
+        )
+    }
+
+    /// The same over TCP, with each metadata server in a network namespace of its own, whose link to everything else
+    /// can be cut. Needs the superuser.
+    ///
+    /// # Panics If a namespace cannot be created, or etcd does not start.
+    #[track_caller]
+    pub fn over_etcd_networked(mds: usize, members: usize, servers: usize) -> Cluster {
+        let area = Area::new();
+        let mut network = Network::new(area.path());
+        (0..mds).for_each(|_| network.add(area.path()));
+        let hub = Some(network.among_servers());
+        let etcd = Etcd::start_in(&area, members, &[], hub);
+        let parts = (area, mds, Some(etcd), Some(network));
+        Cluster::build(Over::Services, servers, &[], parts)
     }
 
     /// A cluster without running processes.
@@ -159,7 +181,9 @@ impl Cluster {
 
     #[track_caller]
     fn over(over: Over, servers: usize, mount_flags: &[&str]) -> Cluster {
-        Cluster::build(over, servers, mount_flags, (Area::new(), 1, None))
+        let area = Area::new();
+        let network = (over == Over::Network).then(|| Network::new(area.path()));
+        Cluster::build(over, servers, mount_flags, (area, 1, None, network))
     }
 
     #[track_caller]
@@ -167,9 +191,8 @@ impl Cluster {
         over: Over,
         servers: usize,
         mount_flags: &[&str],
-        (area, mds, etcd): (Area, usize, Option<Etcd>),
+        (area, mds, etcd, network): (Area, usize, Option<Etcd>, Option<Network>),
     ) -> Cluster {
-        let network = (over == Over::Network).then(|| Network::new(area.path()));
         let inside = network.as_ref().map(Network::among_servers);
         let secret = b"0123456789abcdef0123456789abcdef";
         let key = (over != Over::Unix).then(|| write_key(&area, "key", secret));
@@ -177,14 +200,17 @@ impl Cluster {
         let mut addr = |name: &str| match over {
             Over::Unix => format!("unix:{}", area.at(name).display()),
             Over::Tcp => format!("tcp:{}", free_port()),
-            Over::Network => {
+            Over::Network | Over::Services => {
                 let port = ports.next().unwrap_or_default();
                 format!("tcp:{}:{port}", network::SERVERS)
             }
         };
-        let md_addrs: Vec<String> = match mds {
-            1 => vec![addr("md.s")],
-            mds => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
+        let md_addrs: Vec<String> = match (mds, over) {
+            (mds, Over::Services) => (0..mds)
+                .map(|i| format!("tcp:{}:7070", network::spoke(i)))
+                .collect(),
+            (1, _) => vec![addr("md.s")],
+            (mds, _) => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
         };
         let md_addr = md_addrs.join(",");
         let args = |words: &[&str]| {
@@ -215,7 +241,11 @@ impl Cluster {
                 let journal = ["--meta", &etcd.url("test"), "--checkpoints", &checkpoints];
                 words.extend(journal.map(str::to_owned));
             }
-            node(name, words)
+            let mut md = node(name, words);
+            if let (Over::Services, Some(network)) = (over, &network) {
+                md.inside = Some(network.host_of_mount(i));
+            }
+            md
         });
         let mds = mds.collect();
         let servers = (0..servers)
@@ -396,9 +426,13 @@ impl Cluster {
         args.push(mnt.display().to_string());
         let i = self.mounts.len();
         let name = format!("mount{i}");
-        let inside = self.network.as_mut().map(|network| {
-            network.add(self.area.path());
-            network.host_of_mount(i)
+        let is_hub = self.mds.len() > 1;
+        let inside = self.network.as_mut().map(|network| match is_hub {
+            true => network.among_servers(),
+            false => {
+                network.add(self.area.path());
+                network.host_of_mount(i)
+            }
         });
         self.mounts.push(Node {
             service: None,
@@ -442,6 +476,11 @@ impl Cluster {
     /// Ends data server `i` with SIGKILL.
     pub fn kill_server(&mut self, i: usize) {
         self.servers[i].take().kill9();
+    }
+
+    /// Waits until data server `i` ends by itself; returns its exit status.
+    pub fn await_server_end(&mut self, i: usize) -> i32 {
+        self.servers[i].take().wait()
     }
 
     /// Stops data server `i` cleanly.

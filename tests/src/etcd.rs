@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::{Area, Service, poll};
+use crate::{Area, Service, network, poll};
 
 /// Ports below those that the kernel gives to connections.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
@@ -13,6 +13,8 @@ const PORTS: std::ops::Range<u16> = 10_000..30_000;
 #[derive(Debug)]
 pub struct Etcd {
     members: Vec<Member>,
+    /// A process in whose network namespace all of it runs.
+    inside: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -25,8 +27,8 @@ struct Member {
 }
 
 impl Member {
-    fn launch(&mut self) {
-        let mut command = Command::new("etcd");
+    fn launch(&mut self, inside: Option<u32>) {
+        let mut command = program("etcd", inside);
         command.args(&self.args);
         self.service = Some(Service::start_command(&self.dir, &self.name, command));
     }
@@ -38,7 +40,19 @@ impl Etcd {
     /// # Panics If they do not start.
     #[track_caller]
     pub fn start(area: &Area, members: usize, flags: &[&str]) -> Etcd {
-        let places: Vec<[String; 2]> = (0..members).map(|_| [port(), port()]).collect();
+        Etcd::start_in(area, members, flags, None)
+    }
+
+    /// The same in the network namespace of a process, at the servers' address of a [`network`].
+    ///
+    /// # Panics If they do not start.
+    #[track_caller]
+    pub fn start_in(area: &Area, members: usize, flags: &[&str], inside: Option<u32>) -> Etcd {
+        let place = || match inside {
+            None => port(),
+            Some(_) => port().replace("127.0.0.1", network::SERVERS),
+        };
+        let places: Vec<[String; 2]> = (0..members).map(|_| [place(), place()]).collect();
         let peers: Vec<String> = places
             .iter()
             .enumerate()
@@ -68,8 +82,10 @@ impl Etcd {
         });
         let mut etcd = Etcd {
             members: members.collect(),
+            inside,
         };
-        etcd.members.iter_mut().for_each(Member::launch);
+        let members = etcd.members.iter_mut();
+        members.for_each(|member| member.launch(inside));
         poll::until_true("etcd answers", || etcd.ctl(&["endpoint", "health"]).0);
         etcd
     }
@@ -89,7 +105,7 @@ impl Etcd {
     pub fn ctl(&self, args: &[&str]) -> (bool, String) {
         let running = self.members.iter().filter(|one| one.service.is_some());
         let endpoints: Vec<&str> = running.map(|one| &*one.client).collect();
-        let output = Command::new("etcdctl")
+        let output = program("etcdctl", self.inside)
             .env("ETCDCTL_API", "3")
             .arg("--endpoints")
             .arg(endpoints.join(","))
@@ -140,7 +156,7 @@ impl Etcd {
 
     /// Starts a member again.
     pub fn restart(&mut self, i: usize) {
-        self.members[i].launch();
+        self.members[i].launch(self.inside);
     }
 
     /// The process of a member.
@@ -148,6 +164,13 @@ impl Etcd {
     /// # Panics If it does not run.
     pub fn member(&self, i: usize) -> &Service {
         self.members[i].service.as_ref().expect("it runs")
+    }
+}
+
+fn program(name: &str, inside: Option<u32>) -> Command {
+    match inside {
+        None => Command::new(name),
+        Some(pid) => network::inside(pid, name),
     }
 }
 

@@ -34,6 +34,11 @@ struct Space {
     keeper: Service,
 }
 
+/// The address of mount `i`, or of what else has a namespace of its own.
+pub fn spoke(i: usize) -> String {
+    format!("10.9.0.{}", i + 2)
+}
+
 impl Network {
     /// A network with only the servers' namespace.
     ///
@@ -56,7 +61,7 @@ impl Network {
     #[track_caller]
     pub fn add(&mut self, dir: &Path) {
         let i = self.mounts.len();
-        let own = format!("10.9.0.{}", i + 2);
+        let own = spoke(i);
         let mount = Space::new(dir, &format!("mount{i}-net"));
         let to = mount.keeper.pid();
         self.servers.ip(&format!(

@@ -322,6 +322,18 @@ impl DataNode {
         self.server.as_ref().map(DataServer::addr)
     }
 
+    /// Blocks until another process serves its chunks, where that can be.
+    pub(crate) fn own_end(&self) -> Option<OwnEnd> {
+        let Chunks::Bucket(store, _) = &self.store else {
+            return None;
+        };
+        let store = Arc::clone(store);
+        Some(Box::new(move || {
+            store.wait_replaced();
+            Ok("another process serves these chunks")
+        }))
+    }
+
     /// Deletes the chunks that the metadata service wants deleted, until `until`.
     pub(crate) fn finish(&self, until: Instant) {
         self.heart.finish(until);

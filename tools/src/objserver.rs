@@ -10,10 +10,14 @@ use slabfs_objstore::{Addr, Addrs};
 use slabfs_s3::S3Addr;
 
 use crate::args::{NetArgs, ServiceArgs, parse_addr, parse_addrs, parse_size};
-use crate::lifecycle::{self, Live, Place, Shutdown};
+use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, Chunks, DataNode};
 use crate::owner::Owner;
+
+mod standby;
+
+use standby::Standby;
 
 /// Run a data server: it stores chunks, with checksums.
 ///
@@ -21,7 +25,7 @@ use crate::owner::Owner;
 /// reported together with "waiting". If the metadata service refuses it (another key, another version), or the
 /// address is not that of a metadata service, the start fails. The directory identifies the data server: it may
 /// move to another address, or return after any time, and still has its chunks.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon
   slabfs objserver --listen tcp:0.0.0.0:7071 --md tcp:node7:7070 \\
@@ -48,6 +52,9 @@ pub(crate) struct Args {
     /// takes over its chunks (default: that of the last start, or a new one)
     #[arg(long, value_name = "NAME", requires = "store")]
     identity: Option<String>,
+    /// With --store: wait until no other server serves the chunks of --identity, and serve them then
+    #[arg(long, requires = "identity")]
+    standby: bool,
     /// With --store: the size of the cache
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = parse_size)]
     cache_size: u64,
@@ -76,6 +83,10 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
     let (md, deadline) = (args.md.clone(), args.net.io_timeout);
     let metadata = Arc::new(RemoteMd::connect(md, key.clone(), deadline));
     let waits = greeted(&metadata, &args.md)?;
+    if let (Some(addr), Some(identity), true) = (&args.store, &args.identity, args.standby) {
+        let standby = Standby::start(args, addr, identity, (metadata, key))?;
+        return Ok(Box::new(standby));
+    }
     let listener = node::listen(&args.listen, key, shutdown)?;
     let store = match &args.store {
         None => Chunks::Local(node::open_store(&args.data)?),
@@ -133,6 +144,10 @@ impl Live for Running {
             line.push_str(&format!(", {waits}"));
         }
         line
+    }
+
+    fn own_ends(&self) -> Vec<OwnEnd> {
+        self.data.own_end().into_iter().collect()
     }
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {

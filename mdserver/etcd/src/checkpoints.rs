@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use slabfs_mdserver::kv::Snapshot;
+use slabfs_mdserver::kv::{Lsn, Snapshot};
 
 use crate::error::EtcdError;
 use crate::log::Pointer;
@@ -37,9 +37,13 @@ impl Checkpoints {
         }
     }
 
-    /// Stores a checkpoint, on disk.
-    pub(crate) fn put(&self, snapshot: &mut Snapshot, leader: i64) -> Result<Pointer, EtcdError> {
-        let name = format!("checkpoint-{:020}-{leader}", snapshot.last.0);
+    /// Stores a checkpoint of the metadata of this id, on disk.
+    pub(crate) fn put(
+        &self,
+        snapshot: &mut Snapshot,
+        (id, leader): (&str, i64),
+    ) -> Result<Pointer, EtcdError> {
+        let name = format!("{}{:020}-{leader}", prefix(id), snapshot.last.0);
         let path = self.dir.join(&name);
         let unfinished = self.dir.join(format!("{name}.tmp"));
         let copied = File::create(&unfinished).and_then(|mut file| {
@@ -82,19 +86,54 @@ impl Checkpoints {
         }
     }
 
-    /// Removes all checkpoints but these, and what broken copies have left.
-    pub(crate) fn remove_others(&self, keep: &[&str]) -> Result<(), EtcdError> {
+    /// Removes the checkpoints of this metadata that end before a commit. A leader that was replaced removes nothing that its
+    /// successors have stored: their checkpoints end later.
+    pub(crate) fn remove_older(&self, id: &str, before: Lsn) -> Result<(), EtcdError> {
         let failed = |error: io::Error| EtcdError::io("list", &self.dir, &error);
+        let prefix = prefix(id);
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
-            let other = name
+            let last = name
                 .to_str()
-                .is_some_and(|name| name.starts_with("checkpoint-") && !keep.contains(&name));
-            if other && let Err(error) = fs::remove_file(entry.path()) {
+                .and_then(|name| name.strip_prefix(&prefix)?.get(..20)?.parse::<u64>().ok());
+            if last.is_some_and(|last| last < before.0)
+                && let Err(error) = fs::remove_file(entry.path())
+            {
                 return Err(EtcdError::io("remove", &entry.path(), &error));
             }
         }
         Ok(())
+    }
+}
+
+/// The beginning of names: several filesystems may have one directory.
+fn prefix(id: &str) -> String {
+    format!("checkpoint-{id}-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_older_checkpoints_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = [
+            "checkpoint-aa-00000000000000000005-9",
+            "checkpoint-aa-00000000000000000007-9",
+            "checkpoint-aa-00000000000000000009-12",
+            "checkpoint-ab-00000000000000000001-3",
+            "other",
+        ];
+        for name in names {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let checkpoints = Checkpoints::new(dir.path()).unwrap();
+        checkpoints.remove_older("aa", Lsn(7)).unwrap();
+        let left = fs::read_dir(dir.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, names[1..]);
     }
 }

@@ -113,7 +113,15 @@ impl Place {
             if !store.exists()
                 && let Some(pointer) = &pointer
             {
-                let source = Source::open(&checkpoints.file(pointer)?)?;
+                let opened = checkpoints
+                    .file(pointer)
+                    .and_then(|file| Ok(Source::open(&file)?));
+                let source = match opened {
+                    Ok(source) => source,
+                    // Two newer ones may have been stored meanwhile.
+                    Err(_) if log.checkpoint()?.as_ref() != Some(pointer) => continue,
+                    Err(error) => return Err(error),
+                };
                 let unfinished = self.dir.join("copy.new");
                 remove_all(&unfinished)?;
                 let pairs = source.load(&unfinished, BTreeMap::new(), &|_, value| value)?;

@@ -175,6 +175,9 @@ impl Shared {
     fn sync(&self) -> Result<Lsn, KvError> {
         let target = self.last.load(Ordering::Acquire);
         let logged = || self.logged.load(Ordering::Acquire);
+        if logged() >= target {
+            return Ok(Lsn(logged()));
+        }
         let mut writing = self.writing.lock();
         while logged() < target {
             self.check()?;
@@ -255,18 +258,14 @@ impl Shared {
             },
         };
         let revision = self.lease.revision();
-        let pointer = self.checkpoints.put(&mut snapshot, revision);
+        let id = self.log.id();
+        let pointer = self.checkpoints.put(&mut snapshot, (id, revision));
         let pointer = pointer.map_err(failed)?;
         let before = newest.as_ref().map_or(Lsn(0), |newest| Lsn(newest.last));
         self.log
             .set_checkpoint(&self.lease, &pointer, before)
             .map_err(failed)?;
-        let names: Vec<&str> = [Some(&pointer), newest.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(|pointer| &*pointer.name)
-            .collect();
-        self.checkpoints.remove_others(&names).map_err(failed)?;
+        self.checkpoints.remove_older(id, before).map_err(failed)?;
         self.appended.fetch_sub(appended, Ordering::Relaxed);
         *newest = Some(pointer);
         Ok(())

@@ -226,6 +226,17 @@ impl Bucket {
         Ok(bytes)
     }
 
+    /// The first bytes of an object, if it exists.
+    pub(crate) fn find(&self, key: &str, len: u64) -> Result<Option<Bytes>, StoreError> {
+        let path = self.path(key);
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        match self.runtime.block_on(self.store.get_range(&path, 0..len)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("looking for", key, &error)),
+        }
+    }
+
     /// The keys below a folder, in order, without the folder.
     ///
     /// # Errors

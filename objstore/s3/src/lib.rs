@@ -31,4 +31,4 @@ mod upload;
 
 pub use address::S3Addr;
 pub use bucket::{Bucket, BucketCounts};
-pub use store::{S3Options, S3Store, Uploads};
+pub use store::{S3Options, S3Store, Uploads, uuid_of};

@@ -10,9 +10,9 @@ use std::io::IoSlice;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crc_fast::crc32_iscsi as crc32c;
@@ -24,7 +24,7 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 use crate::bucket::{Bucket, Made};
 use crate::cache::{Cache, Kind};
 use crate::index::{Index, Object, Span, Stored, of_object};
-use crate::segment::{BLOCK, HEADER, Writer, check, head, table};
+use crate::segment::{BLOCK, Draft, HEADER, Writer, check, head, table};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -34,6 +34,12 @@ const STRIPES: usize = 64;
 const FIRST_READ: u64 = 64 << 10;
 /// How long what no sync names stays in the cache alone.
 const LATEST: Duration = Duration::from_secs(2);
+/// How often it is looked whether another process has the identity.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long after such a look this process may answer.
+const OWNED: Duration = Duration::from_secs(2);
+/// How long a process that takes over waits for the one before, if that has not ended in order: it answers nothing any more then.
+const GRACE: Duration = Duration::from_millis(2500);
 /// The longest name of an identity, in bytes.
 const MAX_NAME: usize = 64;
 /// Chunks that are looked at for one eviction.
@@ -96,7 +102,12 @@ pub struct S3Store {
     pub(crate) uploading: Mutex<u64>,
     /// Objects that nothing refers to, once the index is stored.
     pub(crate) garbage: Mutex<Vec<String>>,
+    /// Objects that uploads which failed may have created.
+    pub(crate) tried: Mutex<Vec<String>>,
     is_replaced: AtomicBool,
+    replacing: (Mutex<()>, Condvar),
+    /// When this process had the identity for certain, in milliseconds of the clock that counts suspended time.
+    owned: AtomicU64,
     closing: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -189,7 +200,10 @@ impl S3Store {
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             uploading: Mutex::new(0),
             garbage: Mutex::default(),
+            tried: Mutex::default(),
             is_replaced: AtomicBool::new(false),
+            replacing: Default::default(),
+            owned: AtomicU64::new(0),
             closing: Arc::default(),
         };
         store.load()?;
@@ -218,16 +232,27 @@ impl S3Store {
 
     fn upload_now_and_then(&self) {
         let (closing, wake) = &*self.closing;
+        let mut last = Instant::now();
         loop {
             {
                 let mut closing = closing.lock();
                 if !*closing {
-                    wake.wait_for(&mut closing, LATEST);
+                    wake.wait_for(&mut closing, LOOK);
                 }
                 if *closing {
                     return;
                 }
             }
+            if let Err(error) = self.look_for_another() {
+                tracing::warn!(
+                    "it is not certain that no other process serves these chunks: {error}"
+                );
+                continue;
+            }
+            if last.elapsed() < LATEST {
+                continue;
+            }
+            last = Instant::now();
             if let Err(error) = self.upload_all() {
                 tracing::warn!("chunks stay in the cache alone for now: {error}");
             }
@@ -264,11 +289,22 @@ impl S3Store {
     pub fn close(&self) -> Result<()> {
         self.upload_all()?;
         let _uploading = self.uploading.lock();
-        self.store_index()
+        self.check()?;
+        self.store_index()?;
+        // The next process need not wait for this one, which answers nothing any more.
+        let number = self.state.lock().index.next;
+        self.note_end();
+        self.bucket
+            .create(&self.closed_key(number), Bytes::new())
+            .map(drop)
     }
 
     pub(crate) fn segment_key(&self, number: u64) -> String {
         format!("{}/segments/{number:016x}", self.id)
+    }
+
+    fn closed_key(&self, number: u64) -> String {
+        format!("{}/closed/{number:016x}", self.id)
     }
 
     pub(crate) fn index_key(&self, number: u64) -> String {
@@ -330,32 +366,80 @@ impl S3Store {
     /// Creates a segment without chunks: a process that this one replaces can create none of that number any more.
     fn take_over(&self) -> Result<()> {
         let number = self.state.lock().index.next;
-        let bytes = crate::segment::Draft::default().finish(number, self.writer)?;
-        debug_assert!(bytes.len() >= HEADER);
-        match self
+        let bytes = Draft::default().finish(number, self.writer)?;
+        let begun = now_ms();
+        let made = self
             .bucket
-            .create(&self.segment_key(number), bytes.into())?
-        {
-            Made::Created => {
-                self.state.lock().index.next = number + 1;
-                Ok(())
+            .create(&self.segment_key(number), bytes.into())?;
+        if made == Made::Exists {
+            return Err(self.replaced());
+        }
+        self.state.lock().index.next = number + 1;
+        let has_ended = self.bucket.find(&self.closed_key(number), 1)?.is_some();
+        if number > 0 && !has_ended {
+            tracing::info!(
+                "waiting until the process that served these chunks before answers nothing any more"
+            );
+            std::thread::sleep(GRACE);
+            return self.look_for_another();
+        }
+        self.note_owned(begun);
+        Ok(())
+    }
+
+    /// Looks whether another process has the identity: then it has created the next segment.
+    fn look_for_another(&self) -> Result<()> {
+        let begun = now_ms();
+        let number = self.state.lock().index.next;
+        let key = self.segment_key(number);
+        if let Some(bytes) = self.bucket.find(&key, HEADER as u64)? {
+            let is_own = head(&bytes, number).is_ok_and(|head| head.writer == self.writer);
+            if !is_own {
+                return Err(self.replaced());
             }
-            Made::Exists => Err(self.replaced()),
+        }
+        self.note_owned(begun);
+        Ok(())
+    }
+
+    /// Notes that this process had the identity at this time.
+    pub(crate) fn note_owned(&self, begun: u64) {
+        self.owned.fetch_max(begun, Ordering::AcqRel);
+    }
+
+    /// Blocks until another process has this identity, or this one is closed.
+    pub fn wait_replaced(&self) {
+        let mut waiting = self.replacing.0.lock();
+        while !self.is_replaced.load(Ordering::Acquire) {
+            self.replacing.1.wait(&mut waiting);
         }
     }
 
-    /// Fails if another process has this identity now.
+    /// Ends all that `wait_replaced` waits for.
+    fn note_end(&self) {
+        let _waiting = self.replacing.0.lock();
+        self.is_replaced.store(true, Ordering::Release);
+        self.replacing.1.notify_all();
+    }
+
+    /// Fails if another process has this identity now, or may have.
     pub(crate) fn check(&self) -> Result<()> {
-        match self.is_replaced.load(Ordering::Acquire) {
-            true => Err(self.replaced()),
-            false => Ok(()),
+        if self.is_replaced.load(Ordering::Acquire) {
+            return Err(self.replaced());
+        }
+        let since = now_ms().saturating_sub(self.owned.load(Ordering::Acquire));
+        match since < OWNED.as_millis() as u64 {
+            true => Ok(()),
+            // It was stopped, or the bucket did not answer.
+            false => self.look_for_another(),
         }
     }
 
     /// Notes that another process has this identity.
     pub(crate) fn replaced(&self) -> StoreError {
-        if !self.is_replaced.swap(true, Ordering::AcqRel) {
+        if !self.is_replaced.load(Ordering::Acquire) {
             tracing::error!("another process serves the chunks of {} now", self.id);
+            self.note_end();
         }
         StoreError::Io {
             what: format!("storing chunks of {}", self.id),
@@ -392,6 +476,18 @@ impl S3Store {
     /// Brings the blocks of a slab, or all of a chunk, into the cache. The caller holds the stripe. Returns false if there is
     /// no such chunk.
     fn bring(&self, name: &ChunkName, form: &ChunkForm, blocks: &Wanted) -> Result<bool> {
+        loop {
+            let before = self.state.lock().index.chunks.get(name).cloned();
+            let brought = self.try_bring(name, form, blocks);
+            // An upload may have put it elsewhere, and the index may have been stored: what was there is deleted then.
+            let moved = || self.state.lock().index.chunks.get(name) != before.as_ref();
+            if brought.is_ok() || !moved() {
+                return brought;
+            }
+        }
+    }
+
+    fn try_bring(&self, name: &ChunkName, form: &ChunkForm, blocks: &Wanted) -> Result<bool> {
         let stored = {
             let mut state = self.state.lock();
             let there = state.cache.used(name).is_some();
@@ -545,6 +641,17 @@ impl S3Store {
         self.check()?;
         self.make_room()?;
         let _stripe = self.lock(name);
+        self.change_locked(name, form, needed, work)
+    }
+
+    /// The same; the caller holds the stripe.
+    fn change_locked(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        needed: BTreeSet<u64>,
+        work: impl FnOnce() -> (BTreeSet<u64>, Result<()>),
+    ) -> Result<()> {
         self.bring(name, form, &Wanted::Blocks(needed))?;
         let (touched, done) = work();
         let mut state = self.state.lock();
@@ -740,6 +847,14 @@ impl Patches for Noting<'_> {
     }
 }
 
+/// The clock of ownership: it counts also while the machine is suspended.
+pub(crate) fn now_ms() -> u64 {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(u64::MAX, |time| {
+        time.tv_sec() as u64 * 1000 + time.tv_nsec() as u64 / 1_000_000
+    })
+}
+
 fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| StoreError::Io {
@@ -754,8 +869,11 @@ fn hex(bytes: &[u8; 16]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The id by which the metadata service knows the identity: random, in an object that its first process creates.
-fn uuid_of(bucket: &Bucket, id: &str) -> Result<[u8; 16]> {
+/// The id by which the metadata service knows an identity: random, in an object that its first process creates.
+///
+/// # Errors
+/// Those of the bucket.
+pub fn uuid_of(bucket: &Bucket, id: &str) -> Result<[u8; 16]> {
     let key = format!("{id}/uuid");
     let new = random()?;
     let bytes = match bucket.create(&key, Bytes::copy_from_slice(&new))? {
@@ -774,6 +892,10 @@ fn len_of(data: &[IoSlice<'_>]) -> u64 {
 }
 
 impl ChunkStore for S3Store {
+    fn may_answer(&self) -> Result<()> {
+        self.check()
+    }
+
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.check()?;
         self.make_room()?;
@@ -1026,6 +1148,9 @@ impl S3Store {
         blocks: Option<BTreeSet<u64>>,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        self.check()?;
+        self.make_room()?;
+        let _stripe = self.lock(name);
         let known: BTreeSet<u64> = {
             let state = self.state.lock();
             let stored = match state.index.chunks.get(name) {
@@ -1047,7 +1172,7 @@ impl S3Store {
             state.index.chunks.contains_key(name) || state.cache.chunks.contains_key(name)
         };
         match exists {
-            true => self.change(name, form, touched.clone(), || (touched, work())),
+            true => self.change_locked(name, form, touched.clone(), || (touched, work())),
             // It refuses wrong requests.
             false => work(),
         }

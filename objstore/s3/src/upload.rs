@@ -12,8 +12,9 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use crate::bucket::Made;
 use crate::cache::{Cached, Change, Kind};
+use crate::index::Stored;
 use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
-use crate::store::S3Store;
+use crate::store::{S3Store, now_ms};
 
 /// Chunks from this size on are objects of their own.
 const OWN: usize = 256 << 10;
@@ -48,12 +49,16 @@ impl S3Store {
             }
             let mut taken = Vec::new();
             let made = self.build(&mut rest, &mut taken, &deleted);
+            let mut tried = Vec::new();
             let stored = made.and_then(|(draft, own)| {
+                tried.extend(own.iter().map(|(key, _)| key.clone()));
                 // The segment names them, so they come first.
                 self.bucket.create_all(own)?;
                 self.store_segment(draft)
             });
             if let Err(error) = stored {
+                // They may be there, and their chunks may be deleted before the next attempt.
+                self.tried.lock().extend(tried);
                 let mut state = self.state.lock();
                 for (name, own) in deleted {
                     state.deleted.entry(name).or_default().extend(own);
@@ -191,6 +196,7 @@ impl S3Store {
             errno: None,
         };
         let payload = head(&bytes, number).map_err(wrong)?.payload;
+        let begun = now_ms();
         if self.bucket.create(&key, Bytes::from(bytes))? == Made::Exists {
             // An attempt of this process may have created it, whose answer was lost.
             let found = self
@@ -201,6 +207,7 @@ impl S3Store {
                 return Err(self.replaced());
             }
         }
+        self.note_owned(begun);
         let gone = {
             let mut state = self.state.lock();
             state.index.apply(number, payload, draft.entries)
@@ -209,8 +216,26 @@ impl S3Store {
         Ok(())
     }
 
-    /// Stores the index, and deletes what it does not need: older ones, segments and objects without chunks.
+    /// Stores the index, and deletes what it does not need: older ones, segments and objects without chunks. The caller
+    /// uploads nothing else meanwhile.
+    ///
+    /// First a segment names the deletions so far. It shows that this process is not replaced, and that its index is what
+    /// the segments say: a successor, which has read them, needs nothing of what is deleted here.
     pub(crate) fn store_index(&self) -> Result<(), StoreError> {
+        let deleted = std::mem::take(&mut self.state.lock().deleted);
+        let mut draft = Draft::default();
+        draft.entries.extend(deleted.keys().map(|name| Entry {
+            name: name.clone(),
+            what: What::Deleted,
+        }));
+        if let Err(error) = self.store_segment(draft) {
+            let mut state = self.state.lock();
+            for (name, own) in deleted {
+                state.deleted.entry(name).or_default().extend(own);
+            }
+            return Err(error);
+        }
+        self.garbage.lock().extend(deleted.into_values().flatten());
         let (number, bytes, live) = {
             let state = self.state.lock();
             let bytes = postcard::to_stdvec(&state.index);
@@ -223,7 +248,28 @@ impl S3Store {
         summed.extend_from_slice(&bytes);
         let key = self.index_key(number);
         self.bucket.create(&key, Bytes::from(summed))?;
-        let garbage = std::mem::take(&mut *self.garbage.lock());
+        let mut garbage = std::mem::take(&mut *self.garbage.lock());
+        let tried = std::mem::take(&mut *self.tried.lock());
+        if !tried.is_empty() {
+            let state = self.state.lock();
+            let chunks = state.index.chunks.values();
+            let used: BTreeSet<String> = chunks.flat_map(Stored::own_objects).collect();
+            let dirty: BTreeSet<String> = state.cache.dirty().map(|name| key_of(name)).collect();
+            for key in tried {
+                let chunk = key
+                    .rsplit('/')
+                    .next()
+                    .and_then(|name| name.split('.').next());
+                if used.contains(&key) {
+                    continue;
+                }
+                match chunk.is_some_and(|chunk| dirty.contains(chunk)) {
+                    // It is tried again.
+                    true => self.tried.lock().push(key),
+                    false => garbage.push(key),
+                }
+            }
+        }
         self.bucket.delete_all(&garbage)?;
         let numbered = |folder: &str| -> Result<Vec<u64>, StoreError> {
             let names = self.bucket.list(&format!("{}/{folder}", self.id))?;
@@ -238,11 +284,14 @@ impl S3Store {
             .filter(|segment| *segment < number && !live.contains(segment))
             .map(|segment| self.segment_key(segment));
         self.bucket.delete_all(&dead.collect::<Vec<_>>())?;
-        let older = numbered("index")?
-            .into_iter()
-            .filter(|older| *older < number)
-            .map(|older| self.index_key(older));
-        self.bucket.delete_all(&older.collect::<Vec<_>>())
+        for folder in ["index", "closed"] {
+            let older = numbered(folder)?
+                .into_iter()
+                .filter(|older| *older < number)
+                .map(|older| format!("{}/{folder}/{older:016x}", self.id));
+            self.bucket.delete_all(&older.collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 }
 

@@ -130,6 +130,13 @@ impl Handler for Answerer {
             call.until_next = None;
         }
         let store = self.store.as_ref();
+        if let Err(error) = store.may_answer() {
+            // Without a reply it is sent again, and to another process once that has these chunks.
+            return Err(WireError::Unavailable {
+                addr: "of this process".to_owned(),
+                detail: error.to_string(),
+            });
+        }
         let takes_payload = matches!(call.kind, kind::WRITE | kind::WRITE_BATCH);
         if !takes_payload && !call.payload.is_empty() {
             return stray_payload(call);

@@ -142,6 +142,11 @@ pub const SUMMED: u64 = 64 << 10;
 
 /// A store of chunks; the module documentation states the guarantees of a call.
 pub trait ChunkStore: Send + Sync {
+    /// Fails if another process serves these chunks now, or may: then this one answers nothing.
+    fn may_answer(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Stores a complete immutable chunk: `data` is all its cells. Repeating it with the same data is allowed.
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
 

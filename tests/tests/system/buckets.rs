@@ -77,15 +77,50 @@ fn another_server_takes_over() {
     file0.write_all_at(&more, 3 << 20).expect("written");
     file0.sync_all().expect("synced");
     cluster.server(0).signal(Signal::SIGCONT);
+    assert_ne!(cluster.await_server_end(0), 0);
     let mut wanted = bytes;
     wanted[3 << 20..(3 << 20) + more.len()].copy_from_slice(&more);
     assert!(file::read(&cluster.at(0, "file0")) == wanted);
     // Killed, and started again with an empty cache.
     cluster.kill_server(2);
-    cluster.kill_server(0);
     cluster.start_server(0);
     assert!(file::read(&cluster.at(1, "file0")) == wanted);
     assert!(file::read(&cluster.at(0, "array")) == array);
+}
+
+/// A standby takes over by itself when its server is killed.
+#[test]
+fn a_standby_takes_over() {
+    needs_mount!();
+    let weed = Weed::start();
+    let mut cluster = cluster(&weed);
+    cluster.server_flags(2, &["--standby"]);
+    cluster.start_server(2);
+    let path = cluster.at(0, "file");
+    let mut wanted = Vec::new();
+    for round in 0..2 {
+        let bytes = Random::new(round).bytes(1 << 20);
+        let file = fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .and_then(|mut file| {
+                std::io::Write::write_all(&mut file, &bytes)?;
+                file.sync_all()
+            });
+        file.expect("written and synced");
+        wanted.extend(bytes);
+        assert!(file::read(&cluster.at(1, "file")) == wanted);
+        if round == 0 {
+            cluster.kill_server(0);
+        }
+    }
+    assert!(
+        cluster
+            .server(2)
+            .log()
+            .contains("this one does from now on")
+    );
 }
 
 /// Space in the bucket comes back when files are removed and the index is stored.

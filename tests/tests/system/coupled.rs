@@ -174,7 +174,7 @@ fn data_stays_in_memory() {
     let error = std::fs::read(cluster.at(1, "run/out_1.dat")).expect_err("it is gone");
     assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
     assert!(
-        cluster.mount_log(1).contains("mounts that are gone"),
+        cluster.mount_log(1).contains("is not there any more"),
         "{}",
         cluster.mount_log(1)
     );

@@ -58,7 +58,6 @@ fn pjdfstest_succeeds_where_ext4_does() {
     let up = Up::with(&["--servers", "2", "--allow-other"]);
     let verdicts = suites::pjdfstest(up.area(), up.mnt());
     println!("slabfs: {}", verdicts.summary());
-    assert!(verdicts.passed.len() > 390, "{}", verdicts.summary());
     let missing: Vec<_> = verdicts
         .failed
         .iter()
@@ -67,6 +66,7 @@ fn pjdfstest_succeeds_where_ext4_does() {
         .filter(|(name, _)| !NOT_TO_BE_ASKED.contains(&name.as_str()))
         .collect();
     assert!(missing.is_empty(), "{by} ext4 succeeds: {missing:#?}");
+    assert!(verdicts.passed.len() > 390, "{}", verdicts.summary());
     assert_eq!(complaints(&up), [""; 0]);
 }
 
