@@ -136,20 +136,20 @@ fn removed_files_leave_the_bucket() {
         file::write(&path, &bytes);
     }
     for number in 0..8 {
-        let path = cluster.at(0, format!("f{number}"));
-        fs::File::open(&path)
-            .and_then(|file| file.sync_all())
-            .expect("synced");
-        fs::remove_file(path).expect("removed");
+        let file = fs::File::open(cluster.at(0, format!("f{number}")));
+        file.and_then(|file| file.sync_all()).expect("synced");
     }
+    let have = |cluster: &Cluster, any: bool| {
+        let servers = slabfs_tests::tool::servers(&cluster.mnt(0));
+        servers.iter().all(|server| (server["chunks"] != 0) == any)
+    };
+    poll::until_true("the servers report chunks", || have(&cluster, true));
+    for number in 0..8 {
+        fs::remove_file(cluster.at(0, format!("f{number}"))).expect("removed");
+    }
+    poll::until_true("they have deleted them", || have(&cluster, false));
     let addr = weed.url("fs").parse().expect("an address");
     let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
-    poll::until_true("the servers delete chunks", || {
-        let stats = fs::read_to_string(cluster.at(0, ".slabfs/status")).expect("the status");
-        let status: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
-        let servers = status["servers"].as_array().expect("servers");
-        servers.iter().all(|server| server["chunks"] == 0)
-    });
     cluster.stop_server(0);
     cluster.stop_server(1);
     for identity in ["one", "two"] {
