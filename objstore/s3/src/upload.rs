@@ -254,7 +254,7 @@ impl S3Store {
             let state = self.state.lock();
             let chunks = state.index.chunks.values();
             let used: BTreeSet<String> = chunks.flat_map(Stored::own_objects).collect();
-            let dirty: BTreeSet<String> = state.cache.dirty().map(|name| key_of(name)).collect();
+            let dirty: BTreeSet<String> = state.cache.dirty().map(key_of).collect();
             for key in tried {
                 let chunk = key
                     .rsplit('/')
