@@ -82,7 +82,9 @@ impl Weed {
                 .arg("sh")
                 .arg(inputs::weed());
             let output = shell.output().expect("a shell");
-            String::from_utf8_lossy(&output.stdout).contains("created bucket")
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            // An earlier attempt may have been cut off after it had done it.
+            said.contains("created bucket") || said.contains("already exists")
         };
         poll::until_true("a bucket", created);
         poll::until_true("its S3 interface", || {

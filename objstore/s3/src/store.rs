@@ -98,6 +98,8 @@ pub struct S3Store {
     options: S3Options,
     pub(crate) state: Mutex<State>,
     stripes: Box<[RwLock<()>]>,
+    /// What syncs wait for that nothing uploads yet.
+    pub(crate) wanted: Mutex<BTreeSet<ChunkName>>,
     /// Held while something is uploaded; counts segments.
     pub(crate) uploading: Mutex<u64>,
     /// Objects that nothing refers to, once the index is stored.
@@ -198,6 +200,7 @@ impl S3Store {
             options,
             state: Mutex::default(),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
+            wanted: Mutex::default(),
             uploading: Mutex::new(0),
             garbage: Mutex::default(),
             tried: Mutex::default(),
@@ -291,11 +294,12 @@ impl S3Store {
         let _uploading = self.uploading.lock();
         self.check()?;
         self.store_index()?;
-        // The next process need not wait for this one, which answers nothing any more.
+        // The next process need not wait for this one, which answers nothing any more. (Of an empty object no store would
+        // give a range.)
         let number = self.state.lock().index.next;
         self.note_end();
         self.bucket
-            .create(&self.closed_key(number), Bytes::new())
+            .create(&self.closed_key(number), Bytes::from_static(b"closed"))
             .map(drop)
     }
 

@@ -17,7 +17,7 @@ use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
 use crate::store::{S3Store, now_ms};
 
 /// Chunks from this size on are objects of their own.
-const OWN: usize = 256 << 10;
+const OWN: usize = 2 << 20;
 /// The payload of a segment, about.
 const SEGMENT: usize = 32 << 20;
 /// Segments after which the index is stored.
@@ -32,15 +32,19 @@ enum Taken {
 impl S3Store {
     /// Uploads what is dirty of these chunks, and the deletions so far.
     pub(crate) fn upload(&self, names: &BTreeSet<ChunkName>) -> Result<(), StoreError> {
+        // The next upload takes what all waiting syncs name; these find it done, or try themselves.
+        self.wanted.lock().extend(names.iter().cloned());
         let mut uploading = self.uploading.lock();
         self.check()?;
+        let mut all = std::mem::take(&mut *self.wanted.lock());
+        all.extend(names.iter().cloned());
         let mut rest: Vec<ChunkName> = {
             let state = self.state.lock();
             let dirty = |name: &&ChunkName| {
                 let cached = state.cache.chunks.get(*name);
                 cached.is_some_and(Cached::is_dirty)
             };
-            names.iter().filter(dirty).cloned().collect()
+            all.iter().filter(dirty).cloned().collect()
         };
         loop {
             let deleted = std::mem::take(&mut self.state.lock().deleted);

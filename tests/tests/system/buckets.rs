@@ -86,6 +86,13 @@ fn another_server_takes_over() {
     cluster.start_server(0);
     assert!(file::read(&cluster.at(1, "file0")) == wanted);
     assert!(file::read(&cluster.at(0, "array")) == array);
+    // Stopped in order.
+    for i in 0..2 {
+        cluster.stop_server(i);
+        cluster.start_server(i);
+    }
+    assert!(file::read(&cluster.at(1, "file0")) == wanted);
+    assert!(file::read(&cluster.at(0, "array")) == array);
 }
 
 /// A standby takes over by itself when its server is killed.
@@ -129,10 +136,10 @@ fn removed_files_leave_the_bucket() {
     needs_mount!();
     let weed = Weed::start();
     let mut cluster = cluster(&weed);
-    let bytes = Random::new(6).bytes(3 << 20);
+    let bytes = Random::new(6).bytes(6 << 20);
     for number in 0..8 {
         let path = cluster.at(0, format!("f{number}"));
-        create(&path, "3,1048576", "u1", &[]);
+        create(&path, "6,1048576", "u1", &[]);
         file::write(&path, &bytes);
     }
     for number in 0..8 {

@@ -66,6 +66,10 @@ fn measure(args: &BucketsArgs, table: &mut Table) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("threads for the object store")?;
+    let addr = format!("s3://chunks/bench?endpoint={endpoint}&region=us-east-1");
+    let addr = addr.parse().map_err(anyhow::Error::msg)?;
+    // The first one sets the provider of TLS up for the process.
+    drop(Bucket::open_with(&addr, &CREDENTIALS)?);
     let alone: Arc<dyn ObjectStore> = Arc::new(
         AmazonS3Builder::new()
             .with_bucket_name("chunks")
@@ -76,8 +80,6 @@ fn measure(args: &BucketsArgs, table: &mut Table) -> anyhow::Result<()> {
             .with_client_options(ClientOptions::new().with_allow_http(true))
             .build()?,
     );
-    let addr = format!("s3://chunks/bench?endpoint={endpoint}&region=us-east-1");
-    let addr = addr.parse().map_err(anyhow::Error::msg)?;
     let mut id = 0;
     for round in 0..=args.rounds {
         for &mib in &args.mib {
@@ -231,7 +233,8 @@ fn start_weed(args: &BucketsArgs, work: &std::path::Path) -> anyhow::Result<Stri
         );
         let said = output(&mut command("sh", &[&"-c", &line]))?;
         let up = std::net::TcpStream::connect(format!("127.0.0.1:{s3}")).is_ok();
-        if said.contains("created bucket") && up {
+        let is_there = ["created bucket", "already exists"];
+        if is_there.iter().any(|text| said.contains(text)) && up {
             return Ok(format!("http://127.0.0.1:{s3}"));
         }
         ensure!(
