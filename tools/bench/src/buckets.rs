@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutPayload, path::Path};
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, path::Path};
 use slabfs_model::{ChunkId, Codec, Fill, Hyperslab, Region};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore};
 use slabfs_s3::{Bucket, S3Options, S3Store};
@@ -123,9 +123,20 @@ fn measure(args: &BucketsArgs, table: &mut Table) -> anyhow::Result<()> {
             let payload = PutPayload::from(bytes.clone());
             let clients = args.clients as usize;
             let begun = Instant::now();
-            let puts = keys.iter().map(|key| alone.put(key, payload.clone()));
+            let create = |key: &Path| {
+                let (alone, key, payload) = (Arc::clone(&alone), key.clone(), payload.clone());
+                async move {
+                    let made = alone.put_opts(&key, payload, PutMode::Create.into());
+                    match made.await {
+                        // An attempt whose answer was lost is repeated.
+                        Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            let puts = keys.iter().map(create);
             let puts = futures_util::stream::iter(puts).buffer_unordered(clients);
-            runtime.block_on(puts.try_for_each(|_| async { Ok(()) }))?;
+            runtime.block_on(puts.try_for_each(|()| async { Ok(()) }))?;
             rates.push(("writes", "alone", rate(begun)));
 
             let store = open(&format!("{name}-b"))?;
