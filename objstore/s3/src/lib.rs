@@ -8,6 +8,7 @@
 //! - `segment`: what an upload writes: one object with small chunks, blocks of grid chunks and deletions, packed, behind a
 //!   table. Large immutable chunks are objects of their own.
 //! - `index`: where each chunk is; built from the segments' tables, and stored itself now and then.
+//! - `chunks`: the calls of the trait; `owner`: which process has the identity.
 //! - `bucket`: requests with deadlines and counters.
 //!
 //! Invariants:
@@ -22,7 +23,9 @@
 mod address;
 mod bucket;
 mod cache;
+mod chunks;
 mod index;
+mod owner;
 mod segment;
 mod store;
 #[cfg(test)]

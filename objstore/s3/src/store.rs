@@ -7,26 +7,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::io::IoSlice;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crc_fast::crc32_iscsi as crc32c;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
-use slabfs_model::{Hyperslab, ObjectId, for_each_run};
-use slabfs_objstore::store::{Allocated, LocalOptions, LocalStore, Patch, Patches, Space};
+use slabfs_objstore::store::{LocalOptions, LocalStore, Patch, Patches};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use crate::bucket::{Bucket, Made};
 use crate::cache::{Cache, Kind};
-use crate::index::{Index, Object, Span, Stored, of_object};
-use crate::segment::{BLOCK, Draft, HEADER, Writer, check, head, table};
+use crate::index::{Index, Object, Span, Stored};
+use crate::owner::LOOK;
+use crate::segment::{BLOCK, Writer, check, head, table};
 
-type Result<T> = std::result::Result<T, StoreError>;
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
 /// Number of locks for changes, selected by name.
 const STRIPES: usize = 64;
@@ -34,18 +33,12 @@ const STRIPES: usize = 64;
 const FIRST_READ: u64 = 64 << 10;
 /// How long what no sync names stays in the cache alone.
 const LATEST: Duration = Duration::from_secs(2);
-/// How often it is looked whether another process has the identity.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long after such a look this process may answer.
-const OWNED: Duration = Duration::from_secs(2);
-/// How long a process that takes over waits for the one before, if that has not ended in order: it answers nothing any more then.
-const GRACE: Duration = Duration::from_millis(2500);
 /// The longest name of an identity, in bytes.
 const MAX_NAME: usize = 64;
 /// Chunks that are looked at for one eviction.
 const CANDIDATES: usize = 32;
 /// What a store in a bucket says of its space: there is no limit.
-const PLENTY: u64 = 1 << 50;
+pub(crate) const PLENTY: u64 = 1 << 50;
 
 /// Options of the store.
 #[derive(Debug, Clone)]
@@ -73,7 +66,7 @@ pub(crate) struct State {
 
 impl State {
     /// Whether the cache has all of a chunk, and changes that the bucket has not.
-    fn is_newer_here(&self, name: &ChunkName, stored: &Stored) -> bool {
+    pub(crate) fn is_newer_here(&self, name: &ChunkName, stored: &Stored) -> bool {
         match (
             self.cache.chunks.get(name).map(|cached| &cached.kind),
             stored,
@@ -93,11 +86,11 @@ pub struct S3Store {
     pub(crate) local: LocalStore,
     pub(crate) id: String,
     pub(crate) writer: Writer,
-    uuid: [u8; 16],
-    dir: PathBuf,
-    options: S3Options,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) dir: PathBuf,
+    pub(crate) options: S3Options,
     pub(crate) state: Mutex<State>,
-    stripes: Box<[RwLock<()>]>,
+    pub(crate) stripes: Box<[RwLock<()>]>,
     /// What syncs wait for that nothing uploads yet.
     pub(crate) wanted: Mutex<BTreeSet<ChunkName>>,
     /// Held while something is uploaded; counts segments.
@@ -106,11 +99,11 @@ pub struct S3Store {
     pub(crate) garbage: Mutex<Vec<String>>,
     /// Objects that uploads which failed may have created.
     pub(crate) tried: Mutex<Vec<String>>,
-    is_replaced: AtomicBool,
-    replacing: (Mutex<()>, Condvar),
+    pub(crate) is_replaced: AtomicBool,
+    pub(crate) replacing: (Mutex<()>, Condvar),
     /// When this process had the identity for certain, in milliseconds of the clock that counts suspended time.
-    owned: AtomicU64,
-    closing: Arc<(Mutex<bool>, Condvar)>,
+    pub(crate) owned: AtomicU64,
+    pub(crate) closing: Arc<(Mutex<bool>, Condvar)>,
 }
 
 /// The thread that uploads what no sync names; ends when dropped.
@@ -233,7 +226,7 @@ impl S3Store {
         })
     }
 
-    fn upload_now_and_then(&self) {
+    pub(crate) fn upload_now_and_then(&self) {
         let (closing, wake) = &*self.closing;
         let mut last = Instant::now();
         loop {
@@ -262,7 +255,7 @@ impl S3Store {
         }
     }
 
-    fn upload_all(&self) -> Result<()> {
+    pub(crate) fn upload_all(&self) -> Result<()> {
         let dirty = self.state.lock().cache.dirty().cloned().collect();
         self.upload(&dirty)
     }
@@ -307,7 +300,7 @@ impl S3Store {
         format!("{}/segments/{number:016x}", self.id)
     }
 
-    fn closed_key(&self, number: u64) -> String {
+    pub(crate) fn closed_key(&self, number: u64) -> String {
         format!("{}/closed/{number:016x}", self.id)
     }
 
@@ -316,7 +309,7 @@ impl S3Store {
     }
 
     /// Reads the newest index, and the tables of the segments behind it.
-    fn load(&mut self) -> Result<()> {
+    pub(crate) fn load(&mut self) -> Result<()> {
         let damaged = |key: &str, why: String| StoreError::Io {
             what: format!("reading {key}"),
             detail: why,
@@ -363,108 +356,22 @@ impl S3Store {
         self.take_over()
     }
 
-    fn first_bytes(&self, key: &str, len: u64) -> Result<Bytes> {
+    pub(crate) fn first_bytes(&self, key: &str, len: u64) -> Result<Bytes> {
         self.bucket.get(key, Some(0..len))
     }
 
-    /// Creates a segment without chunks: a process that this one replaces can create none of that number any more.
-    fn take_over(&self) -> Result<()> {
-        let number = self.state.lock().index.next;
-        let bytes = Draft::default().finish(number, self.writer)?;
-        let begun = now_ms();
-        let made = self
-            .bucket
-            .create(&self.segment_key(number), bytes.into())?;
-        if made == Made::Exists {
-            return Err(self.replaced());
-        }
-        self.state.lock().index.next = number + 1;
-        let has_ended = self.bucket.find(&self.closed_key(number), 1)?.is_some();
-        if number > 0 && !has_ended {
-            tracing::info!(
-                "waiting until the process that served these chunks before answers nothing any more"
-            );
-            std::thread::sleep(GRACE);
-            return self.look_for_another();
-        }
-        self.note_owned(begun);
-        Ok(())
-    }
-
-    /// Looks whether another process has the identity: then it has created the next segment.
-    fn look_for_another(&self) -> Result<()> {
-        let begun = now_ms();
-        let number = self.state.lock().index.next;
-        let key = self.segment_key(number);
-        if let Some(bytes) = self.bucket.find(&key, HEADER as u64)? {
-            let is_own = head(&bytes, number).is_ok_and(|head| head.writer == self.writer);
-            if !is_own {
-                return Err(self.replaced());
-            }
-        }
-        self.note_owned(begun);
-        Ok(())
-    }
-
-    /// Notes that this process had the identity at this time.
-    pub(crate) fn note_owned(&self, begun: u64) {
-        self.owned.fetch_max(begun, Ordering::AcqRel);
-    }
-
-    /// Blocks until another process has this identity, or this one is closed.
-    pub fn wait_replaced(&self) {
-        let mut waiting = self.replacing.0.lock();
-        while !self.is_replaced.load(Ordering::Acquire) {
-            self.replacing.1.wait(&mut waiting);
-        }
-    }
-
-    /// Ends all that `wait_replaced` waits for.
-    fn note_end(&self) {
-        let _waiting = self.replacing.0.lock();
-        self.is_replaced.store(true, Ordering::Release);
-        self.replacing.1.notify_all();
-    }
-
-    /// Fails if another process has this identity now, or may have.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.is_replaced.load(Ordering::Acquire) {
-            return Err(self.replaced());
-        }
-        let since = now_ms().saturating_sub(self.owned.load(Ordering::Acquire));
-        match since < OWNED.as_millis() as u64 {
-            true => Ok(()),
-            // It was stopped, or the bucket did not answer.
-            false => self.look_for_another(),
-        }
-    }
-
-    /// Notes that another process has this identity.
-    pub(crate) fn replaced(&self) -> StoreError {
-        if !self.is_replaced.load(Ordering::Acquire) {
-            tracing::error!("another process serves the chunks of {} now", self.id);
-            self.note_end();
-        }
-        StoreError::Io {
-            what: format!("storing chunks of {}", self.id),
-            detail: "another process has taken them over; this one has to be started again"
-                .to_owned(),
-            errno: None,
-        }
-    }
-
-    fn stripe(&self, name: &ChunkName) -> &RwLock<()> {
+    pub(crate) fn stripe(&self, name: &ChunkName) -> &RwLock<()> {
         let mut hasher = std::hash::DefaultHasher::new();
         name.hash(&mut hasher);
         &self.stripes[hasher.finish() as usize % STRIPES]
     }
 
-    fn lock(&self, name: &ChunkName) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn lock(&self, name: &ChunkName) -> RwLockWriteGuard<'_, ()> {
         self.stripe(name).write()
     }
 
     /// The bytes of a span.
-    fn fetch(&self, name: &ChunkName, span: &Span) -> Result<Bytes> {
+    pub(crate) fn fetch(&self, name: &ChunkName, span: &Span) -> Result<Bytes> {
         let key = match &span.object {
             Object::Segment(number) => self.segment_key(*number),
             Object::Own(key) => key.clone(),
@@ -479,7 +386,12 @@ impl S3Store {
 
     /// Brings the blocks of a slab, or all of a chunk, into the cache. The caller holds the stripe. Returns false if there is
     /// no such chunk.
-    fn bring(&self, name: &ChunkName, form: &ChunkForm, blocks: &Wanted) -> Result<bool> {
+    pub(crate) fn bring(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        blocks: &Wanted,
+    ) -> Result<bool> {
         loop {
             let before = self.state.lock().index.chunks.get(name).cloned();
             let brought = self.try_bring(name, form, blocks);
@@ -491,7 +403,12 @@ impl S3Store {
         }
     }
 
-    fn try_bring(&self, name: &ChunkName, form: &ChunkForm, blocks: &Wanted) -> Result<bool> {
+    pub(crate) fn try_bring(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        blocks: &Wanted,
+    ) -> Result<bool> {
         let stored = {
             let mut state = self.state.lock();
             let there = state.cache.used(name).is_some();
@@ -574,7 +491,7 @@ impl S3Store {
     }
 
     /// Removes chunks from the cache until it has its size again. The caller may hold a stripe.
-    fn evict(&self) {
+    pub(crate) fn evict(&self) {
         let candidates = {
             let state = self.state.lock();
             match state.cache.bytes > self.options.cache_bytes {
@@ -605,7 +522,7 @@ impl S3Store {
     }
 
     /// Makes room in the cache by uploading what is dirty.
-    fn make_room(&self) -> Result<()> {
+    pub(crate) fn make_room(&self) -> Result<()> {
         let full = {
             let state = self.state.lock();
             state.cache.bytes > self.options.cache_bytes && state.cache.oldest_clean(1).is_empty()
@@ -617,7 +534,7 @@ impl S3Store {
     }
 
     /// Notes that an immutable chunk was written to the cache.
-    fn note_free(&self, name: &ChunkName, form: &ChunkForm, sealed: bool, bytes: u64) {
+    pub(crate) fn note_free(&self, name: &ChunkName, form: &ChunkForm, sealed: bool, bytes: u64) {
         let mut state = self.state.lock();
         if state.index.chunks.contains_key(name) {
             // It was sent again.
@@ -635,7 +552,7 @@ impl S3Store {
 
     /// Changes a grid chunk in the cache, of which `needed` has to be there. `work` returns the blocks that it changed, or
     /// may have changed.
-    fn change(
+    pub(crate) fn change(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
@@ -649,7 +566,7 @@ impl S3Store {
     }
 
     /// The same; the caller holds the stripe.
-    fn change_locked(
+    pub(crate) fn change_locked(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
@@ -684,7 +601,7 @@ impl S3Store {
     }
 
     /// Runs `work` on a chunk of which what `wanted` names is in the cache.
-    fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
@@ -707,7 +624,7 @@ impl S3Store {
     }
 
     /// Whether the cache has what is wanted of a chunk.
-    fn has(&self, name: &ChunkName, wanted: &Wanted) -> bool {
+    pub(crate) fn has(&self, name: &ChunkName, wanted: &Wanted) -> bool {
         let mut state = self.state.lock();
         let State { index, cache, .. } = &mut *state;
         let Some(cached) = cache.used(name) else {
@@ -724,7 +641,7 @@ impl S3Store {
         }
     }
 
-    fn remove(&self, names: impl Iterator<Item = ChunkName>) -> Result<()> {
+    pub(crate) fn remove(&self, names: impl Iterator<Item = ChunkName>) -> Result<()> {
         let names: Vec<ChunkName> = names.collect();
         // A segment that names them again must not be under way.
         let _uploading = self.uploading.lock();
@@ -743,7 +660,7 @@ impl S3Store {
 }
 
 /// The blocks that a call needs.
-enum Wanted {
+pub(crate) enum Wanted {
     Everything,
     Blocks(BTreeSet<u64>),
 }
@@ -798,67 +715,6 @@ impl Patches for Bring<'_> {
     }
 }
 
-/// The blocks of a slab, each with the bytes of it that are in the slab. None of a slab that is not valid, which the store
-/// below refuses.
-fn coverage(form: &ChunkForm, slab: &Hyperslab) -> BTreeMap<u64, u64> {
-    let mut blocks = BTreeMap::new();
-    if slab.validate(&form.shape).is_err() {
-        return blocks;
-    }
-    let Some(bounds) = slab.bounds() else {
-        return blocks;
-    };
-    let mut shape = form.shape.clone();
-    if let Some(first) = shape.first_mut() {
-        *first = bounds.end(0);
-    }
-    let bytes = shape
-        .iter()
-        .try_fold(1u64, |bytes, axis| bytes.checked_mul(*axis));
-    if bytes.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
-        return blocks;
-    }
-    for_each_run(&shape, slab, &mut |at, len| {
-        let (mut at, mut len) = (at as u64, len as u64);
-        while len > 0 {
-            let part = len.min(BLOCK - at % BLOCK);
-            *blocks.entry(at / BLOCK).or_insert(0) += part;
-            at += part;
-            len -= part;
-        }
-    });
-    blocks
-}
-
-/// Notes which blocks are changed.
-struct Noting<'a> {
-    patches: &'a mut dyn Patches,
-    touched: BTreeSet<u64>,
-}
-
-impl Patches for Noting<'_> {
-    fn next(&mut self) -> Option<Patch> {
-        let patch = self.patches.next()?;
-        if patch.from < patch.to {
-            self.touched
-                .extend(patch.from / BLOCK..=(patch.to - 1) / BLOCK);
-        }
-        Some(patch)
-    }
-
-    fn apply(&mut self, bytes: &mut [u8]) {
-        self.patches.apply(bytes);
-    }
-}
-
-/// The clock of ownership: it counts also while the machine is suspended.
-pub(crate) fn now_ms() -> u64 {
-    use nix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(u64::MAX, |time| {
-        time.tv_sec() as u64 * 1000 + time.tv_nsec() as u64 / 1_000_000
-    })
-}
-
 fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| StoreError::Io {
@@ -889,296 +745,4 @@ pub fn uuid_of(bucket: &Bucket, id: &str) -> Result<[u8; 16]> {
         detail: format!("it has {} bytes and not 16", bytes.len()),
         errno: None,
     })
-}
-
-fn len_of(data: &[IoSlice<'_>]) -> u64 {
-    data.iter().map(|part| part.len() as u64).sum()
-}
-
-impl ChunkStore for S3Store {
-    fn may_answer(&self) -> Result<()> {
-        self.check()
-    }
-
-    fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
-        self.check()?;
-        self.make_room()?;
-        let _stripe = self.lock(name);
-        // A chunk that was sent again is compared with what there is.
-        self.bring(name, form, &Wanted::Everything)?;
-        self.local.put(name, form, data)?;
-        self.note_free(name, form, true, len_of(data));
-        Ok(())
-    }
-
-    fn put_encoded(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
-        self.check()?;
-        self.make_room()?;
-        let _stripe = self.lock(name);
-        self.bring(name, form, &Wanted::Everything)?;
-        self.local.put_encoded(name, form, data)?;
-        self.note_free(name, form, true, len_of(data));
-        Ok(())
-    }
-
-    fn read_encoded(&self, name: &ChunkName) -> Result<Option<Vec<u8>>> {
-        let form = {
-            let state = self.state.lock();
-            match state.index.chunks.get(name) {
-                Some(Stored::Chunk { form, .. }) => Some(form.clone()),
-                _ => None,
-            }
-        };
-        match form {
-            None => self.local.read_encoded(name),
-            Some(form) => self.with(name, &form, &Wanted::Everything, &mut || {
-                self.local.read_encoded(name)
-            }),
-        }
-    }
-
-    fn append(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        at: u64,
-        data: &[IoSlice<'_>],
-    ) -> Result<()> {
-        self.check()?;
-        self.make_room()?;
-        let _stripe = self.lock(name);
-        self.bring(name, form, &Wanted::Everything)?;
-        self.local.append(name, form, at, data)?;
-        let known = {
-            let mut state = self.state.lock();
-            state.cache.used(name).is_some()
-        };
-        match known {
-            true => self.state.lock().cache.grow(name, len_of(data)),
-            false => self.note_free(name, form, false, len_of(data)),
-        }
-        Ok(())
-    }
-
-    fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
-        self.check()?;
-        let _stripe = self.lock(name);
-        self.bring(name, form, &Wanted::Everything)?;
-        self.local.seal(name, form)?;
-        self.note_free(name, form, true, form.volume().unwrap_or(0));
-        Ok(())
-    }
-
-    fn write(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-        data: &[IoSlice<'_>],
-    ) -> Result<()> {
-        let blocks = coverage(form, slab);
-        let partial = blocks.iter().filter(|(_, bytes)| **bytes < BLOCK);
-        let partial = partial.map(|(block, _)| *block).collect();
-        self.change(name, form, partial, || {
-            let done = self.local.write(name, form, slab, data);
-            (blocks.into_keys().collect(), done)
-        })
-    }
-
-    fn patch(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        end: u64,
-        patches: &mut dyn Patches,
-    ) -> Result<()> {
-        // Which ranges come is known only as they come; they lie in front of the end.
-        let needed: BTreeSet<u64> = (0..end.div_ceil(BLOCK)).collect();
-        self.change(name, form, needed, || {
-            let mut noting = Noting {
-                patches,
-                touched: BTreeSet::new(),
-            };
-            let done = self.local.patch(name, form, end, &mut noting);
-            (noting.touched, done)
-        })
-    }
-
-    fn read(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let wanted = Wanted::Blocks(coverage(form, slab).into_keys().collect());
-        self.with(name, form, &wanted, &mut || {
-            self.local.read(name, form, slab, out)
-        })
-    }
-
-    fn show(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        slab: &Hyperslab,
-        f: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        let wanted = Wanted::Blocks(coverage(form, slab).into_keys().collect());
-        self.with(name, form, &wanted, &mut || {
-            self.local.show(name, form, slab, f)
-        })
-    }
-
-    fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
-        self.reset(name, form, None, || self.local.clip(name, form, keep))
-    }
-
-    fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
-        let blocks = coverage(form, slab).into_keys().collect();
-        self.reset(name, form, Some(blocks), || {
-            self.local.punch(name, form, slab)
-        })
-    }
-
-    fn allocated(&self, name: &ChunkName, from: u64) -> Result<Allocated> {
-        let stored = {
-            let state = self.state.lock();
-            match state.index.chunks.get(name) {
-                Some(Stored::Grid { form, .. }) => Some(form.clone()),
-                _ => None,
-            }
-        };
-        match stored {
-            None => self.local.allocated(name, from),
-            Some(form) => self.with(name, &form, &Wanted::Everything, &mut || {
-                self.local.allocated(name, from)
-            }),
-        }
-    }
-
-    fn delete(&self, names: &[ChunkName]) -> Result<()> {
-        self.check()?;
-        self.remove(names.iter().cloned())
-    }
-
-    fn delete_generation(&self, object: ObjectId, below: u32) -> Result<()> {
-        self.check()?;
-        let names = self.names(of_object(object, Some(below)));
-        self.remove(names.into_iter())?;
-        self.local.delete_generation(object, below)
-    }
-
-    fn delete_grid(&self, object: ObjectId) -> Result<()> {
-        self.check()?;
-        let names = self.names(of_object(object, None));
-        self.remove(names.into_iter())?;
-        self.local.delete_grid(object)
-    }
-
-    fn sync(&self, names: &[ChunkName]) -> Result<()> {
-        if names.is_empty() {
-            return self.upload_all();
-        }
-        {
-            let state = self.state.lock();
-            let missing = names.iter().find(|name| {
-                matches!(name, ChunkName::Free(_))
-                    && !state.cache.chunks.contains_key(*name)
-                    && !state.index.chunks.contains_key(*name)
-            });
-            if let Some(name) = missing {
-                return Err(StoreError::Missing(name.clone()));
-            }
-        }
-        self.upload(&names.iter().cloned().collect())
-    }
-
-    fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
-        // Those that the bucket has not are in the cache.
-        let mut all: BTreeMap<ChunkName, u64> =
-            self.local.list(after.clone(), limit)?.into_iter().collect();
-        let state = self.state.lock();
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let stored = state.index.chunks.range((from, Bound::Unbounded));
-        for (name, stored) in stored.take(limit) {
-            if !state.is_newer_here(name, stored) {
-                all.insert(name.clone(), stored.bytes());
-            }
-        }
-        Ok(all.into_iter().take(limit).collect())
-    }
-
-    fn space(&self) -> Result<Space> {
-        let state = self.state.lock();
-        let used = state.index.bytes;
-        Ok(Space {
-            total: PLENTY,
-            free: PLENTY.saturating_sub(used),
-            used,
-            disk: None,
-        })
-    }
-
-    fn verify(&self, name: &ChunkName) -> Result<()> {
-        let stored = self.state.lock().index.chunks.get(name).cloned();
-        let Some(stored) = stored else {
-            return self.local.verify(name);
-        };
-        stored
-            .spans()
-            .try_for_each(|span| self.fetch(name, span).map(drop))
-    }
-}
-
-impl S3Store {
-    /// The names of chunks of which this is true.
-    fn names(&self, of: impl Fn(&ChunkName) -> bool) -> Vec<ChunkName> {
-        let state = self.state.lock();
-        let stored = state.index.chunks.keys();
-        let all: BTreeSet<ChunkName> = stored
-            .chain(state.cache.chunks.keys())
-            .filter(|name| of(name))
-            .cloned()
-            .collect();
-        all.into_iter().collect()
-    }
-
-    /// Resets cells of a grid chunk, if it exists; of `blocks`, or of all that it has.
-    fn reset(
-        &self,
-        name: &ChunkName,
-        form: &ChunkForm,
-        blocks: Option<BTreeSet<u64>>,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        self.check()?;
-        self.make_room()?;
-        let _stripe = self.lock(name);
-        let known: BTreeSet<u64> = {
-            let state = self.state.lock();
-            let stored = match state.index.chunks.get(name) {
-                Some(Stored::Grid { blocks, .. }) => blocks.keys().copied().collect(),
-                _ => BTreeSet::new(),
-            };
-            let here = match state.cache.chunks.get(name).map(|cached| &cached.kind) {
-                Some(Kind::Grid { here, .. }) => here.clone(),
-                _ => BTreeSet::new(),
-            };
-            stored.union(&here).copied().collect()
-        };
-        let touched: BTreeSet<u64> = match blocks {
-            Some(blocks) => known.intersection(&blocks).copied().collect(),
-            None => known,
-        };
-        let exists = {
-            let state = self.state.lock();
-            state.index.chunks.contains_key(name) || state.cache.chunks.contains_key(name)
-        };
-        match exists {
-            true => self.change_locked(name, form, touched.clone(), || (touched, work())),
-            // It refuses wrong requests.
-            false => work(),
-        }
-    }
 }

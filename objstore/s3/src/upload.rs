@@ -13,8 +13,9 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 use crate::bucket::Made;
 use crate::cache::{Cached, Change, Kind};
 use crate::index::Stored;
+use crate::owner::now_ms;
 use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
-use crate::store::{S3Store, now_ms};
+use crate::store::S3Store;
 
 /// Chunks from this size on are objects of their own.
 const OWN: usize = 2 << 20;
