@@ -58,6 +58,12 @@ pub enum FsError {
     /// The mounts that had the data of a coupled object in memory are gone.
     #[error("the data is not there any more: the mount that had it in memory has ended, or had no room for it{}; its writer has to write it again", list(.0))]
     DataLost(Vec<ServerId>),
+    /// A data server may have lost what was written to it and not synced: its write verifier has changed.
+    #[error(
+        "data server {0} was replaced by another process, or its machine has restarted, before everything that was written to it \
+         was on its disk; what has not been synced since may be lost: write it again"
+    )]
+    Unsynced(ServerId),
     /// No data, or no hole, at or after the offset of a seek.
     #[error("nothing of that kind at or behind the offset")]
     NoSuchExtent,

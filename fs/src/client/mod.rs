@@ -45,8 +45,6 @@ use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Time};
 use slabfs_mdserver::client::Md;
-use slabfs_model::ServerId;
-use slabfs_objstore::ChunkName;
 use slabfs_objstore::client::{Counters, Servers};
 
 pub use coherence::locks::{Locked, Then};
@@ -64,6 +62,7 @@ pub use stored::layout::{ChunkView, LayoutView};
 use buffer::write_back::Behind;
 use coherence::locks::Locks;
 use coherence::rights::Rights;
+use commit::Unsynced;
 use coupling::Coupling;
 use object::Object;
 use placement::place::{Known, LeasedIds, Places};
@@ -208,7 +207,7 @@ pub struct Client {
 struct Settling {
     ino: Ino,
     version: slabfs_model::Version,
-    chunks: Vec<(ServerId, ChunkName)>,
+    chunks: Unsynced,
 }
 
 impl std::fmt::Debug for Client {

@@ -155,7 +155,7 @@ fn client_number(error: &FsError) -> Errno {
         FsError::NoSuchExtent => Errno::ENXIO,
         FsError::NoData(_) => Errno::ETIMEDOUT,
         FsError::Deadlock(_) => Errno::EDEADLK,
-        FsError::DataLost(_) => Errno::EIO,
+        FsError::DataLost(_) | FsError::Unsynced(_) => Errno::EIO,
         FsError::Dropped(..) => Errno::ENODATA,
         FsError::Unsettled(_) => Errno::EBUSY,
         FsError::Lost

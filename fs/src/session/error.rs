@@ -133,7 +133,7 @@ impl From<FsError> for Error {
             FsError::NotSupported(_) => ErrorKind::NotSupported,
             FsError::Lost | FsError::Unlocked => ErrorKind::Lost,
             FsError::NoData(_) | FsError::Deadlock(_) => ErrorKind::Unavailable,
-            FsError::DataLost(_) => ErrorKind::Io,
+            FsError::DataLost(_) | FsError::Unsynced(_) => ErrorKind::Io,
             FsError::Dropped(..) => ErrorKind::NotFound,
             FsError::Closed | FsError::Released => ErrorKind::Closed,
             FsError::Gone | FsError::Replaced => ErrorKind::Stale,

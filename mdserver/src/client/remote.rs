@@ -103,7 +103,7 @@ impl Metadata for RemoteMd {
         let control = postcard::to_stdvec(&request)
             .map_err(|error| MdError::Protocol(format!("cannot encode the request: {error}")))?;
         let reply = match request.op {
-            Op::Heartbeat(_) => self.hurried(&control),
+            Op::Heartbeat(_) | Op::RegisterServer(_) => self.hurried(&control),
             _ => self.pool.call(KIND_CALL, &control, &[], &mut Vec::new()),
         };
         let reply = reply.map_err(|error| self.unavailable(error))?;

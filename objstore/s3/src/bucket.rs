@@ -3,6 +3,7 @@
 //! Each request is repeated by the client of the object store, with growing pauses, until [`DEADLINE`]: errors of the
 //! connection, 500, 503 (slow down) and 429. Others (403, a missing bucket) fail at once.
 
+use std::io::{Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const ATTEMPT: Duration = Duration::from_secs(10);
 /// Requests of one call that run at the same time.
 const AT_ONCE: usize = 16;
+/// Bytes of an object of [`Bucket::store_parts`].
+const PART: u64 = 8 << 20;
+/// Parts that are in memory at the same time.
+const PARTS_AT_ONCE: usize = 4;
 
 /// Requests and bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -212,13 +217,18 @@ impl Bucket {
 
     /// Reads an object, or a part of it.
     pub(crate) fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Bytes, StoreError> {
+        self.runtime.block_on(self.getting(key, range))
+    }
+
+    async fn getting(&self, key: &str, range: Option<Range<u64>>) -> Result<Bytes, StoreError> {
         let path = self.path(key);
-        let got = self.runtime.block_on(async {
+        let got = async {
             match range {
                 Some(range) => self.store.get_range(&path, range).await,
                 None => self.store.get(&path).await?.bytes().await,
             }
-        });
+        };
+        let got = got.await;
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         let bytes = got.map_err(|error| self.failed("reading", key, &error))?;
         let len = bytes.len() as u64;
@@ -248,14 +258,88 @@ impl Bucket {
             .block_on(self.store.list(Some(&path)).try_collect());
         self.counters.lists.fetch_add(1, Ordering::Relaxed);
         let found = found.map_err(|error| self.failed("listing", folder, &error))?;
-        let names = found.iter().filter_map(|meta| meta.location.filename());
-        let mut names: Vec<String> = names.map(str::to_owned).collect();
-        names.sort_unstable();
-        Ok(names)
+        let below = |meta: &object_store::ObjectMeta| {
+            let parts = meta.location.prefix_match(&path)?;
+            let parts: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
+            Some(parts.join("/"))
+        };
+        let mut keys: Vec<String> = found.iter().filter_map(below).collect();
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Stores what a reader has as objects of [`PART`] bytes in a folder. Those that are there already are left.
+    ///
+    /// (Objects of their own and not parts of one upload: an upload that is broken off would take space that no list shows.)
+    ///
+    /// # Errors
+    /// Those of the object store and of the reader.
+    pub fn store_parts(&self, folder: &str, from: &mut dyn Read) -> Result<u64, StoreError> {
+        let (mut stored, mut ended) = (0, false);
+        for round in 0.. {
+            let mut parts = Vec::new();
+            while parts.len() < PARTS_AT_ONCE && !ended {
+                let mut part = Vec::new();
+                let read = from.take(PART).read_to_end(&mut part);
+                read.map_err(|error| StoreError::Io {
+                    what: format!("reading what is to be stored as {folder}"),
+                    detail: error.to_string(),
+                    errno: error.raw_os_error(),
+                })?;
+                ended = (part.len() as u64) < PART;
+                stored += part.len() as u64;
+                let number = round * PARTS_AT_ONCE + parts.len();
+                if !part.is_empty() {
+                    parts.push((part_key(folder, number as u64), Bytes::from(part)));
+                }
+            }
+            self.create_all(parts)?;
+            if ended {
+                break;
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Writes what is in a folder as parts, so many bytes in total.
+    ///
+    /// # Errors
+    /// Those of the object store and of the writer; a part that is missing or has another length.
+    pub fn fetch_parts(
+        &self,
+        folder: &str,
+        bytes: u64,
+        to: &mut dyn Write,
+    ) -> Result<(), StoreError> {
+        let parts = (0..bytes.div_ceil(PART)).map(|number| async move {
+            let key = part_key(folder, number);
+            let part = self.getting(&key, None).await?;
+            let wanted = PART.min(bytes - number * PART);
+            match part.len() as u64 == wanted {
+                true => Ok(part),
+                false => Err(StoreError::Io {
+                    what: format!("reading {key} in {}", self.shown),
+                    detail: format!("it has {} bytes and not {wanted}", part.len()),
+                    errno: None,
+                }),
+            }
+        });
+        let mut parts = futures_util::stream::iter(parts).buffered(PARTS_AT_ONCE);
+        while let Some(part) = self.runtime.block_on(parts.next()) {
+            to.write_all(&part?).map_err(|error| StoreError::Io {
+                what: format!("writing what {folder} has"),
+                detail: error.to_string(),
+                errno: error.raw_os_error(),
+            })?;
+        }
+        Ok(())
     }
 
     /// Deletes objects; missing ones are no error.
-    pub(crate) fn delete_all(&self, keys: &[String]) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// Those of the object store.
+    pub fn delete_all(&self, keys: &[String]) -> Result<(), StoreError> {
         let deleting = keys.iter().map(|key| async move {
             match self.store.delete(&self.path(key)).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -270,4 +354,8 @@ impl Bucket {
         self.counters.deletes.fetch_add(many, Ordering::Relaxed);
         Ok(())
     }
+}
+
+fn part_key(folder: &str, number: u64) -> String {
+    format!("{folder}/{number:08}")
 }

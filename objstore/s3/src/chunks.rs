@@ -18,6 +18,10 @@ impl ChunkStore for S3Store {
         self.check()
     }
 
+    fn verifier(&self) -> u64 {
+        self.verifier
+    }
+
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.check()?;
         self.make_room()?;

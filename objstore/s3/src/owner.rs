@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_millis(2500);
 
 impl S3Store {
     /// Creates a segment without chunks: a process that this one replaces can create none of that number any more.
-    pub(crate) fn take_over(&self) -> Result<()> {
+    pub(crate) fn take_over(&mut self) -> Result<()> {
         let number = self.state.lock().index.next;
         let bytes = Draft::default().finish(number, self.writer)?;
         let begun = now_ms();
@@ -30,8 +30,12 @@ impl S3Store {
             self.look_for_another()?;
         }
         self.state.lock().index.next = number + 1;
-        let has_ended = self.bucket.find(&self.closed_key(number), 1)?.is_some();
-        if number > 0 && !has_ended {
+        let ended = self.bucket.find(&self.closed_key(number), 8)?;
+        if let Some(verifier) = ended.as_deref().and_then(|bytes| bytes.try_into().ok()) {
+            // It has lost nothing.
+            self.verifier = u64::from_le_bytes(verifier);
+        }
+        if number > 0 && ended.is_none() {
             tracing::info!(
                 "waiting until the process that served these chunks before answers nothing any more"
             );

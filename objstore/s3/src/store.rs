@@ -87,6 +87,8 @@ pub struct S3Store {
     pub(crate) id: String,
     pub(crate) writer: Writer,
     pub(crate) uuid: [u8; 16],
+    /// Of this process: what is not in the bucket is lost with it.
+    pub(crate) verifier: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: S3Options,
     pub(crate) state: Mutex<State>,
@@ -183,12 +185,14 @@ impl S3Store {
                 open_files: None,
             },
         )?;
+        let verifier = random()?;
         let mut store = S3Store {
             bucket,
             local,
             id,
             writer: random()?,
             uuid,
+            verifier: u64::from_le_bytes(std::array::from_fn(|i| verifier[i])),
             dir: dir.to_owned(),
             options,
             state: Mutex::default(),
@@ -287,12 +291,14 @@ impl S3Store {
         let _uploading = self.uploading.lock();
         self.check()?;
         self.store_index()?;
-        // The next process need not wait for this one, which answers nothing any more. (Of an empty object no store would
-        // give a range.)
+        // The next process need not wait for this one, which answers nothing any more, and has the same verifier.
         let number = self.state.lock().index.next;
         self.note_end();
         self.bucket
-            .create(&self.closed_key(number), Bytes::from_static(b"closed"))
+            .create(
+                &self.closed_key(number),
+                Bytes::copy_from_slice(&self.verifier.to_le_bytes()),
+            )
             .map(drop)
     }
 

@@ -32,20 +32,20 @@ pub(super) struct Filling<'a> {
     pub(super) data: SmallVec<[IoSlice<'a>; 8]>,
 }
 
-/// Puts chunks through files; `false` if they have to be sent.
+/// Puts chunks through files; returns the server's verifier, or `None` if they have to be sent.
 ///
 /// `steady`: the bytes do not change meanwhile, so they can be summed here. The sums then cover the entire path from
 /// this memory to the reader's, and the server need not read the bytes. Otherwise a byte that changes between sum and
 /// file would make the chunk appear damaged, so the server computes the sums from what it received.
-pub(super) fn put(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> bool {
+pub(super) fn put(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> Option<u64> {
     if chunks.is_empty() || chunks.len() > MAX_FILES || is_limited() {
-        return false;
+        return None;
     }
     match exchange(pool, chunks, steady, until) {
         Ok(done) => done,
         Err(error) => {
             tracing::debug!(addr = %pool.addr(), "sending chunks instead of writing them to files: {error}");
-            false
+            None
         }
     }
 }
@@ -56,13 +56,18 @@ fn is_limited() -> bool {
     !matches!(getrlimit(Resource::RLIMIT_FSIZE), Ok((RLIM_INFINITY, _)))
 }
 
-fn exchange(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> WireResult<bool> {
+fn exchange(
+    pool: &Pool,
+    chunks: &[Filling<'_>],
+    steady: bool,
+    until: Until,
+) -> WireResult<Option<u64>> {
     let items = chunks.iter().map(|chunk| BlankItem {
         name: chunk.name,
         form: chunk.form,
     });
     let asked = encode(&items.collect::<Vec<_>>())?;
-    let mut done = false;
+    let mut done = None;
     pool.exchange(
         kind::BLANKS,
         &asked,
@@ -81,7 +86,8 @@ fn exchange(pool: &Pool, chunks: &[Filling<'_>], steady: bool, until: Until) -> 
         },
         &mut |control, incoming| {
             let outcome: Outcome = decode(control, incoming)?;
-            done = outcome.failed.is_none() && outcome.done == chunks.len() as u64;
+            let all = outcome.failed.is_none() && outcome.done == chunks.len() as u64;
+            done = all.then_some(outcome.verifier);
             if let Some(error) = outcome.failed {
                 tracing::debug!("the data server refused the files: {error}");
             }

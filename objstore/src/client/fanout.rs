@@ -14,7 +14,7 @@ use slabfs_model::{ServerId, SessionId};
 use smallvec::SmallVec;
 
 use super::blank::{self, Filling};
-use super::{Servers, Table, Target, target};
+use super::{Servers, Table, Target, Verifiers, target};
 use crate::{
     error::StoreError,
     name::{ChunkForm, ChunkName},
@@ -118,6 +118,12 @@ pub(super) trait Message<'a>: Send {
         let error = StoreError::Invalid("nothing to be read".into());
         Err((self.first(), error))
     }
+    /// Notes that its chunks were written to files of the server, which has this verifier.
+    fn filled(&mut self, _verifier: u64) {}
+    /// The verifier of the server that has performed it, of messages that change something.
+    fn verifier(&self) -> Option<u64> {
+        None
+    }
     /// Performs it on a store in this process.
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
         self.read_from(store)
@@ -141,6 +147,20 @@ impl<M> Job<M> {
             sent: 0,
         }
     }
+}
+
+/// The verifiers of the servers that have performed these jobs. A server that has changed its verifier meanwhile has two.
+pub(super) fn verifiers<'a, M: Message<'a>>(jobs: &[Job<M>]) -> Verifiers {
+    let mut all = Verifiers::new();
+    for job in jobs {
+        let verifiers = job.messages.iter().filter_map(Message::verifier);
+        for one in verifiers.map(|verifier| (job.server, verifier)) {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+    all
 }
 
 /// Messages that went to other processes for these jobs.
@@ -359,7 +379,8 @@ fn remote<'a, M: Message<'a>>(
             done => return done.map(|()| reported),
         }
     }
-    if blank::put(pool, &message.fillings(), steady, until) {
+    if let Some(verifier) = blank::put(pool, &message.fillings(), steady, until) {
+        message.filled(verifier);
         return Ok(Ok(()));
     }
     let request = message.request(Asker::now(session, pool))?;
@@ -421,15 +442,20 @@ pub(super) fn decode<T: serde::de::DeserializeOwned>(
     }
 }
 
-/// What an outcome reports of a message of `count` items: the index of the item that failed, and why.
+/// What an outcome reports of a message of `count` items: the server's verifier, or the index of the item that failed, and
+/// why.
 pub(super) fn failure(
     outcome: Outcome,
     incoming: &Incoming<'_>,
     count: usize,
-) -> WireResult<Result<(), Failure>> {
-    let Outcome { done, failed } = outcome;
+) -> WireResult<Result<u64, Failure>> {
+    let Outcome {
+        done,
+        failed,
+        verifier,
+    } = outcome;
     match failed {
-        None if done == count as u64 => Ok(Ok(())),
+        None if done == count as u64 => Ok(Ok(verifier)),
         None => Err(incoming.protocol(format!("{done} of {count} items done, and no error"))),
         Some(e) => Ok(Err(((done as usize).min(count.saturating_sub(1)), e))),
     }

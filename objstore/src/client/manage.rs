@@ -4,7 +4,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use slabfs_model::{ObjectId, ServerId};
 
 use super::{
-    ClipPiece, PunchPiece, SealPiece, Servers,
+    ClipPiece, PunchPiece, SealPiece, Servers, Verifiers,
     fanout::{Asker, Failure, Job, Message, Request, Sorter, decode, encode, failure, weight},
 };
 use crate::{
@@ -18,16 +18,16 @@ use crate::{
 };
 
 impl Servers {
-    /// Seals chunks.
-    pub fn seal(&self, pieces: &[SealPiece<'_>]) -> Result<()> {
+    /// Seals chunks; returns the servers' verifiers.
+    pub fn seal(&self, pieces: &[SealPiece<'_>]) -> Result<Verifiers> {
         let seal = each(|store, p: &SealPiece<'_>| store.seal(p.name, p.form));
         self.act(kind::SEAL, seal, pieces, |p| {
             (p.server, weight(p.name, Some(p.form), None), *p)
         })
     }
 
-    /// Sets cells of grid chunks at or beyond a bound to fill.
-    pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<()> {
+    /// Sets cells of grid chunks at or beyond a bound to fill; returns the servers' verifiers.
+    pub fn clip(&self, pieces: &[ClipPiece<'_>]) -> Result<Verifiers> {
         let clip = each(|store, p: &ClipPiece<'_>| store.clip(p.name, p.form, p.keep));
         let clipped = self.act(kind::CLIP, clip, pieces, |p| {
             let weight = weight(p.name, Some(p.form), None) + 10 * p.keep.len() as u64;
@@ -39,13 +39,18 @@ impl Servers {
 
     /// Sends a server a change of no chunk, which it orders after all earlier ones.
     pub(super) fn change_nothing(&self, server: ServerId) -> Result<()> {
+        self.verifier(server).map(drop)
+    }
+
+    /// The present verifier of a server: see [`ChunkStore::verifier`].
+    pub fn verifier(&self, server: ServerId) -> Result<u64> {
         let none: Vec<ClipPiece<'_>> = Vec::new();
-        let clip = at_once(|_, _: &Vec<ClipPiece<'_>>| Ok(()));
+        let clip = at_once(|store, _: &Vec<ClipPiece<'_>>| Ok(store.verifier()));
         self.ask(server, Ask::new(kind::CLIP, none, done, clip))
     }
 
-    /// Sets cells of grid chunks to fill.
-    pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<()> {
+    /// Sets cells of grid chunks to fill; returns the servers' verifiers.
+    pub fn punch(&self, pieces: &[PunchPiece<'_>]) -> Result<Verifiers> {
         let punch = each(|store, p: &PunchPiece<'_>| store.punch(p.name, p.form, p.slab));
         let punched = self.act(kind::PUNCH, punch, pieces, |p| {
             (p.server, weight(p.name, Some(p.form), Some(p.slab)), *p)
@@ -57,15 +62,23 @@ impl Servers {
     /// Deletes chunks; a chunk that does not exist is not an error.
     pub fn delete(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
         self.same_host.forget_all(names);
-        let delete = at_once(|store, names: &Vec<ChunkName>| store.delete(names));
+        let delete = at_once(|store, names: &Vec<ChunkName>| {
+            store.delete(names)?;
+            Ok(store.verifier())
+        });
         self.act(kind::DELETE, delete, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
+        .map(drop)
     }
 
-    /// Returns when these chunks, as they are now, are durable.
-    pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<()> {
-        let sync = at_once(|store, names: &Vec<ChunkName>| store.sync(names));
+    /// Returns when these chunks, as they are now, are durable, with the servers' verifiers: what was written under another
+    /// one may be lost.
+    pub fn sync(&self, names: &[(ServerId, ChunkName)]) -> Result<Verifiers> {
+        let sync = at_once(|store, names: &Vec<ChunkName>| {
+            store.sync(names)?;
+            Ok(store.verifier())
+        });
         self.act(kind::SYNC, sync, names, |(server, name)| {
             (*server, weight(name, None, None), name.clone())
         })
@@ -73,7 +86,10 @@ impl Servers {
 
     /// Returns when everything on these servers, deletions included, is durable.
     pub fn sync_all(&self, servers: &[ServerId]) -> Result<()> {
-        let sync = at_once(|store, none: &Vec<ChunkName>| store.sync(none));
+        let sync = at_once(|store, none: &Vec<ChunkName>| {
+            store.sync(none)?;
+            Ok(store.verifier())
+        });
         let jobs = servers.iter().enumerate().map(|(number, &server)| {
             let mut ask = Ask::new(kind::SYNC, Vec::new(), done, sync);
             ask.numbers.push(number);
@@ -106,6 +122,7 @@ impl Servers {
             None => store.delete_grid(i.object),
         });
         self.act(kind::WIPE, local, servers, |&server| (server, 32, wipe))
+            .map(drop)
     }
 
     /// Reads and checks an entire chunk on its server.
@@ -114,6 +131,7 @@ impl Servers {
         self.act(kind::VERIFY, verify, std::slice::from_ref(name), |name| {
             (server, weight(name, None, None), name.clone())
         })
+        .map(drop)
     }
 
     /// The disk space of a server.
@@ -157,18 +175,28 @@ impl Servers {
         Ok(all)
     }
 
-    /// Performs the same operation on each piece, one message a server.
+    /// Performs the same operation on each piece, one message a server; returns the servers' verifiers.
     fn act<'a, P, T: Serialize + Send + Sync>(
         &self,
         kind: u16,
-        local: impl Local<Vec<T>, ()>,
+        local: impl Local<Vec<T>, u64>,
         pieces: &'a [P],
         item: impl Fn(&'a P) -> (ServerId, u64, T),
-    ) -> Result<()> {
+    ) -> Result<Verifiers> {
         let fresh = || Ask::new(kind, Vec::new(), done, local);
         let mut jobs = jobs_of(pieces, fresh, item);
         self.fan_out(&self.table(), &mut jobs, true)
-            .map_err(|(_, e)| e)
+            .map_err(|(_, e)| e)?;
+        let mut verifiers = Verifiers::new();
+        for job in &jobs {
+            for verifier in job.messages.iter().filter_map(|message| message.answer) {
+                let one = (job.server, verifier);
+                if !verifiers.contains(&one) {
+                    verifiers.push(one);
+                }
+            }
+        }
+        Ok(verifiers)
     }
 
     /// Queries one server for a value.
@@ -208,13 +236,14 @@ trait Local<Q, A>: Fn(&dyn ChunkStore, &Q) -> Result<A, Failure> + Copy + Send {
 
 impl<Q, A, F: Fn(&dyn ChunkStore, &Q) -> Result<A, Failure> + Copy + Send> Local<Q, A> for F {}
 
-/// Acts on each item, until one fails.
+/// Acts on each item, until one fails; the answer is the store's verifier.
 fn each<T>(
     act: impl Fn(&dyn ChunkStore, &T) -> Result<()> + Copy + Send,
-) -> impl Local<Vec<T>, ()> {
+) -> impl Local<Vec<T>, u64> {
     move |store: &dyn ChunkStore, items: &Vec<T>| {
         let mut items = items.iter().enumerate();
-        items.try_for_each(|(i, item)| act(store, item).map_err(|e| (i, e)))
+        items.try_for_each(|(i, item)| act(store, item).map_err(|e| (i, e)))?;
+        Ok(store.verifier())
     }
 }
 
@@ -239,8 +268,8 @@ struct Ask<Q, A, L> {
     answer: Option<A>,
 }
 
-/// The reply to items that are acted on.
-fn done(control: &[u8], incoming: &Incoming<'_>, count: usize) -> WireResult<Result<(), Failure>> {
+/// The reply to items that are acted on: the server's verifier.
+fn done(control: &[u8], incoming: &Incoming<'_>, count: usize) -> WireResult<Result<u64, Failure>> {
     failure(decode(control, incoming)?, incoming, count)
 }
 

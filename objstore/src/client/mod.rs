@@ -48,6 +48,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use slabfs_model::{ServerId, SessionId};
+use smallvec::SmallVec;
 
 pub use batch::{BatchAsk, BatchPart, BatchPiece, TOO_SCATTERED};
 pub use counters::{Counters, CountersSnapshot, Side, SideSnapshot};
@@ -70,6 +71,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MOST: Duration = Duration::from_secs(1);
 /// How long requests ahead of reads may take.
 const AHEAD: Duration = Duration::from_secs(1);
+
+/// The write verifiers of servers; see [`ChunkStore::verifier`].
+pub type Verifiers = SmallVec<[(ServerId, u64); 2]>;
 
 /// How a mount talks to its data servers.
 #[derive(Debug, Clone)]

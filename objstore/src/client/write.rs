@@ -9,10 +9,11 @@ use smallvec::SmallVec;
 use super::batch::{Asked, BatchAsk, Item, Section, first, sections, shared, sort};
 use super::blank::{self, Filling};
 use super::{
-    Servers, Table, Target, WriteKind, WritePiece,
+    Servers, Table, Target, Verifiers, WriteKind, WritePiece,
     counters::touched,
     fanout::{
-        Asker, Failure, MUCH, Message, Request, Sorter, decode, failure, remote_messages, weight,
+        Asker, Failure, MUCH, Message, Request, Sorter, decode, failure, remote_messages,
+        verifiers, weight,
     },
     pieces::bytes,
 };
@@ -28,9 +29,9 @@ use crate::{
 };
 
 impl Servers {
-    /// Writes all pieces, those of one server in order. On an error the later pieces of the same server are not
-    /// written; those of other servers may be.
-    pub fn write(&self, pieces: &[WritePiece<'_>]) -> Result<()> {
+    /// Writes all pieces, those of one server in order; returns the servers' verifiers. On an error the later pieces of the
+    /// same server are not written; those of other servers may be.
+    pub fn write(&self, pieces: &[WritePiece<'_>]) -> Result<Verifiers> {
         self.write_batches(pieces, &[])
     }
 
@@ -41,7 +42,7 @@ impl Servers {
         &self,
         pieces: &[WritePiece<'_>],
         asks: &[BatchAsk<'_, &[u8]>],
-    ) -> Result<()> {
+    ) -> Result<Verifiers> {
         let mut total = 0u64;
         for piece in pieces {
             let given = bytes(piece.data);
@@ -64,7 +65,13 @@ impl Servers {
         let table = self.table();
         let side = &self.counters.write;
         let in_order = total <= MUCH || pieces.windows(2).all(|w| w[0].server == w[1].server);
-        if !(in_order && asks.is_empty() && all_local(&table, pieces)?) {
+        let local = match in_order && asks.is_empty() {
+            true => all_local(&table, pieces)?,
+            false => None,
+        };
+        let written = if let Some(verifiers) = local {
+            verifiers
+        } else {
             let mut all = Vec::with_capacity(asks.len());
             let until = self.until();
             for (number, ask) in asks.iter().enumerate() {
@@ -76,6 +83,7 @@ impl Servers {
                 parts: Vec::new(),
                 sections: Vec::new(),
                 memories: &memories,
+                verifier: None,
             };
             let mut sorter = Sorter::new();
             sort_pieces(&table, pieces, &mut sorter, fresh)?;
@@ -96,7 +104,8 @@ impl Servers {
                     side.piece(bytes, touched(item.share.form, bytes));
                 }
             }
-        }
+            verifiers(&jobs)
+        };
         for piece in pieces {
             let sent = bytes(piece.data);
             let touched_bytes = match piece.kind {
@@ -105,24 +114,29 @@ impl Servers {
             };
             side.piece(sent, touched_bytes);
         }
-        Ok(())
+        Ok(written)
     }
 }
 
-/// Writes the pieces in order if all servers are in this process; else returns `false`.
-fn all_local(table: &Table, pieces: &[WritePiece<'_>]) -> Result<bool> {
+/// Writes the pieces in order if all servers are in this process; else returns `None`.
+fn all_local(table: &Table, pieces: &[WritePiece<'_>]) -> Result<Option<Verifiers>> {
     if !pieces
         .iter()
         .all(|p| matches!(table.get(&p.server), Some(Target::Local(_))))
     {
-        return Ok(false);
+        return Ok(None);
     }
+    let mut verifiers = Verifiers::new();
     for piece in pieces {
         if let Some(Target::Local(store)) = table.get(&piece.server) {
             local_write(store.as_ref(), piece)?;
+            let one = (piece.server, store.verifier());
+            if !verifiers.contains(&one) {
+                verifiers.push(one);
+            }
         }
     }
-    Ok(true)
+    Ok(Some(verifiers))
 }
 
 fn local_write(store: &dyn ChunkStore, piece: &WritePiece<'_>) -> Result<()> {
@@ -151,6 +165,8 @@ struct Write<'a> {
     sections: Vec<Section<'a>>,
     /// By the number of the batch.
     memories: &'a [&'a [u8]],
+    /// Of the server that has performed it.
+    verifier: Option<u64>,
 }
 
 /// Puts pieces into messages; those that are too large for one are cut.
@@ -342,10 +358,20 @@ impl<'a> Message<'a> for Write<'a> {
         let items = self.sections.iter().map(|section| section.items.len());
         let items = self.parts.len() + items.sum::<usize>();
         let done = failure(decode(control, incoming)?, incoming, items)?;
-        Ok(done.map_err(|(item, e)| (self.number(item), e)))
+        self.verifier = done.as_ref().ok().copied();
+        Ok(done.map(drop).map_err(|(item, e)| (self.number(item), e)))
+    }
+
+    fn filled(&mut self, verifier: u64) {
+        self.verifier = Some(verifier);
+    }
+
+    fn verifier(&self) -> Option<u64> {
+        self.verifier
     }
 
     fn local(&mut self, store: &dyn ChunkStore) -> Result<(), Failure> {
+        self.verifier = Some(store.verifier());
         // Pieces for a local store are never cut.
         for part in &self.parts {
             local_write(store, part.piece).map_err(|e| (part.number, e))?;

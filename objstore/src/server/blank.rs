@@ -65,7 +65,7 @@ fn make(store: &dyn ChunkStore, items: &[BlankItem]) -> Result<Vec<(Blank, File)
 /// Converts filled files to chunks.
 pub(super) fn adopt(store: &dyn ChunkStore, mut call: Call<'_>) -> WireResult<()> {
     let until_next = call.until_next.take();
-    outcome(call, |control, _| {
+    outcome(store, call, |control, _| {
         let filled = decode::<Vec<FilledItem>>(control).map_err(|e| (0, e))?;
         let blanks = until_next.and_then(|until_next| until_next.downcast::<Vec<Blank>>().ok());
         let blanks = blanks.map_or_else(Vec::new, |blanks| *blanks);

@@ -139,7 +139,7 @@ impl Handler for Answerer {
         }
         let takes_payload = matches!(call.kind, kind::WRITE | kind::WRITE_BATCH);
         if !takes_payload && !call.payload.is_empty() {
-            return stray_payload(call);
+            return stray_payload(store, call);
         }
         match call.kind {
             kind::READ => read::read(store, call),
@@ -147,13 +147,13 @@ impl Handler for Answerer {
             kind @ (kind::WRITE | kind::WRITE_BATCH) => {
                 match call.taken.take().map(|taken| taken.downcast::<Outcome>()) {
                     Some(Ok(outcome)) => call.reply(&encode(&*outcome)?, &[]),
-                    _ => outcome(call, |control, payload| self.write(kind, control, payload)),
+                    _ => outcome(store, call, |control, payload| self.write(kind, control, payload)),
                 }
             }
             kind::BLANKS => blank::answer(store, call),
             kind::FILLED => blank::adopt(store, call),
             kind::SAME_HOST_FILES => same_host::answer(store, call),
-            kind::SEAL => each(call, |item: SealItem| {
+            kind::SEAL => each(store, call, |item: SealItem| {
                 check::kind_of(&item.name, false, "sealed")?;
                 check::form(&item.name, &item.form)?;
                 store.seal(&item.name, &item.form)
@@ -172,7 +172,7 @@ impl Handler for Answerer {
                 check::slab(&item.name, &item.form, &item.slab)?;
                 store.punch(&item.name, &item.form, &item.slab)
             }),
-            kind::DELETE => outcome(call, |control, _| {
+            kind::DELETE => outcome(store, call, |control, _| {
                 let asked: BySession<Vec<ChunkName>> = decode(control).map_err(|e| (0, e))?;
                 let names = &asked.items;
                 let in_place = names.iter().any(|name| matches!(name, ChunkName::Grid { .. }));
@@ -184,8 +184,8 @@ impl Handler for Answerer {
                     .map_err(|e| (0, e))?;
                 Ok(names.len() as u64)
             }),
-            kind::SYNC => names(call, |names| store.sync(names)),
-            kind::VERIFY => each(call, |name: ChunkName| {
+            kind::SYNC => names(store, call, |names| store.sync(names)),
+            kind::VERIFY => each(store, call, |name: ChunkName| {
                 check::name(&name)?;
                 store.verify(&name)
             }),
@@ -234,7 +234,7 @@ fn read_encoded(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
 }
 
 /// Refuses a payload where none belongs, in the request's own reply format.
-fn stray_payload(call: Call<'_>) -> WireResult<()> {
+fn stray_payload(store: &dyn ChunkStore, call: Call<'_>) -> WireResult<()> {
     let error = StoreError::Protocol("a payload where none belongs".into());
     match call.kind {
         kind::READ => {
@@ -248,7 +248,7 @@ fn stray_payload(call: Call<'_>) -> WireResult<()> {
         | kind::SAME_HOST_FILES
         | kind::ALLOCATED
         | kind::READ_ENCODED => call.reply(&encode(&Answer::<()>::Err(error))?, &[]),
-        _ => outcome(call, |_, _| Err((0, error))),
+        _ => outcome(store, call, |_, _| Err((0, error))),
     }
 }
 
@@ -267,7 +267,7 @@ impl Answerer {
         call: Call<'_>,
         mut act: impl FnMut(T) -> Result<()>,
     ) -> WireResult<()> {
-        outcome(call, |control, _| {
+        outcome(self.store.as_ref(), call, |control, _| {
             let asked: BySession<Vec<T>> = decode(control).map_err(|e| (0, e))?;
             let count = asked.items.len() as u64;
             let _entered = self.enter(&asked).map_err(|e| (0, e))?;
@@ -281,10 +281,11 @@ impl Answerer {
 
 /// Applies `act` to each item in order until one fails.
 fn each<T: DeserializeOwned>(
+    store: &dyn ChunkStore,
     call: Call<'_>,
     mut act: impl FnMut(T) -> Result<()>,
 ) -> WireResult<()> {
-    outcome(call, |control, _| {
+    outcome(store, call, |control, _| {
         let items = decode::<Vec<T>>(control).map_err(|e| (0, e))?;
         let count = items.len() as u64;
         for (i, item) in items.into_iter().enumerate() {
@@ -295,8 +296,12 @@ fn each<T: DeserializeOwned>(
 }
 
 /// Applies `act` to a list of names at once.
-fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireResult<()> {
-    outcome(call, |control, _| {
+fn names(
+    store: &dyn ChunkStore,
+    call: Call<'_>,
+    act: impl FnOnce(&[ChunkName]) -> Result<()>,
+) -> WireResult<()> {
+    outcome(store, call, |control, _| {
         let names = decode::<Vec<ChunkName>>(control).map_err(|e| (0, e))?;
         names
             .iter()
@@ -309,15 +314,18 @@ fn names(call: Call<'_>, act: impl FnOnce(&[ChunkName]) -> Result<()>) -> WireRe
 
 /// Replies with an [`Outcome`]: the number of items done, and the error if one failed.
 pub(super) fn outcome(
+    store: &dyn ChunkStore,
     call: Call<'_>,
     act: impl FnOnce(&[u8], &[u8]) -> Result<u64, Undone>,
 ) -> WireResult<()> {
-    let outcome = match act(call.control, call.payload) {
-        Ok(done) => Outcome { done, failed: None },
-        Err((done, e)) => Outcome {
-            done,
-            failed: Some(e),
-        },
+    let (done, failed) = match act(call.control, call.payload) {
+        Ok(done) => (done, None),
+        Err((done, e)) => (done, Some(e)),
+    };
+    let outcome = Outcome {
+        done,
+        failed,
+        verifier: store.verifier(),
     };
     call.reply(&encode(&outcome)?, &[])
 }

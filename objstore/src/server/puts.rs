@@ -54,6 +54,7 @@ pub(super) fn take(
     let mut outcome = Outcome {
         done: 0,
         failed: None,
+        verifier: store.verifier(),
     };
     let mut arrived: SmallVec<[(&WriteItem, Arrived); 1]> = SmallVec::new();
     for item in &items {

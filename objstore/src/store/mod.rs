@@ -147,6 +147,13 @@ pub trait ChunkStore: Send + Sync {
         Ok(())
     }
 
+    /// Another number when the store may have lost what was not synced: a *write verifier*, as in NFS. Data that was written
+    /// under one is durable if a sync under the same one succeeds. 0 for stores that lose nothing before their process ends,
+    /// or have nothing to sync.
+    fn verifier(&self) -> u64 {
+        0
+    }
+
     /// Stores a complete immutable chunk: `data` is all its cells. Repeating it with the same data is allowed.
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()>;
 

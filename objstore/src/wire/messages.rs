@@ -315,6 +315,8 @@ pub struct Outcome {
     pub done: u64,
     /// The error of the next one.
     pub failed: Option<StoreError>,
+    /// [`ChunkStore::verifier`](crate::ChunkStore::verifier).
+    pub verifier: u64,
 }
 
 #[cfg(test)]
@@ -414,9 +416,10 @@ mod tests {
         assert_eq!(
             hex(&Outcome {
                 done: 2,
-                failed: None
+                failed: None,
+                verifier: 300,
             }),
-            "0200"
+            "0200ac02"
         );
         assert_eq!(
             hex(&Wipe {

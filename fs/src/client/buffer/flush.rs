@@ -290,7 +290,7 @@ impl Client {
         let mut records = Vec::new();
         let mut written = BTreeSet::new();
         for stream in streams {
-            if let Some(record) = self.seal(geometry, stream)? {
+            if let Some(record) = self.seal(object, geometry, stream)? {
                 written.insert((stream.server, stream.name.clone()));
                 records.push(record);
             }

@@ -132,6 +132,7 @@ impl Client {
     /// Seals a stream's chunk on its server; `None` if no complete row was ever written to it.
     pub(in crate::client) fn seal(
         &self,
+        object: &Object,
         geometry: &Geometry,
         stream: &Stream,
     ) -> Result<Option<(Hyperslab, Stored)>, FsError> {
@@ -155,14 +156,14 @@ impl Client {
             ..stream.form.clone()
         };
         if !progress.sealed {
-            if progress.stored == 0 {
+            let verifiers = if progress.stored == 0 {
                 self.servers().write(&[WritePiece {
                     server: stream.server,
                     name: &stream.name,
                     form: &form,
                     kind: WriteKind::Put,
                     data: &[IoSlice::new(&progress.tail[..cut as usize])],
-                }])?;
+                }])?
             } else {
                 if progress.stored < cut {
                     let fits = (cut - progress.stored) as usize;
@@ -180,8 +181,9 @@ impl Client {
                     server: stream.server,
                     name: &stream.name,
                     form: &form,
-                }])?;
-            }
+                }])?
+            };
+            object.state.lock().unsynced.note(&verifiers);
             progress.sealed = true;
         }
         Ok(Some((

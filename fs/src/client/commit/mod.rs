@@ -7,6 +7,7 @@
 
 mod send;
 mod sync;
+mod unsynced;
 
 use std::sync::atomic::Ordering;
 
@@ -20,6 +21,7 @@ use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
 
 pub(super) use send::{BatchWrite, GridWrite, NewChunk};
+pub(super) use unsynced::Unsynced;
 
 /// What a commit changes besides the tiling.
 pub(super) struct Change {

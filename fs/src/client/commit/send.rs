@@ -8,7 +8,7 @@ use std::ops::Range;
 use slabfs_mdserver::api::{Stored, StoredChunk};
 use slabfs_model::batch::Plan as Pattern;
 use slabfs_model::{Codec, Coords, Hyperslab, Region, ServerId};
-use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, WriteKind, WritePiece};
+use slabfs_objstore::client::{BatchAsk, BatchPart, BatchPiece, Verifiers, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use crate::client::Client;
@@ -93,7 +93,7 @@ impl Client {
         &self,
         geometry: &Geometry,
         chunks: &mut [NewChunk<'_>],
-    ) -> Result<(), FsError> {
+    ) -> Result<Verifiers, FsError> {
         let mut sent = self.send(chunks, &[], &[]);
         let mut tries = 0;
         while matches!(sent, Err(StoreError::NoSpace))
@@ -114,11 +114,10 @@ impl Client {
             }
             sent = self.send(chunks, &[], &[]);
         }
-        if let Err(error) = sent {
+        sent.map_err(|error| {
             self.discard_new_but(chunks, |server| error.is_of(server));
-            return Err(error.into());
-        }
-        Ok(())
+            error.into()
+        })
     }
 
     /// Stores slabs as new chunks, which the next commit has to list; all servers get theirs concurrently. Chunks that
@@ -134,8 +133,9 @@ impl Client {
             .map(|(slab, data)| self.new_chunk(geometry, slab, data))
             .collect();
         let mut chunks = chunks?;
-        self.send_chunks(geometry, &mut chunks)?;
+        let verifiers = self.send_chunks(geometry, &mut chunks)?;
         let mut state = object.state.lock();
+        state.unsynced.note(&verifiers);
         for chunk in chunks {
             state.unsynced.insert((chunk.stored.server, chunk.name));
             records.push((chunk.slab, Stored::Chunk(chunk.stored)));
@@ -204,7 +204,7 @@ impl Client {
         chunks: &[NewChunk<'_>],
         grid: &[GridWrite<'_>],
         batches: &[BatchWrite<'_>],
-    ) -> Result<(), StoreError> {
+    ) -> Result<Verifiers, StoreError> {
         let data = chunks.iter().map(|chunk| &chunk.data);
         let data = data.chain(grid.iter().map(|part| &part.data));
         let slices: Vec<Vec<IoSlice<'_>>> = data.map(Slices::io).collect();
@@ -250,7 +250,7 @@ impl Client {
             let its = chunks.iter().filter(|chunk| chunk.stored.server == server);
             for chunk in its {
                 match self.send(std::slice::from_ref(chunk), &[], &[]) {
-                    Ok(()) => {}
+                    Ok(_) => {}
                     Err(StoreError::NoSpace) if self.full(geometry, server) => {
                         full.insert(server);
                         break;

@@ -3,10 +3,12 @@
 
 use slabfs_mdserver::api::{MdError, op};
 use slabfs_model::ServerId;
+use slabfs_objstore::client::Verifiers;
 use slabfs_objstore::{ChunkName, StoreError};
 
 use crate::client::Client;
 use crate::client::buffer::flush::Scope;
+use crate::client::commit::Unsynced;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 
@@ -23,22 +25,29 @@ impl Client {
     pub(in crate::client) fn sync_written(&self, object: &Object) -> Result<(), FsError> {
         let _one = object.syncing.lock();
         let version = object.version();
-        let unsynced = std::mem::take(&mut object.state.lock().unsynced);
+        let unsynced = object.state.lock().unsynced.take();
         // Chunks left by earlier opens of the object may still be unsynced.
-        let mut items: Vec<(ServerId, ChunkName)> = self
-            .settling
-            .lock()
-            .iter()
-            .filter(|left| left.ino == object.ino)
-            .flat_map(|left| left.chunks.iter().cloned())
-            .collect();
-        items.extend(unsynced.iter().cloned());
+        let left: Vec<Unsynced> = {
+            let settling = self.settling.lock();
+            let of_it = settling.iter().filter(|left| left.ino == object.ino);
+            of_it.map(|left| left.chunks.clone()).collect()
+        };
+        let all = || left.iter().chain([&unsynced]);
+        let items: Vec<(ServerId, ChunkName)> = all().flat_map(Unsynced::chunks).cloned().collect();
         if items.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.sync_chunks(&items) {
-            object.state.lock().unsynced.extend(unsynced);
+        let mut verifiers = Verifiers::new();
+        if let Err(error) = self.sync_chunks(&items, &mut verifiers) {
+            object.state.lock().unsynced.put_back(unsynced);
             return Err(error.into());
+        }
+        if let Some(server) = all().find_map(|one| one.lost_at(&verifiers)) {
+            let error = FsError::Unsynced(server);
+            tracing::error!(object = %object.ino, "{error}");
+            object.blame(&error);
+            object.state.lock().unsynced.note(&verifiers);
+            return Err(error);
         }
         match self.md().call(op::Settle {
             ino: object.ino,
@@ -50,23 +59,32 @@ impl Client {
         }
     }
 
-    /// Syncs chunks to their servers' disks. A chunk that is missing was replaced, or its object was removed, since
-    /// it was written: there is nothing to sync.
+    /// Syncs chunks to their servers' disks, and adds the servers' verifiers. A chunk that is missing was replaced, or its
+    /// object was removed, since it was written: there is nothing to sync. (If its server has lost it, the verifier is another
+    /// one.)
     pub(in crate::client) fn sync_chunks(
         &self,
         items: &[(ServerId, ChunkName)],
+        verifiers: &mut Verifiers,
     ) -> Result<(), StoreError> {
         match self.servers().sync(items) {
             Err(StoreError::Missing(_)) if items.len() > 1 => {
                 let (left, right) = items.split_at(items.len() / 2);
-                self.sync_chunks(left)?;
-                self.sync_chunks(right)
+                self.sync_chunks(left, verifiers)?;
+                self.sync_chunks(right, verifiers)
             }
             Err(StoreError::Missing(name)) => {
                 tracing::debug!(%name, "replaced before it was synced");
+                for (server, _) in items {
+                    verifiers.push((*server, self.servers().verifier(*server)?));
+                }
                 Ok(())
             }
-            other => other,
+            Ok(synced) => {
+                verifiers.extend(synced);
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 }

@@ -23,21 +23,20 @@ pub(in crate::client) mod namespace;
 pub(in crate::client) mod open;
 pub(in crate::client) mod resize;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use slabfs_mdserver::api::{Entry, Ino, Time};
-use slabfs_model::{Coords, Region, ServerId, Version};
-use slabfs_objstore::ChunkName;
+use slabfs_model::{Coords, Region, Version};
 
 use crate::client::buffer::overlap::Overlaps;
 use crate::client::buffer::runs::Runs;
 use crate::client::buffer::stream::Stream;
 use crate::client::coherence::range_lock::RangeLocks;
 use crate::client::coherence::rights::Own;
+use crate::client::commit::Unsynced;
 use crate::client::coupling::Coupled;
 use crate::client::error::FsError;
 use crate::client::handle::writer::Waiting;
@@ -112,7 +111,7 @@ pub(in crate::client) struct State {
     pub(in crate::client) overlaps: Overlaps,
     pub(in crate::client) taken: Option<Arc<Runs>>,
     pub(in crate::client) streams: Vec<Arc<Stream>>,
-    pub(in crate::client) unsynced: BTreeSet<(ServerId, ChunkName)>,
+    pub(in crate::client) unsynced: Unsynced,
     pub(in crate::client) handles: Vec<Weak<Waiting>>,
     /// How often this mount has it open.
     pub(in crate::client) opens: u64,

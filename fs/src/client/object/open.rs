@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Created, Entry, Ino, op};
 use slabfs_model::Selection;
 
+use crate::client::commit::Unsynced;
 use crate::client::error::FsError;
 use crate::client::handle::writer::HandleId;
 use crate::client::handle::{Handle, OpenMode, Selected};
@@ -239,12 +240,12 @@ impl Client {
                 if !runs.is_empty() || !streams.is_empty() {
                     object.give_up();
                 }
-                (streams, std::mem::take(&mut state.unsynced))
+                (streams, state.unsynced.take())
             })
         };
         if let Some((streams, unsynced)) = left {
             self.drop_streams(&streams);
-            self.leave(object, unsynced.into_iter().collect());
+            self.leave(object, unsynced);
             // A read that is still running caches nothing.
             object.epoch.fetch_add(1, Ordering::AcqRel);
             // It scans the entire cache: skipped for objects that were never read.
@@ -266,11 +267,7 @@ impl Client {
         }
     }
 
-    fn leave(
-        &self,
-        object: &Object,
-        chunks: Vec<(slabfs_model::ServerId, slabfs_objstore::ChunkName)>,
-    ) {
+    fn leave(&self, object: &Object, chunks: Unsynced) {
         if chunks.is_empty() {
             return;
         }

@@ -18,10 +18,11 @@ use serde::{Deserialize, Serialize};
 use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk, op};
 use slabfs_model::layout::{Grid, Record, boxes_of_run};
 use slabfs_model::{ChunkId, Coords, Fill, Hyperslab, ObjectId, ServerId};
-use slabfs_objstore::client::{WriteKind, WritePiece};
+use slabfs_objstore::client::{Verifiers, WriteKind, WritePiece};
 use slabfs_objstore::{ChunkName, StoreError};
 
 use crate::client::Client;
+use crate::client::commit::Unsynced;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
@@ -44,6 +45,8 @@ struct Copied {
     old: ChunkId,
     copy: StoredChunk,
     bytes: u64,
+    /// Those of the server that the copy was written to.
+    verifiers: Verifiers,
 }
 
 /// The result of a slice of a drain.
@@ -280,16 +283,36 @@ impl Client {
                 kind: WriteKind::Put,
                 data: &[IoSlice::new(&data)],
             }]);
-            match sent {
+            let verifiers = match sent {
                 Err(StoreError::NoSpace) if self.full(geometry, server) => continue,
                 other => other?,
-            }
+            };
             return Ok(Some(Copied {
+                verifiers,
                 order: record.order,
                 old: old.chunk,
                 copy,
                 bytes: data.len() as u64,
             }));
+        }
+    }
+
+    /// Syncs copies; fails if a server may have lost some of them, going by its verifiers when they were written.
+    fn sync_copies(
+        &self,
+        copies: &[(ServerId, ChunkName)],
+        written: Verifiers,
+    ) -> Result<(), FsError> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let mut unsynced = Unsynced::default();
+        unsynced.extend(copies.iter().cloned());
+        unsynced.note(&written);
+        let synced = self.servers().sync(copies)?;
+        match unsynced.lost_at(&synced) {
+            Some(server) => Err(FsError::Unsynced(server)),
+            None => Ok(()),
         }
     }
 
@@ -305,9 +328,8 @@ impl Client {
             .iter()
             .map(|moved| (moved.copy.server, moved.copy.name()))
             .collect();
-        if !names.is_empty() {
-            self.servers().sync(&names)?;
-        }
+        let written = moves.iter().flat_map(|moved| moved.verifiers.clone());
+        self.sync_copies(&names, written.collect())?;
         let changes = moves
             .iter()
             .map(|moved| (moved.order, moved.old, moved.copy.clone()))
@@ -374,6 +396,7 @@ impl Client {
             return self.take_moved(object, &permitted.entry);
         }
         let (mut copies, mut bytes) = (Vec::new(), 0);
+        let mut verifiers = Verifiers::new();
         for name in self.chunks_of(&now, object.ino, server)? {
             let ChunkName::Grid { at, .. } = &name else {
                 continue;
@@ -382,12 +405,11 @@ impl Client {
                 continue;
             }
             let extent = extent_of(&now, &grid, at, permitted.reach);
-            bytes += self.copy_grid_chunk(object, &now, at, extent, (server, to))?;
+            let moved = (server, to, &mut verifiers);
+            bytes += self.copy_grid_chunk(object, &now, at, extent, moved)?;
             copies.push((to, name));
         }
-        if !copies.is_empty() {
-            self.servers().sync(&copies)?;
-        }
+        self.sync_copies(&copies, verifiers)?;
         let entry = self.md().call(op::Restripe {
             ino: object.ino,
             generation: now.info.generation,
@@ -451,7 +473,7 @@ impl Client {
         geometry: &Geometry,
         at: &Coords,
         total: u64,
-        (from, to): (ServerId, ServerId),
+        (from, to, verifiers): (ServerId, ServerId, &mut Verifiers),
     ) -> Result<u64, FsError> {
         let Some(grid) = &geometry.grid else {
             return Err(FsError::Md(MdError::Stale));
@@ -473,7 +495,8 @@ impl Client {
                 // A box of a run is a run itself.
                 let runs = written(&data, offset, &geometry.info.fill);
                 for run in &runs {
-                    self.put_run(&chunk, to, offset + run.start as u64, &data[run.clone()])?;
+                    let at = offset + run.start as u64;
+                    verifiers.extend(self.put_run(&chunk, to, at, &data[run.clone()])?);
                     copied += run.len() as u64;
                 }
                 offset += data.len() as u64;
@@ -489,7 +512,7 @@ impl Client {
         server: ServerId,
         offset: u64,
         data: &[u8],
-    ) -> Result<(), FsError> {
+    ) -> Result<Verifiers, FsError> {
         let mut boxes = Vec::new();
         boxes_of_run(&chunk.form.shape, offset, data.len() as u64, &mut boxes);
         let slabs: Vec<Hyperslab> = boxes.iter().map(Hyperslab::from_region).collect();

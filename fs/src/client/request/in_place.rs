@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use slabfs_model::batch::{Batch, Parts, Plan as Pattern, Rows};
 use slabfs_model::{Coords, Hyperslab, Region};
-use slabfs_objstore::client::TOO_SCATTERED;
+use slabfs_objstore::client::{TOO_SCATTERED, Verifiers};
 use slabfs_objstore::wire::MAX_DATA;
 
 use super::core::Begun;
@@ -225,9 +225,10 @@ impl Client {
         begun: &Begun,
         sent: &Sent<'_>,
         parts: &[GridWrite<'_>],
-    ) -> Result<(), FsError> {
+    ) -> Result<Verifiers, FsError> {
+        let mut verifiers = Verifiers::new();
         let Sent::InPlace(sent) = sent else {
-            return Ok(());
+            return Ok(verifiers);
         };
         let servers: BTreeSet<_> = parts.iter().map(|part| part.chunk.server).collect();
         let mut from = sent.packed.start;
@@ -243,10 +244,11 @@ impl Client {
                 packed: from..to,
                 ..sent.write(parts)
             };
-            self.send(&[], &[], &[portion])?;
+            verifiers.extend(self.send(&[], &[], &[portion])?);
             from = to;
         }
-        Ok(())
+        verifiers.dedup();
+        Ok(verifiers)
     }
 }
 

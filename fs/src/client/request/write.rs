@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use slabfs_mdserver::api::{CommitReply, MAX_COMMIT_RECORDS, Stored, Time};
 use slabfs_model::{Coords, Hyperslab};
+use slabfs_objstore::client::Verifiers;
 
 use super::away::Away;
 use super::core::Begun;
@@ -144,7 +145,10 @@ fn settle(client: &Client, items: &[Item<'_>], sites: &mut [Site<'_>]) -> Vec<Op
             }
         }
     }
-    client.send_items(items, &mut pieces, &mut verdicts);
+    let verifiers = client.send_items(items, &mut pieces, &mut verdicts);
+    for site in &*sites {
+        site.object.state.lock().unsynced.note(&verifiers);
+    }
     for site in sites {
         match site.geometry.grid {
             Some(_) => client.placed(site, items, &mut verdicts),
@@ -305,7 +309,7 @@ impl Client {
         items: &[Item<'_>],
         pieces: &mut Pieces<'_>,
         verdicts: &mut [Option<Verdict>],
-    ) {
+    ) -> Verifiers {
         let mut away = Away::default();
         // A long batch is sent by itself; then so are the others.
         let most = self.most_at_once();
@@ -322,10 +326,11 @@ impl Client {
                 false => &[],
             };
             match self.send(&pieces.chunks, grid, &batches) {
-                Ok(()) => return,
+                Ok(verifiers) => return verifiers,
                 Err(error) => away.note(&error.into()),
             }
         }
+        let mut verifiers = Verifiers::new();
         for (at, item) in items.iter().enumerate() {
             if item.verdict.is_some() || verdicts[at].is_some() {
                 continue;
@@ -342,20 +347,24 @@ impl Client {
                 Ok(()) if item.batch.is_long(most) => {
                     self.write_long_batch(item.begun, &item.batch, grid)
                 }
-                Ok(()) => self.send_chunks(item.geometry, chunks).and_then(|()| {
-                    let sent = match item.batch.as_batch(grid) {
-                        _ if grid.is_empty() => Ok(()),
-                        Some(batch) => self.send(&[], &[], &[batch]),
-                        None => self.send(&[], grid, &[]),
-                    };
-                    Ok(sent?)
+                Ok(()) => self.send_chunks(item.geometry, chunks).and_then(|mut all| {
+                    all.extend(match item.batch.as_batch(grid) {
+                        _ if grid.is_empty() => Verifiers::new(),
+                        Some(batch) => self.send(&[], &[], &[batch])?,
+                        None => self.send(&[], grid, &[])?,
+                    });
+                    Ok(all)
                 }),
             };
-            if let Err(error) = sent {
-                away.note(&error);
-                verdicts[at] = Some(Verdict::from(error));
+            match sent {
+                Ok(sent) => verifiers.extend(sent),
+                Err(error) => {
+                    away.note(&error);
+                    verdicts[at] = Some(Verdict::from(error));
+                }
             }
         }
+        verifiers
     }
 
     /// Completes writes in place of a grid; its commit follows when the object has been left.

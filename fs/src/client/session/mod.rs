@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use slabfs_mdserver::api::{Beat, MdError, Metadata, ROOT, ServerInfo, op};
 use slabfs_mdserver::client::Md;
-use slabfs_objstore::client::Servers;
+use slabfs_objstore::client::{Servers, Verifiers};
 use slabfs_objstore::{Addr, Moment};
 
 use crate::client::buffer::flush::Scope;
@@ -329,18 +329,27 @@ impl Client {
         // They stay in the list during the sync: an `fsync` of an object that was opened again has to find them.
         let (count, chunks) = {
             let waiting = self.settling.lock();
-            let chunks: Vec<_> = waiting.iter().flat_map(|one| one.chunks.clone()).collect();
-            (waiting.len(), chunks)
+            let chunks = waiting.iter().flat_map(|one| one.chunks.chunks().cloned());
+            (waiting.len(), chunks.collect::<Vec<_>>())
         };
         if count == 0 {
             return Ok(());
         }
-        self.sync_chunks(&chunks)?;
+        let mut verifiers = Verifiers::new();
+        self.sync_chunks(&chunks, &mut verifiers)?;
         let done: Vec<Settling> = self.settling.lock().drain(..count).collect();
+        let mut result = Ok(());
         for one in &done {
-            self.settle_one(one);
+            match one.chunks.lost_at(&verifiers) {
+                Some(server) => {
+                    let error = FsError::Unsynced(server);
+                    tracing::error!(object = %one.ino, "closed, and {error}");
+                    result = Err(error);
+                }
+                None => self.settle_one(one),
+            }
         }
-        Ok(())
+        result
     }
 
     /// [`Client::settle_closed`] in the background.

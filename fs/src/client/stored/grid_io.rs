@@ -110,7 +110,8 @@ impl Client {
             }
         }
         self.note_unsynced(object, writes.iter().map(|write| &write.chunk));
-        self.send(&[], &writes, &[])?;
+        let verifiers = self.send(&[], &writes, &[])?;
+        object.state.lock().unsynced.note(&verifiers);
         let stored = slabs.iter().map(Hyperslab::volume).sum();
         object.stored.fetch_add(stored, Ordering::AcqRel);
         Ok(())
@@ -261,7 +262,10 @@ impl Client {
             })
             .collect();
         self.note_unsynced(object, cut.iter().map(|(chunk, _)| chunk));
-        self.servers().clip(&pieces)?;
+        // A deletion that a server loses shows old data when the object grows again.
+        object.state.lock().unsynced.extend(deleted.iter().cloned());
+        let verifiers = self.servers().clip(&pieces)?;
+        object.state.lock().unsynced.note(&verifiers);
         self.servers().delete(&deleted)?;
         Ok(())
     }
@@ -300,6 +304,7 @@ impl Client {
             })
             .collect();
         self.note_unsynced(object, holed.iter().map(|(chunk, _)| chunk));
+        object.state.lock().unsynced.extend(deleted.iter().cloned());
         let holed = holed.iter().map(|(chunk, _)| (chunk.server, &chunk.name));
         let touched = deleted
             .iter()
@@ -314,7 +319,8 @@ impl Client {
         };
         let before = bytes()?;
         self.servers().delete(&deleted)?;
-        self.servers().punch(&pieces)?;
+        let verifiers = self.servers().punch(&pieces)?;
+        object.state.lock().unsynced.note(&verifiers);
         Ok(before.saturating_sub(bytes()?))
     }
 

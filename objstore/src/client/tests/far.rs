@@ -24,13 +24,15 @@ impl RemoteStore {
         kind: WriteKind<'_>,
         data: &[IoSlice<'_>],
     ) -> Result<()> {
-        self.servers.write(&[WritePiece {
-            server: self.id,
-            name,
-            form,
-            kind,
-            data,
-        }])
+        self.servers
+            .write(&[WritePiece {
+                server: self.id,
+                name,
+                form,
+                kind,
+                data,
+            }])
+            .map(drop)
     }
 
     fn place(&self, names: &[ChunkName]) -> Vec<(ServerId, ChunkName)> {
@@ -63,7 +65,9 @@ impl ChunkStore for RemoteStore {
 
     fn seal(&self, name: &ChunkName, form: &ChunkForm) -> Result<()> {
         let server = self.id;
-        self.servers.seal(&[SealPiece { server, name, form }])
+        self.servers
+            .seal(&[SealPiece { server, name, form }])
+            .map(drop)
     }
 
     fn write(
@@ -150,22 +154,26 @@ impl ChunkStore for RemoteStore {
 
     fn clip(&self, name: &ChunkName, form: &ChunkForm, keep: &[u64]) -> Result<()> {
         let server = self.id;
-        self.servers.clip(&[ClipPiece {
-            server,
-            name,
-            form,
-            keep,
-        }])
+        self.servers
+            .clip(&[ClipPiece {
+                server,
+                name,
+                form,
+                keep,
+            }])
+            .map(drop)
     }
 
     fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
         let server = self.id;
-        self.servers.punch(&[PunchPiece {
-            server,
-            name,
-            form,
-            slab,
-        }])
+        self.servers
+            .punch(&[PunchPiece {
+                server,
+                name,
+                form,
+                slab,
+            }])
+            .map(drop)
     }
 
     fn delete(&self, names: &[ChunkName]) -> Result<()> {
@@ -183,7 +191,7 @@ impl ChunkStore for RemoteStore {
     fn sync(&self, names: &[ChunkName]) -> Result<()> {
         match names {
             [] => self.servers.sync_all(&[self.id]),
-            names => self.servers.sync(&self.place(names)),
+            names => self.servers.sync(&self.place(names)).map(drop),
         }
     }
 

@@ -153,7 +153,8 @@ fn hostile_writes_and_the_wrong_kind_of_chunk() {
             outcome,
             Outcome {
                 done: 0,
-                failed: Some(StoreError::Invalid(_) | StoreError::Protocol(_))
+                failed: Some(StoreError::Invalid(_) | StoreError::Protocol(_)),
+                ..
             }
         );
         assert!(failed, "{write:?}: {outcome:?}");

@@ -149,7 +149,8 @@ fn reads_distinguish_found_missing_and_failed() {
         outcome,
         Outcome {
             done: 2,
-            failed: None
+            failed: None,
+            verifier: 0,
         }
     );
     rig.store.trap.store(3, Relaxed);
@@ -277,7 +278,8 @@ fn a_store_that_panics_or_is_full() {
         outcome,
         Outcome {
             done: 1,
-            failed: Some(StoreError::NoSpace)
+            failed: Some(StoreError::NoSpace),
+            verifier: 0,
         }
     );
     let (list, _): (Answer<Listing>, _) = rig.ask(
@@ -320,7 +322,8 @@ fn managing() {
         rig.outcome(kind::CLIP, &vec![clip], b""),
         Outcome {
             done: 1,
-            failed: None
+            failed: None,
+            verifier: 0,
         }
     );
     let read = ReadItem {
@@ -454,6 +457,7 @@ fn a_session_that_is_over_changes_no_grid_chunk() {
         let refused = Outcome {
             done: 0,
             failed: Some(StoreError::Fenced(SessionId(over))),
+            verifier: 0,
         };
         assert!(all(over).iter().all(|outcome| *outcome == refused));
     }

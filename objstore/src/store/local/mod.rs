@@ -32,6 +32,7 @@ mod roll;
 mod segment;
 mod shared;
 mod small;
+mod verifier;
 mod windows;
 
 use std::collections::HashMap;
@@ -245,6 +246,10 @@ impl Drop for LocalStore {
 }
 
 impl ChunkStore for LocalStore {
+    fn verifier(&self) -> u64 {
+        self.shared.verifier
+    }
+
     fn put(&self, name: &ChunkName, form: &ChunkForm, data: &[IoSlice<'_>]) -> Result<()> {
         self.put_free(name, form, data)
     }

@@ -21,7 +21,7 @@ use super::index::{Entry, Index};
 use super::roll::{Roll, Stale};
 use super::segment::{FoundRecord, Known, Segments};
 use super::shared::Shared;
-use super::{LocalOptions, LocalStore, STRIPES};
+use super::{LocalOptions, LocalStore, STRIPES, verifier};
 use crate::error::{Result, StoreError};
 use crate::name::ChunkName;
 
@@ -34,6 +34,7 @@ impl LocalStore {
     pub fn open(dir: &Path, options: LocalOptions) -> Result<Self> {
         let directory = Arc::new(Directory::open(dir)?);
         let (opening, is_clean) = directory.note_opening(options.fsync)?;
+        let verifier = verifier::establish(directory.path(), is_clean)?;
         let catalogue = catalogue::read(&directory)?;
         let known = Known {
             is_current: is_clean && catalogue.is_some(),
@@ -46,7 +47,7 @@ impl LocalStore {
             errno: None,
         })?;
         let mark = u64::from_le_bytes(mark).max(1);
-        let shared = Arc::new(Shared::new(mark, is_clean, options.fsync));
+        let shared = Arc::new(Shared::new((mark, verifier), is_clean, options.fsync));
         let (segments, records) = Segments::open(
             Arc::clone(&directory),
             Arc::clone(&shared),

@@ -20,6 +20,8 @@ const ROOM_VALID_MS: u64 = 50;
 pub(super) struct Shared {
     /// The mark of this opening of the store: random, never 0.
     pub(super) mark: u64,
+    /// The write verifier.
+    pub(super) verifier: u64,
     /// Whether the store was closed cleanly before this opening: then no checksum page is torn.
     pub(super) clean: bool,
     /// Whether to sync at all.
@@ -45,9 +47,10 @@ impl std::fmt::Debug for Witness {
 }
 
 impl Shared {
-    pub(super) fn new(mark: u64, clean: bool, durable: bool) -> Self {
+    pub(super) fn new((mark, verifier): (u64, u64), clean: bool, durable: bool) -> Self {
         Self {
             mark,
+            verifier,
             clean,
             durable,
             decoded: Decoded::default(),

@@ -66,7 +66,7 @@ impl FileChunk {
             .map(|g| Some(Slot::Loaded(Box::new(page(&file, area, g, mark)?))))
             .collect::<Option<Vec<_>>>()?;
         let state = State::new(head, area, len, groups, false);
-        let shared = Arc::new(Shared::new(mark, true, false));
+        let shared = Arc::new(Shared::new((mark, 0), true, false));
         let path = Path::new("a file handed out by a data server");
         Some(FileChunk {
             same_host: true,

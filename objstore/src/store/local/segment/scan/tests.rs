@@ -21,7 +21,7 @@ fn segments(dir: &std::path::Path) -> (Segments, Vec<FoundRecord>) {
     let directory = Arc::new(Directory::open(dir).unwrap());
     Segments::open(
         directory,
-        Arc::new(Shared::new(1, true, false)),
+        Arc::new(Shared::new((1, 0), true, false)),
         1,
         Known::default(),
         16,
@@ -157,7 +157,7 @@ fn a_segment_of_another_version_is_refused() {
     let directory = Arc::new(Directory::open(dir.path()).unwrap());
     let outcome = Segments::open(
         directory,
-        Arc::new(Shared::new(1, true, false)),
+        Arc::new(Shared::new((1, 0), true, false)),
         1,
         Known::default(),
         16,
