@@ -30,10 +30,23 @@ enum Over {
     Unix,
     /// TCP on the loopback.
     Tcp,
-    /// TCP between network namespaces, one of the servers and one for each mount.
+    /// TCP between machines of a network: the servers in its hub, each mount on a machine of its own.
     Network,
-    /// The same, with one for each metadata server, and one of everything else.
-    Services,
+    /// TCP between machines of a network, each process on one of its own.
+    Machines,
+}
+
+/// A process that has a machine of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// A member of etcd.
+    Etcd(usize),
+    /// A metadata server.
+    Md(usize),
+    /// A data server.
+    Server(usize),
+    /// A mount.
+    Mount(usize),
 }
 
 /// One process of a cluster, or the place for it.
@@ -75,7 +88,8 @@ impl Node {
             }
             (Some(pid), _) => {
                 let mut command = network::inside(pid, crate::binary::path());
-                command.args(&args).env_remove("RUST_LOG");
+                let vars = self.vars.iter().copied();
+                command.args(&args).env_remove("RUST_LOG").envs(vars);
                 Service::start_command(area.path(), &self.name, command)
             }
         });
@@ -133,8 +147,7 @@ impl Cluster {
         cluster
     }
 
-    /// Over TCP with a shared key, the servers and each mount in a network namespace of its own: the links of
-    /// mounts can be cut. Nothing is started yet. Needs the superuser.
+    /// Over TCP with a shared key, each mount on a machine of its own, whose link can be cut. Nothing is started yet. Needs the superuser.
     ///
     /// # Panics If a namespace cannot be created.
     #[track_caller]
@@ -158,19 +171,25 @@ impl Cluster {
         )
     }
 
-    /// The same over TCP, with each metadata server in a network namespace of its own, whose link to everything else
-    /// can be cut. Needs the superuser.
+    /// The same over TCP, with each process on a machine of its own, whose link to everything else can be cut. Needs the
+    /// superuser.
     ///
     /// # Panics If a namespace cannot be created, or etcd does not start.
     #[track_caller]
-    pub fn over_etcd_networked(mds: usize, members: usize, servers: usize) -> Cluster {
+    pub fn over_etcd_networked(
+        mds: usize,
+        members: usize,
+        servers: usize,
+        mount_flags: &[&str],
+    ) -> Cluster {
         let area = Area::new();
         let mut network = Network::new(area.path());
-        (0..mds).for_each(|_| network.add(area.path()));
-        let hub = Some(network.among_servers());
-        let etcd = Etcd::start_in(&area, members, &[], hub);
+        for _ in 0..members + mds + servers {
+            network.add(area.path());
+        }
+        let etcd = Etcd::start_on(&area, 0..members, &network);
         let parts = (area, mds, Some(etcd), Some(network));
-        Cluster::build(Over::Services, servers, &[], parts)
+        Cluster::build(Over::Machines, servers, mount_flags, parts)
     }
 
     /// A cluster without running processes.
@@ -193,24 +212,27 @@ impl Cluster {
         mount_flags: &[&str],
         (area, mds, etcd, network): (Area, usize, Option<Etcd>, Option<Network>),
     ) -> Cluster {
-        let inside = network.as_ref().map(Network::among_servers);
+        let inside = network.as_ref().map(Network::hub);
+        // Behind the members of etcd.
+        let first = etcd.as_ref().map_or(0, Etcd::members);
         let secret = b"0123456789abcdef0123456789abcdef";
         let key = (over != Over::Unix).then(|| write_key(&area, "key", secret));
-        let mut ports = 7070..;
+        let (mut ports, mut machines) = (7070.., first..);
         let mut addr = |name: &str| match over {
             Over::Unix => format!("unix:{}", area.at(name).display()),
             Over::Tcp => format!("tcp:{}", free_port()),
-            Over::Network | Over::Services => {
+            Over::Network => {
                 let port = ports.next().unwrap_or_default();
-                format!("tcp:{}:{port}", network::SERVERS)
+                format!("tcp:{}:{port}", network::HUB)
+            }
+            Over::Machines => {
+                let machine = machines.next().unwrap_or_default();
+                format!("tcp:{}:7070", network::address(machine))
             }
         };
-        let md_addrs: Vec<String> = match (mds, over) {
-            (mds, Over::Services) => (0..mds)
-                .map(|i| format!("tcp:{}:7070", network::spoke(i)))
-                .collect(),
-            (1, _) => vec![addr("md.s")],
-            (mds, _) => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
+        let md_addrs: Vec<String> = match mds {
+            1 => vec![addr("md.s")],
+            mds => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
         };
         let md_addr = md_addrs.join(",");
         let args = |words: &[&str]| {
@@ -229,6 +251,10 @@ impl Cluster {
             files: None,
             vars: Vec::new(),
         };
+        let on = |machine| match (over, &network) {
+            (Over::Machines, Some(network)) => Some(network.machine(machine)),
+            _ => inside,
+        };
         let checkpoints = area.mkdir("checkpoints").display().to_string();
         let mds = md_addrs.iter().enumerate().map(|(i, listen)| {
             let name = match i {
@@ -242,12 +268,10 @@ impl Cluster {
                 words.extend(journal.map(str::to_owned));
             }
             let mut md = node(name, words);
-            if let (Over::Services, Some(network)) = (over, &network) {
-                md.inside = Some(network.host_of_mount(i));
-            }
+            md.inside = on(first + i);
             md
         });
-        let mds = mds.collect();
+        let mds: Vec<Node> = mds.collect();
         let servers = (0..servers)
             .map(|i| {
                 let data = area.at(format!("os{i}")).display().to_string();
@@ -261,7 +285,9 @@ impl Cluster {
                     "--data",
                     &data,
                 ];
-                node(format!("os{i}"), args(&words))
+                let mut server = node(format!("os{i}"), args(&words));
+                server.inside = on(first + mds.len() + i);
+                server
             })
             .collect();
         let mut flags = args(&["mount", "--md", &md_addr]);
@@ -426,13 +452,9 @@ impl Cluster {
         args.push(mnt.display().to_string());
         let i = self.mounts.len();
         let name = format!("mount{i}");
-        let is_hub = self.mds.len() > 1;
-        let inside = self.network.as_mut().map(|network| match is_hub {
-            true => network.among_servers(),
-            false => {
-                network.add(self.area.path());
-                network.host_of_mount(i)
-            }
+        let inside = self.network.as_mut().map(|network| {
+            let machine = network.add(self.area.path());
+            network.machine(machine)
         });
         self.mounts.push(Node {
             service: None,
@@ -446,12 +468,43 @@ impl Cluster {
         self.start_mount(i);
     }
 
-    /// The links between namespaces.
+    /// The machines, of [`Cluster::networked`] or [`Cluster::over_etcd_networked`].
     ///
-    /// # Panics If the cluster is not [`Cluster::networked`].
+    /// # Panics If there are none.
     #[track_caller]
     pub fn network(&self) -> &Network {
         self.network.as_ref().expect("a network")
+    }
+
+    /// Cuts the link of a machine: packets are lost, and neither side is notified.
+    ///
+    /// # Panics If it has none.
+    #[track_caller]
+    pub fn cut(&self, machine: Machine) {
+        self.network().cut(self.number(machine));
+    }
+
+    /// Restores the link.
+    ///
+    /// # Panics If it has none.
+    #[track_caller]
+    pub fn heal(&self, machine: Machine) {
+        self.network().heal(self.number(machine));
+    }
+
+    /// The number of a machine in the network.
+    fn number(&self, machine: Machine) -> usize {
+        let many = match &self.etcd {
+            // Everything but the mounts is in the hub.
+            None => [0; 3],
+            Some(etcd) => [etcd.members(), self.mds.len(), self.servers.len()],
+        };
+        match machine {
+            Machine::Etcd(i) => i,
+            Machine::Md(i) => many[0] + i,
+            Machine::Server(i) => many[0] + many[1] + i,
+            Machine::Mount(i) => many.iter().sum::<usize>() + i,
+        }
     }
 
     /// Starts mount `i` again.

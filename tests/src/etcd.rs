@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::{Area, Service, network, poll};
+use crate::network::{self, Network};
+use crate::{Area, Service, poll};
 
 /// Ports below those that the kernel gives to connections.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
@@ -13,12 +14,14 @@ const PORTS: std::ops::Range<u16> = 10_000..30_000;
 #[derive(Debug)]
 pub struct Etcd {
     members: Vec<Member>,
-    /// A process in whose network namespace all of it runs.
+    /// A process in whose network namespace etcdctl runs.
     inside: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Member {
+    /// A process in whose network namespace it runs.
+    inside: Option<u32>,
     service: Option<Service>,
     dir: std::path::PathBuf,
     name: String,
@@ -27,67 +30,87 @@ struct Member {
 }
 
 impl Member {
-    fn launch(&mut self, inside: Option<u32>) {
-        let mut command = program("etcd", inside);
+    fn launch(&mut self) {
+        let mut command = program("etcd", self.inside);
         command.args(&self.args);
         self.service = Some(Service::start_command(&self.dir, &self.name, command));
     }
 }
 
 impl Etcd {
-    /// Starts this many members, and waits until they answer.
+    /// Starts this many members on the loopback, and waits until they answer.
     ///
     /// # Panics If they do not start.
     #[track_caller]
     pub fn start(area: &Area, members: usize, flags: &[&str]) -> Etcd {
-        Etcd::start_in(area, members, flags, None)
+        let places = (0..members).map(|_| (None, [port(), port()])).collect();
+        Etcd::start_at(area, places, flags, None)
     }
 
-    /// The same in the network namespace of a process, at the servers' address of a [`network`].
+    /// The same with each member on a machine of a [`network`].
     ///
     /// # Panics If they do not start.
     #[track_caller]
-    pub fn start_in(area: &Area, members: usize, flags: &[&str], inside: Option<u32>) -> Etcd {
-        let place = || match inside {
-            None => port(),
-            Some(_) => port().replace("127.0.0.1", network::SERVERS),
+    pub fn start_on(area: &Area, machines: std::ops::Range<usize>, network: &Network) -> Etcd {
+        let place = |i| {
+            let at = |port| format!("{}:{port}", network::address(i));
+            (Some(network.machine(i)), [at(2379), at(2380)])
         };
-        let places: Vec<[String; 2]> = (0..members).map(|_| [place(), place()]).collect();
+        let places = machines.map(place).collect();
+        Etcd::start_at(area, places, &[], Some(network.hub()))
+    }
+
+    #[track_caller]
+    fn start_at(
+        area: &Area,
+        places: Vec<(Option<u32>, [String; 2])>,
+        flags: &[&str],
+        inside: Option<u32>,
+    ) -> Etcd {
         let peers: Vec<String> = places
             .iter()
             .enumerate()
-            .map(|(i, [_, peer])| format!("etcd{i}=http://{peer}"))
+            .map(|(i, (_, [_, peer]))| format!("etcd{i}=http://{peer}"))
             .collect();
-        let members = places.iter().enumerate().map(|(i, [client, peer])| {
-            let name = format!("etcd{i}");
-            let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-            let words = [
-                ["--name", &name],
-                ["--data-dir", &area.at(&name).display().to_string()],
-                ["--listen-client-urls", &client],
-                ["--advertise-client-urls", &client],
-                ["--listen-peer-urls", &peer],
-                ["--initial-advertise-peer-urls", &peer],
-                ["--initial-cluster", &peers.join(",")],
-                ["--log-level", "error"],
-            ];
-            let args = words.concat().into_iter().chain(flags.iter().copied());
-            Member {
-                service: None,
-                dir: area.path().to_owned(),
-                args: args.map(str::to_owned).collect(),
-                name,
-                client,
-            }
-        });
+        let members = places
+            .iter()
+            .enumerate()
+            .map(|(i, (inside, [client, peer]))| {
+                let name = format!("etcd{i}");
+                let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+                let words = [
+                    ["--name", &name],
+                    ["--data-dir", &area.at(&name).display().to_string()],
+                    ["--listen-client-urls", &client],
+                    ["--advertise-client-urls", &client],
+                    ["--listen-peer-urls", &peer],
+                    ["--initial-advertise-peer-urls", &peer],
+                    ["--initial-cluster", &peers.join(",")],
+                    ["--log-level", "error"],
+                ];
+                let args = words.concat().into_iter().chain(flags.iter().copied());
+                Member {
+                    inside: *inside,
+                    service: None,
+                    dir: area.path().to_owned(),
+                    args: args.map(str::to_owned).collect(),
+                    name,
+                    client,
+                }
+            });
         let mut etcd = Etcd {
             members: members.collect(),
             inside,
         };
         let members = etcd.members.iter_mut();
-        members.for_each(|member| member.launch(inside));
+        members.for_each(Member::launch);
         poll::until_true("etcd answers", || etcd.ctl(&["endpoint", "health"]).0);
         etcd
+    }
+
+    /// How many members it has.
+    pub fn members(&self) -> usize {
+        self.members.len()
     }
 
     /// Its address for `--meta`, with a prefix.
@@ -154,9 +177,18 @@ impl Etcd {
         self.members[i].service.take().expect("it runs").kill9();
     }
 
+    /// Stops a member in order.
+    ///
+    /// # Panics If it does not run.
+    pub fn stop(&mut self, i: usize) {
+        let service = self.members[i].service.take().expect("it runs");
+        service.signal(nix::sys::signal::Signal::SIGTERM);
+        service.wait();
+    }
+
     /// Starts a member again.
     pub fn restart(&mut self, i: usize) {
-        self.members[i].launch(self.inside);
+        self.members[i].launch();
     }
 
     /// The process of a member.

@@ -59,7 +59,7 @@ pub mod workdir;
 
 pub use area::Area;
 pub use array::Array;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Machine};
 pub use ext4::Ext4;
 pub use random::Random;
 pub use service::Service;

@@ -1,11 +1,12 @@
 //! Simulates machines of a network on this machine: network namespaces with links between them that can be cut.
 //!
-//! One namespace has the servers, each mount has one of its own; a pair of `veth` connects each mount with the
-//! servers, as if each had a cable of its own. The servers have the same address on all of them.
+//! One namespace is the hub, and each machine has one of its own; a pair of `veth` connects each machine with the
+//! hub, as if each had a cable of its own. The hub has the same address on all of them, and forwards between them.
+//! What is not to be cut off, such as the servers where mounts are, is in the hub.
 //!
 //! ```text
-//!   mount 0  10.9.0.2 eth0 ---- m0 10.9.0.1
-//!   mount 1  10.9.0.3 eth0 ---- m1 10.9.0.1   servers (and lo)
+//!   machine 0  10.9.0.2 eth0 ---- m0 10.9.0.1
+//!   machine 1  10.9.0.3 eth0 ---- m1 10.9.0.1   hub (and lo)
 //! ```
 //!
 //! A namespace exists as long as a process in it, and these processes end with their owner, also with the
@@ -18,14 +19,14 @@ use std::process::Command;
 
 use crate::{Service, poll, tool};
 
-/// The servers' address, for all mounts.
-pub const SERVERS: &str = "10.9.0.1";
+/// The hub's address, for all machines.
+pub const HUB: &str = "10.9.0.1";
 
-/// The servers' namespace, and the mounts' namespaces.
+/// The hub's namespace, and those of machines.
 #[derive(Debug)]
 pub struct Network {
-    servers: Space,
-    mounts: Vec<Space>,
+    hub: Space,
+    machines: Vec<Space>,
 }
 
 /// A network namespace.
@@ -34,56 +35,62 @@ struct Space {
     keeper: Service,
 }
 
-/// The address of mount `i`, or of what else has a namespace of its own.
-pub fn spoke(i: usize) -> String {
+/// The address of machine `i`.
+pub fn address(i: usize) -> String {
     format!("10.9.0.{}", i + 2)
 }
 
 impl Network {
-    /// A network with only the servers' namespace.
+    /// A network with only the hub.
     ///
     /// # Panics If it cannot be created, which needs the superuser and `ip`.
     #[track_caller]
     pub fn new(dir: &Path) -> Network {
-        let servers = Space::new(dir, "servers-net");
-        servers.ip("link set lo up");
-        // The address is valid also while no mount has a link.
-        servers.ip(&format!("addr add {SERVERS} dev lo"));
+        let hub = Space::new(dir, "hub-net");
+        hub.ip("link set lo up");
+        // The address is valid also while no machine has a link.
+        hub.ip(&format!("addr add {HUB} dev lo"));
+        let mut forward = inside(hub.keeper.pid(), "sh");
+        forward.args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+        tool::run(&mut forward).ok();
         Network {
-            servers,
-            mounts: Vec::new(),
+            hub,
+            machines: Vec::new(),
         }
     }
 
-    /// Adds the namespace of another mount, with a link to the servers.
+    /// Adds the namespace of another machine, with a link to the hub; returns its number.
     ///
     /// # Panics If it cannot be created.
     #[track_caller]
-    pub fn add(&mut self, dir: &Path) {
-        let i = self.mounts.len();
-        let own = spoke(i);
-        let mount = Space::new(dir, &format!("mount{i}-net"));
-        let to = mount.keeper.pid();
-        self.servers.ip(&format!(
+    pub fn add(&mut self, dir: &Path) -> usize {
+        let i = self.machines.len();
+        let own = address(i);
+        let machine = Space::new(dir, &format!("machine{i}-net"));
+        let to = machine.keeper.pid();
+        self.hub.ip(&format!(
             "link add m{i} type veth peer name eth0 netns {to}"
         ));
         let ends = [
-            (&self.servers, format!("m{i}"), SERVERS, own.as_str()),
-            (&mount, "eth0".to_owned(), own.as_str(), SERVERS),
+            (&self.hub, format!("m{i}"), HUB, own.as_str()),
+            (&machine, "eth0".to_owned(), own.as_str(), HUB),
         ];
         for (space, link, own, peer) in ends {
             space.ip(&format!("addr add {own} peer {peer} dev {link}"));
             space.ip(&format!("link set {link} up"));
         }
-        self.mounts.push(mount);
+        machine.ip("link set lo up");
+        machine.ip(&format!("route add default via {HUB}"));
+        self.machines.push(machine);
+        i
     }
 
-    /// Cuts the link of mount `i`: packets are lost, and neither side is notified.
+    /// Cuts the link of machine `i`: packets are lost, and neither side is notified.
     ///
     /// # Panics If that fails.
     #[track_caller]
     pub fn cut(&self, i: usize) {
-        self.servers.ip(&format!("link set m{i} down"));
+        self.hub.ip(&format!("link set m{i} down"));
     }
 
     /// Restores the link.
@@ -91,17 +98,17 @@ impl Network {
     /// # Panics If that fails.
     #[track_caller]
     pub fn heal(&self, i: usize) {
-        self.servers.ip(&format!("link set m{i} up"));
+        self.hub.ip(&format!("link set m{i} up"));
     }
 
-    /// A process in whose namespace servers start.
-    pub fn among_servers(&self) -> u32 {
-        self.servers.keeper.pid()
+    /// A process in the hub's namespace.
+    pub fn hub(&self) -> u32 {
+        self.hub.keeper.pid()
     }
 
-    /// A process in whose namespace mount `i` starts.
-    pub fn host_of_mount(&self, i: usize) -> u32 {
-        self.mounts[i].keeper.pid()
+    /// A process in the namespace of machine `i`.
+    pub fn machine(&self, i: usize) -> u32 {
+        self.machines[i].keeper.pid()
     }
 }
 

@@ -1,7 +1,9 @@
 //! SeaweedFS with its S3 interface on the loopback, a process of its own.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
+use crate::network::{self, Network};
 use crate::{Area, Service, etcd::port, inputs, poll};
 
 /// The bucket that it has.
@@ -22,11 +24,28 @@ pub struct Weed {
 }
 
 impl Weed {
-    /// Starts it, with one bucket.
+    /// Starts it on the loopback, with one bucket.
     ///
     /// # Panics If it does not start.
     #[track_caller]
     pub fn start() -> Weed {
+        Weed::start_at("127.0.0.1", None)
+    }
+
+    /// The same in the hub of a network.
+    ///
+    /// # Panics If it does not start.
+    #[track_caller]
+    pub fn start_on(network: &Network) -> Weed {
+        Weed::start_at(network::HUB, Some(network.hub()))
+    }
+
+    #[track_caller]
+    fn start_at(host: &str, inside: Option<u32>) -> Weed {
+        let program = |name: &OsStr| match inside {
+            None => Command::new(name),
+            Some(pid) => network::inside(pid, name),
+        };
         let area = Area::new();
         let dir = area.mkdir("weed");
         let identity = r#"{"identities": [{"name": "a", "actions": ["Admin", "Read", "Write", "List"],
@@ -39,12 +58,12 @@ impl Weed {
         let (master, s3) = (port(), port());
         // Each of its servers has another port for its own protocol.
         let ports = [(); 6].map(|()| port());
-        let mut command = Command::new(inputs::weed());
+        let mut command = program(inputs::weed().as_os_str());
         command
             .args([
                 "server",
-                "-ip=127.0.0.1",
-                "-ip.bind=127.0.0.1",
+                &format!("-ip={host}"),
+                &format!("-ip.bind={host}"),
                 "-filer",
                 "-s3",
             ])
@@ -68,15 +87,15 @@ impl Weed {
         let service = Service::start_command(area.path(), "weed", command);
         let weed = Weed {
             service,
-            s3: format!("127.0.0.1:{s3}"),
+            s3: format!("{host}:{s3}"),
             _area: area,
         };
         let created = || {
-            let mut shell = Command::new("sh");
+            let mut shell = program(OsStr::new("sh"));
             shell
                 .arg("-c")
                 .arg(format!(
-                    "echo 's3.bucket.create -name {BUCKET}' | timeout 10 \"$1\" shell -master=127.0.0.1:{master}.{} 2>&1",
+                    "echo 's3.bucket.create -name {BUCKET}' | timeout 10 \"$1\" shell -master={host}:{master}.{} 2>&1",
                     ports[0]
                 ))
                 .arg("sh")
@@ -88,7 +107,10 @@ impl Weed {
         };
         poll::until_true("a bucket", created);
         poll::until_true("its S3 interface", || {
-            std::net::TcpStream::connect(&weed.s3).is_ok()
+            let mut connect = program(OsStr::new("bash"));
+            let place = weed.s3.replace(':', "/");
+            connect.args(["-c", &format!("exec 3<>/dev/tcp/{place}")]);
+            connect.output().expect("bash").status.success()
         });
         weed
     }

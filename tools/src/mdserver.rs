@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slabfs_etcd::EtcdAddr;
+use slabfs_etcd::{CheckpointsAddr, EtcdAddr};
 use slabfs_objstore::Addr;
 use slabfs_objstore::wire::Key;
 
@@ -32,7 +32,7 @@ use member::{Member, Settings};
   slabfs stop --data md
 
 Next: data servers, `slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon`; then mounts. \
-On several machines, with the journal in etcd (--meta etcd://h1,h2,h3/slabfs --checkpoints /shared/slabfs), one service \
+On several machines, with the journal in etcd (--meta etcd://h1,h2,h3/slabfs --checkpoints s3://bucket/slabfs), one service \
 leads and the others take over: docs/operations/etcd.md.")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
@@ -48,9 +48,10 @@ pub(crate) struct Args {
     /// one are standbys of each other; --data has a copy then
     #[arg(long, value_name = "URL", requires = "checkpoints")]
     meta: Option<EtcdAddr>,
-    /// With --meta: the directory of checkpoints, which all of these services share
-    #[arg(long, value_name = "DIR", requires = "meta")]
-    checkpoints: Option<PathBuf>,
+    /// With --meta: the place of checkpoints, which all of these services share: a directory, or s3://BUCKET/PREFIX, as that
+    /// of --store of data servers
+    #[arg(long, value_name = "DIR|URL", requires = "meta")]
+    checkpoints: Option<CheckpointsAddr>,
     /// With --meta: how long after its last message to etcd a leader is replaced, 2s to 60s
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_leader_lease)]
     leader_lease: Duration,

@@ -1,30 +1,67 @@
-//! [`Checkpoints`]: where the checkpoints are: files in a directory that all metadata services reach.
+//! [`Checkpoints`]: where the checkpoints are: files in a directory that all metadata services reach, or objects in a bucket.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use slabfs_mdserver::kv::{Lsn, Snapshot};
+use slabfs_objstore::StoreError;
+use slabfs_s3::{Bucket, S3Addr};
 
 use crate::error::EtcdError;
 use crate::log::Pointer;
 
-/// A directory of checkpoints.
+/// The folder of all checkpoints in a bucket.
+const FOLDER: &str = "checkpoints";
+
+/// Where checkpoints are: a directory, or `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckpointsAddr {
+    /// A directory that all services reach.
+    Directory(PathBuf),
+    /// A prefix in a bucket.
+    Bucket(S3Addr),
+}
+
+impl FromStr for CheckpointsAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CheckpointsAddr, String> {
+        match text.starts_with("s3:") {
+            true => text.parse().map(CheckpointsAddr::Bucket),
+            false if text.is_empty() => Err("an empty path is no directory".to_owned()),
+            false => Ok(CheckpointsAddr::Directory(text.into())),
+        }
+    }
+}
+
+/// The checkpoints: files in a directory, or objects in a bucket.
 #[derive(Debug, Clone)]
-pub struct Checkpoints {
-    dir: PathBuf,
+pub enum Checkpoints {
+    /// A directory.
+    Directory(PathBuf),
+    /// Each checkpoint is a folder with its parts.
+    Bucket(Arc<Bucket>),
 }
 
 impl Checkpoints {
-    /// The directory, which has to exist: created by each service, it could be another one on each machine.
+    /// The directory, which has to exist (created by each service, it could be another one on each machine), or the bucket.
     ///
     /// # Errors
-    /// If it is no directory.
-    pub fn new(dir: &Path) -> Result<Checkpoints, EtcdError> {
+    /// If it is no directory; settings of the bucket that contradict each other.
+    pub fn open(addr: &CheckpointsAddr) -> Result<Checkpoints, EtcdError> {
+        let dir = match addr {
+            CheckpointsAddr::Directory(dir) => dir,
+            CheckpointsAddr::Bucket(addr) => {
+                let bucket = Bucket::open(addr);
+                let bucket = bucket.map_err(|error| EtcdError::Content(error.to_string()))?;
+                return Ok(Checkpoints::Bucket(Arc::new(bucket)));
+            }
+        };
         match fs::metadata(dir) {
-            Ok(found) if found.is_dir() => Ok(Checkpoints {
-                dir: dir.to_owned(),
-            }),
+            Ok(found) if found.is_dir() => Ok(Checkpoints::Directory(dir.to_owned())),
             Ok(_) => Err(EtcdError::Content(format!(
                 "{} is not a directory",
                 dir.display()
@@ -44,33 +81,38 @@ impl Checkpoints {
         (id, leader): (&str, i64),
     ) -> Result<Pointer, EtcdError> {
         let name = format!("{}{:020}-{leader}", prefix(id), snapshot.last.0);
-        let path = self.dir.join(&name);
-        let unfinished = self.dir.join(format!("{name}.tmp"));
-        let copied = File::create(&unfinished).and_then(|mut file| {
-            let bytes = io::copy(&mut snapshot.file, &mut file)?;
-            file.sync_all()?;
-            fs::rename(&unfinished, &path)?;
-            File::open(&self.dir)?.sync_all()?;
-            Ok(bytes)
-        });
-        match copied {
-            Ok(bytes) if bytes == snapshot.bytes => Ok(Pointer {
+        let stored = match self {
+            Checkpoints::Directory(dir) => store_file(&mut snapshot.file, dir, &name)?,
+            Checkpoints::Bucket(bucket) => bucket
+                .store_parts(&folder(&name), &mut snapshot.file)
+                .map_err(|error| of_bucket(&error))?,
+        };
+        match stored == snapshot.bytes {
+            true => Ok(Pointer {
                 name,
                 last: snapshot.last.0,
-                bytes,
+                bytes: stored,
             }),
-            Ok(bytes) => Err(EtcdError::Content(format!(
-                "{}: {bytes} of {} bytes were copied",
-                path.display(),
+            false => Err(EtcdError::Content(format!(
+                "{stored} of {} bytes of the checkpoint {name} were stored",
                 snapshot.bytes
             ))),
-            Err(error) => Err(EtcdError::io("write", &unfinished, &error)),
         }
     }
 
-    /// The file of a checkpoint.
-    pub(crate) fn file(&self, pointer: &Pointer) -> Result<PathBuf, EtcdError> {
-        let path = self.dir.join(&pointer.name);
+    /// A file with a checkpoint; one that has to be fetched is put at `to`.
+    pub(crate) fn file(&self, pointer: &Pointer, to: &Path) -> Result<PathBuf, EtcdError> {
+        let dir = match self {
+            Checkpoints::Directory(dir) => dir,
+            Checkpoints::Bucket(bucket) => {
+                let mut file =
+                    File::create(to).map_err(|error| EtcdError::io("create", to, &error))?;
+                let fetched = bucket.fetch_parts(&folder(&pointer.name), pointer.bytes, &mut file);
+                fetched.map_err(|error| of_bucket(&error))?;
+                return Ok(to.to_owned());
+            }
+        };
+        let path = dir.join(&pointer.name);
         match fs::metadata(&path) {
             Ok(found) if found.len() == pointer.bytes => Ok(path),
             Ok(found) => Err(EtcdError::Content(format!(
@@ -89,21 +131,56 @@ impl Checkpoints {
     /// Removes the checkpoints of this metadata that end before a commit. A leader that was replaced removes nothing that its
     /// successors have stored: their checkpoints end later.
     pub(crate) fn remove_older(&self, id: &str, before: Lsn) -> Result<(), EtcdError> {
-        let failed = |error: io::Error| EtcdError::io("list", &self.dir, &error);
         let prefix = prefix(id);
-        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+        let is_old = |name: &str| {
+            let last = name.strip_prefix(&prefix).and_then(|rest| rest.get(..20));
+            let last = last.and_then(|last| last.parse::<u64>().ok());
+            last.is_some_and(|last| last < before.0)
+        };
+        let dir = match self {
+            Checkpoints::Directory(dir) => dir,
+            Checkpoints::Bucket(bucket) => {
+                let removed = bucket.list(FOLDER).and_then(|mut keys| {
+                    keys.retain(|key| is_old(key));
+                    keys.iter_mut().for_each(|key| *key = folder(key));
+                    bucket.delete_all(&keys)
+                });
+                return removed.map_err(|error| of_bucket(&error));
+            }
+        };
+        let failed = |error: io::Error| EtcdError::io("list", dir, &error);
+        for entry in fs::read_dir(dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            let name = entry.file_name();
-            let last = name
-                .to_str()
-                .and_then(|name| name.strip_prefix(&prefix)?.get(..20)?.parse::<u64>().ok());
-            if last.is_some_and(|last| last < before.0)
+            if entry.file_name().to_str().is_some_and(is_old)
                 && let Err(error) = fs::remove_file(entry.path())
             {
                 return Err(EtcdError::io("remove", &entry.path(), &error));
             }
         }
         Ok(())
+    }
+}
+
+/// Stores a file under a name in a directory, on disk; returns its length.
+fn store_file(from: &mut File, dir: &Path, name: &str) -> Result<u64, EtcdError> {
+    let unfinished = dir.join(format!("{name}.tmp"));
+    let copied = File::create(&unfinished).and_then(|mut file| {
+        let bytes = io::copy(from, &mut file)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, dir.join(name))?;
+        File::open(dir)?.sync_all()?;
+        Ok(bytes)
+    });
+    copied.map_err(|error| EtcdError::io("write", &unfinished, &error))
+}
+
+fn folder(name: &str) -> String {
+    format!("{FOLDER}/{name}")
+}
+
+fn of_bucket(error: &StoreError) -> EtcdError {
+    EtcdError::Bucket {
+        detail: error.to_string(),
     }
 }
 
@@ -129,7 +206,8 @@ mod tests {
         for name in names {
             fs::write(dir.path().join(name), "").unwrap();
         }
-        let checkpoints = Checkpoints::new(dir.path()).unwrap();
+        let checkpoints =
+            Checkpoints::open(&CheckpointsAddr::Directory(dir.path().to_owned())).unwrap();
         checkpoints.remove_older("aa", Lsn(7)).unwrap();
         let left = fs::read_dir(dir.path()).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();

@@ -19,6 +19,8 @@ use crate::log::{Log, Read};
 const COPY: &str = "copy";
 const OF: &str = "copy.json";
 const LEADING: &str = "leading";
+/// A checkpoint from a bucket, while it is loaded.
+const FETCHED: &str = "checkpoint.fetched";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Of {
@@ -113,10 +115,9 @@ impl Place {
             if !store.exists()
                 && let Some(pointer) = &pointer
             {
-                let opened = checkpoints
-                    .file(pointer)
-                    .and_then(|file| Ok(Source::open(&file)?));
-                let source = match opened {
+                let fetched = self.dir.join(FETCHED);
+                let file = checkpoints.file(pointer, &fetched);
+                let source = match file.and_then(|file| Ok(Source::open(&file)?)) {
                     Ok(source) => source,
                     // Two newer ones may have been stored meanwhile.
                     Err(_) if log.checkpoint()?.as_ref() != Some(pointer) => continue,
@@ -127,6 +128,10 @@ impl Place {
                 let pairs = source.load(&unfinished, BTreeMap::new(), &|_, value| value)?;
                 fs::rename(&unfinished, &store)
                     .map_err(|error| EtcdError::io("rename", &unfinished, &error))?;
+                if fetched.exists() {
+                    fs::remove_file(&fetched)
+                        .map_err(|error| EtcdError::io("remove", &fetched, &error))?;
+                }
                 tracing::info!(pairs, last = pointer.last, "loaded the checkpoint");
             }
             let (kv, found) = match LocalKv::open(&store, options.clone()) {

@@ -46,6 +46,12 @@ pub enum EtcdError {
         /// The system's error text.
         detail: String,
     },
+    /// The bucket of checkpoints.
+    #[error("the bucket of checkpoints cannot be used: {detail}")]
+    Bucket {
+        /// The request, and the store's answer.
+        detail: String,
+    },
     /// The copy of the log.
     #[error(transparent)]
     Copy(#[from] KvError),
@@ -57,7 +63,10 @@ pub enum EtcdError {
 impl EtcdError {
     /// True if the same request may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, EtcdError::Unavailable { .. } | EtcdError::Full { .. })
+        matches!(
+            self,
+            EtcdError::Unavailable { .. } | EtcdError::Full { .. } | EtcdError::Bucket { .. }
+        )
     }
 
     pub(crate) fn io(action: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {

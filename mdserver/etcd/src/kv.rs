@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::kv::{Batch, BeforeCheckpoint, KvError, LocalKv, Lsn, MetaKv, Pair, Snapshot};
@@ -24,6 +24,8 @@ use crate::log::{Log, Pointer};
 const QUEUED: usize = 64 << 20;
 /// How often the background thread looks: at the lease, and for commits that no request syncs.
 const ROUND: Duration = Duration::from_millis(200);
+/// The pause after a checkpoint that could not be made.
+const AGAIN: Duration = Duration::from_secs(10);
 /// How long a snapshot of the copy may take.
 const SNAPSHOT: Duration = Duration::from_secs(600);
 
@@ -219,6 +221,7 @@ impl Shared {
     }
 
     fn upkeep(&self) {
+        let mut failed: Option<Instant> = None;
         while !self.closing.load(Ordering::Acquire) {
             if !self.lease.watch(ROUND) || self.check().is_err() {
                 let _first = self.check();
@@ -229,9 +232,14 @@ impl Shared {
                 continue;
             }
             if self.appended.load(Ordering::Relaxed) > self.limit
-                && let Err(error) = self.make_checkpoint()
+                && failed.is_none_or(|at| at.elapsed() > AGAIN)
             {
-                tracing::warn!("no checkpoint could be made, the log grows until then: {error}");
+                failed = self.make_checkpoint().err().map(|error| {
+                    tracing::warn!(
+                        "no checkpoint could be made, the log grows until then: {error}"
+                    );
+                    Instant::now()
+                });
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The metadata service on several machines: its journal is in etcd.
 //!
 //! What is the truth of a metadata service on one machine, a journal and a checkpoint in a directory, is in places that
-//! any machine reaches: the journal in etcd ([`Log`]), the checkpoints in a directory that all machines share
-//! ([`Checkpoints`]). Several services run; one of them is the *leader*, and the others are *standbys*.
+//! any machine reaches: the journal in etcd ([`Log`]), the checkpoints in a directory that all machines share, or in a
+//! bucket ([`Checkpoints`]). Several services run; one of them is the *leader*, and the others are *standbys*.
 //!
 //! - [`Lease`]: the leader has a key in etcd that ends with its lease. What it writes to the log has the condition
 //!   that this key is still its own, so a leader that was replaced can write nothing. It also stops answering before
@@ -34,7 +34,7 @@ mod log;
 mod standby;
 
 pub use address::EtcdAddr;
-pub use checkpoints::Checkpoints;
+pub use checkpoints::{Checkpoints, CheckpointsAddr};
 pub use client::Etcd;
 pub use error::EtcdError;
 pub use kv::EtcdKv;

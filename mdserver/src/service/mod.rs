@@ -57,7 +57,7 @@ impl Default for ServiceOptions {
                 ..KvOptions::default()
             },
             lease: Duration::from_secs(10),
-            silence: Duration::from_secs(5),
+            silence: Duration::from_secs(4),
             byte_chunk: 8 << 20,
             chunk_limit: crate::api::CHUNK_LIMIT,
             cached_inodes: 1 << 16,

@@ -41,4 +41,4 @@ mod tests;
 
 pub use check::{Promise, Violation, check, check_atomic};
 pub use op::{Answer, Call, How, Op};
-pub use run::{Outcome, Run, run};
+pub use run::{Outcome, Run, run, run_on};

@@ -53,18 +53,27 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 ///
 /// # Panics If the workers cannot be started.
 pub fn run(cluster: &Cluster, run: Run) -> Outcome {
+    let mounts: Vec<PathBuf> = (0..run.mounts).map(|i| cluster.mnt(i as usize)).collect();
+    run_on(cluster.area().path(), &mounts, run)
+}
+
+/// Runs it on these mounts; `area` is a directory for its own files.
+///
+/// # Panics If the workers cannot be started.
+pub fn run_on(area: &Path, mounts: &[PathBuf], run: Run) -> Outcome {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let number = RUNS.fetch_add(1, Ordering::SeqCst);
-    let dir = cluster.area().mkdir(&format!("h{number}"));
+    let dir = area.join(format!("h{number}"));
+    std::fs::create_dir_all(&dir).expect("a directory");
     let name = format!("{:?}{number}", run.workload).to_lowercase();
-    work::prepare(run.workload, &cluster.at(0, &name), run.seed);
+    work::prepare(run.workload, &mounts[0].join(&name), run.seed);
     work::pipes(&dir, run.workers);
     let tasks: Vec<Task> = (0..run.workers)
         .map(|process| Task {
             process,
             processes: run.workers,
             mounts: run.mounts,
-            object: cluster.at((process % run.mounts) as usize, &name),
+            object: mounts[process as usize % mounts.len()].join(&name),
             workload: run.workload,
             promise: run.promise,
             operations: run.operations,

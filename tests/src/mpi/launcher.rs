@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Mpi;
@@ -26,7 +27,8 @@ pub const RANKS: usize = 4;
 #[derive(Debug)]
 pub struct Launcher {
     mpi: Mpi,
-    /// The directory of MPI's own files.
+    /// The directory of MPI's own files: each run has one in it, since runs of Open MPI that start at the same time make each
+    /// other's session directories fail.
     temporary: PathBuf,
     /// The preloaded library that yields the processor while MPI waits; only for MPICH.
     yielding: Option<PathBuf>,
@@ -69,7 +71,11 @@ impl Launcher {
             let share = self.ranks * (i + 1) / lines.len() - self.ranks * i / lines.len();
             command.args(["-n", &share.to_string()]).args(line);
         }
-        command.env("TMPDIR", &self.temporary);
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let own = self.temporary.join(format!("{}-{run}", std::process::id()));
+        std::fs::create_dir_all(&own).expect("a directory for MPI");
+        command.env("TMPDIR", &own);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }

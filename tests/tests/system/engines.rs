@@ -1,6 +1,9 @@
 //! Metadata services over a journal in etcd: one conformance suite, and what happens when services and members of etcd
 //! die, are stopped, or are full.
 
+mod rounds;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use slabfs_etcd::{Checkpoints, Etcd as EtcdClient, Leader, Standby};
+use slabfs_etcd::{Checkpoints, CheckpointsAddr, Etcd as EtcdClient, Leader, Standby};
 use slabfs_mdserver::kv::{Batch, KvOptions, MetaKv, conformance};
+use slabfs_s3::Bucket;
 use slabfs_tests::etcd::Etcd;
-use slabfs_tests::{Area, Cluster, file, needs_mount, needs_root, poll};
+use slabfs_tests::weed::{CREDENTIALS, Weed};
+use slabfs_tests::{Area, Cluster, Machine, file, needs_mount, needs_root, poll};
 
 /// How long a leader's lease is where leaders are lost.
 const LEASE: &str = "5s";
@@ -23,6 +28,8 @@ const LONG_LEASE: Duration = Duration::from_secs(30);
 struct Stores {
     area: Area,
     etcd: Etcd,
+    /// The bucket of the checkpoints; without it they are in directories.
+    weed: Option<Weed>,
     made: AtomicU64,
 }
 
@@ -31,6 +38,7 @@ impl Stores {
         let area = Area::new();
         Stores {
             etcd: Etcd::start(&area, 1, flags),
+            weed: None,
             area,
             made: AtomicU64::new(0),
         }
@@ -50,8 +58,17 @@ impl Stores {
     fn elected(&self, prefix: &str, dir: &str, options: &KvOptions) -> slabfs_etcd::EtcdKv {
         let addr = self.etcd.url(prefix).parse().expect("an address");
         let client = Arc::new(EtcdClient::new(&addr).expect("a client"));
-        let checkpoints = Checkpoints::new(&self.dir(&format!("{prefix}-checkpoints")));
-        let checkpoints = checkpoints.expect("the directory");
+        let checkpoints = match &self.weed {
+            None => {
+                let place = self.dir(&format!("{prefix}-checkpoints"));
+                Checkpoints::open(&CheckpointsAddr::Directory(place)).expect("the directory")
+            }
+            Some(weed) => {
+                let addr = weed.url(prefix).parse().expect("an address");
+                let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
+                Checkpoints::Bucket(Arc::new(bucket))
+            }
+        };
         let standby = Standby::open(&client, &self.dir(dir), checkpoints, options);
         let who = Leader {
             addr: dir.to_owned(),
@@ -90,6 +107,28 @@ fn put(kv: &dyn MetaKv, key: String, value: Vec<u8>) {
 #[test]
 fn a_new_leader_has_what_was_synced() {
     let stores = Stores::new(&[]);
+    leaders_follow_each_other(&stores);
+    let checkpoints = fs::read_dir(stores.area.at("store0-checkpoints"));
+    assert!(checkpoints.expect("a directory").count() <= 2);
+}
+
+/// The same with the checkpoints in a bucket.
+#[test]
+fn checkpoints_are_in_a_bucket() {
+    let mut stores = Stores::new(&[]);
+    let weed = stores.weed.insert(Weed::start());
+    let addr = weed.url("store0").parse().expect("an address");
+    leaders_follow_each_other(&stores);
+    let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
+    let parts = bucket.list("checkpoints").expect("a list");
+    let names: BTreeSet<_> = parts
+        .iter()
+        .filter_map(|part| part.split('/').next())
+        .collect();
+    assert!(names.len() <= 2 && parts.len() > names.len(), "{parts:?}");
+}
+
+fn leaders_follow_each_other(stores: &Stores) {
     let prefix = stores.next_prefix();
     let options = KvOptions {
         journal_limit: 1 << 20,
@@ -122,8 +161,6 @@ fn a_new_leader_has_what_was_synced() {
     }
     let blocks = stores.etcd.count(&format!("/{prefix}/log/"));
     assert!(blocks < 100, "{blocks} blocks are left");
-    let checkpoints = fs::read_dir(stores.area.at(format!("{prefix}-checkpoints")));
-    assert!(checkpoints.expect("a directory").count() <= 2);
 }
 
 /// A leader that has lost its lease while it was stopped can write nothing, and answers nothing.
@@ -290,14 +327,14 @@ fn services_and_members_die_under_load() {
 #[test]
 fn a_leader_that_is_cut_off_is_replaced() {
     needs_root!();
-    let mut cluster = Cluster::over_etcd_networked(2, 1, 1);
+    let mut cluster = Cluster::over_etcd_networked(2, 1, 1, &[]);
     cluster.md_flags(&["--leader-lease", LEASE]);
     cluster.start_all(2);
     let (here, there) = (cluster.at(0, "file"), cluster.at(1, "file"));
     for round in 0..3u64 {
         let leader = cluster.leader();
         fs::write(&here, round.to_le_bytes()).expect("written");
-        cluster.network().cut(leader);
+        cluster.cut(Machine::Md(leader));
         // It waits until the other service leads.
         fs::write(&here, (round + 100).to_le_bytes()).expect("written");
         assert!(file::read(&there) == (round + 100).to_le_bytes());
@@ -305,7 +342,7 @@ fn a_leader_that_is_cut_off_is_replaced() {
         assert!(!here.exists());
         fs::rename(cluster.at(0, "other"), &here).expect("renamed");
         assert_ne!(cluster.leader(), leader);
-        cluster.network().heal(leader);
+        cluster.heal(Machine::Md(leader));
         poll::until_true("it follows again", || {
             cluster
                 .md_at(leader)

@@ -4,7 +4,7 @@
 //! is lost, and no region is torn.
 
 mod given_up;
-mod stamps;
+pub(crate) mod stamps;
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use slabfs_tests::tool::stats;
-use slabfs_tests::{Cluster, file, needs_root, poll, soak};
+use slabfs_tests::{Cluster, Machine, file, needs_root, poll, soak};
 
 use stamps::{Known, NAMES, REGIONS, Writer, prepare, stamp_of};
 
@@ -40,7 +40,7 @@ fn sessions_lost(cluster: &Cluster, mount: usize) -> u64 {
 }
 
 /// Sets the flag when it is dropped, also by a panic.
-struct Until<'a>(&'a AtomicBool);
+pub(crate) struct Until<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Until<'_> {
     fn drop(&mut self) {
@@ -49,7 +49,7 @@ impl Drop for Until<'_> {
 }
 
 /// Waits until each writer has synced `more` times.
-fn await_syncs(writers: &[Writer], more: u64) {
+pub(crate) fn await_syncs(writers: &[Writer], more: u64) {
     for writer in writers {
         let until = writer.syncs() + more;
         poll::until_true("a writer to continue", || {
@@ -241,14 +241,14 @@ fn a_link_cut_for_a_minute_costs_the_session_and_no_more() {
         // Every operation that waited for `--io-timeout`, twice in a minute, fails too.
         4,
         |cluster| {
-            cluster.network().cut(0);
+            cluster.cut(Machine::Mount(0));
             begun.set(Some(Instant::now()));
         },
         |cluster| {
             let since = begun.get().expect("cut").elapsed();
             // The duration is the fault; nothing is waited for.
             std::thread::sleep(Duration::from_secs(60).saturating_sub(since));
-            cluster.network().heal(0);
+            cluster.heal(Machine::Mount(0));
         },
     );
 }
@@ -273,10 +273,10 @@ fn a_link_cut_for_a_moment_is_waited_out() {
             .collect();
         await_syncs(&writers, 3);
         for mount in [0, 1] {
-            cluster.network().cut(mount);
+            cluster.cut(Machine::Mount(mount));
             // The duration is the fault; nothing is waited for.
             std::thread::sleep(Duration::from_secs(5));
-            cluster.network().heal(mount);
+            cluster.heal(Machine::Mount(mount));
             await_syncs(&writers, 3);
         }
         drop(until);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use slabfs_tests::mpi::Mpi;
 use slabfs_tests::tool::{create, stats};
-use slabfs_tests::{Cluster, file, needs_mount, needs_root, poll};
+use slabfs_tests::{Cluster, Machine, file, needs_mount, needs_root, poll};
 
 const KINDS: [&str; 3] = ["bytes", "aligned", "grid"];
 
@@ -102,10 +102,10 @@ fn links_are_cut_for_a_moment_in_the_middle_of_writes() {
     needs_root!();
     under(Cluster::networked(2, &[]), |cluster, more| {
         for mount in [0, 1] {
-            cluster.network().cut(mount);
+            cluster.cut(Machine::Mount(mount));
             // The duration is the fault; nothing is waited for.
             std::thread::sleep(Duration::from_secs(5));
-            cluster.network().heal(mount);
+            cluster.heal(Machine::Mount(mount));
             more(3);
         }
     });

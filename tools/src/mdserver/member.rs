@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use parking_lot::{Condvar, Mutex};
-use slabfs_etcd::{Checkpoints, Etcd, EtcdAddr, EtcdError, Leader, Standby};
+use slabfs_etcd::{Checkpoints, CheckpointsAddr, Etcd, EtcdAddr, EtcdError, Leader, Standby};
 use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceOptions};
 use slabfs_objstore::Addr;
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What a member is started with.
 pub(super) struct Settings {
     pub(super) etcd: EtcdAddr,
-    pub(super) checkpoints: PathBuf,
+    pub(super) checkpoints: CheckpointsAddr,
     pub(super) lease: Duration,
     pub(super) data: PathBuf,
     pub(super) listen: Addr,
@@ -81,7 +81,7 @@ impl Member {
     /// Opens the copy and takes part. Returns when it is known who the leader is.
     pub(super) fn start(settings: Settings, shutdown: &Shutdown) -> anyhow::Result<Member> {
         let etcd = Arc::new(Etcd::new(&settings.etcd)?);
-        let checkpoints = Checkpoints::new(&settings.checkpoints)?;
+        let checkpoints = Checkpoints::open(&settings.checkpoints)?;
         let first = Standby::open(&etcd, &settings.data, checkpoints, &settings.options.kv)
             .with_context(|| format!("cannot follow the journal in {}", settings.etcd))?;
         shutdown.check()?;
@@ -162,6 +162,7 @@ impl From<EtcdError> for Ended {
             EtcdError::Stopping => Ended::Stopping,
             EtcdError::NotLeader { .. }
             | EtcdError::Unavailable { .. }
+            | EtcdError::Bucket { .. }
             | EtcdError::Full { .. } => Ended::Lost(error.to_string()),
             other => Ended::For(other.into()),
         }
@@ -179,7 +180,7 @@ fn take_part(
     let standby = match standby {
         Some(standby) => standby,
         None => {
-            let checkpoints = Checkpoints::new(&settings.checkpoints)?;
+            let checkpoints = Checkpoints::open(&settings.checkpoints)?;
             Standby::open(etcd, &settings.data, checkpoints, &settings.options.kv)?
         }
     };

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::RemoteMd;
 use slabfs_mdserver::api::{Metadata, ServerInfo, op};
 use slabfs_mdserver::client::Md;
+use slabfs_objstore::Addr;
 use slabfs_objstore::server::Registrar;
-use slabfs_objstore::wire::{Key, Listener};
+use slabfs_objstore::wire::messages::kind;
+use slabfs_objstore::wire::{Key, Listener, Pool};
 use slabfs_s3::{Bucket, S3Addr, uuid_of};
 
 use super::Args;
@@ -18,9 +20,9 @@ use crate::lifecycle::{Live, OwnEnd};
 use crate::node::{self, DataNode};
 
 /// How often the list of data servers is looked at.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long the other server has to be seen offline: after a restart of the metadata service all are, until they report.
-const OFFLINE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a server that the metadata service does not hear has to answer, before it is replaced.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// The standby, and later the server.
 pub(super) struct Standby {
@@ -74,7 +76,8 @@ impl Standby {
             std::thread::Builder::new()
                 .name("standby".to_owned())
                 .spawn(move || {
-                    let done = follow(&metadata, uuid, &shared).and_then(|free| match free {
+                    let free = follow(&metadata, uuid, key.as_ref(), &shared);
+                    let done = free.and_then(|free| match free {
                         true => serve(&args, &addr, &identity, (metadata, key), &shared),
                         false => Ok(()),
                     });
@@ -95,11 +98,15 @@ impl Standby {
     }
 }
 
-/// Waits until no server of this id is online; false if the process is about to stop.
-fn follow(metadata: &Arc<RemoteMd>, uuid: [u8; 16], shared: &Shared) -> anyhow::Result<bool> {
+/// Waits until no server of this id is online, or answers; false if the process is about to stop.
+fn follow(
+    metadata: &Arc<RemoteMd>,
+    uuid: [u8; 16],
+    key: Option<&Key>,
+    shared: &Shared,
+) -> anyhow::Result<bool> {
     let service = Arc::clone(metadata) as Arc<dyn Metadata>;
     let mut session: Option<(Md, Vec<ServerInfo>)> = None;
-    let mut offline: Option<Instant> = None;
     loop {
         let known = match session.take() {
             None => {
@@ -118,12 +125,9 @@ fn follow(metadata: &Arc<RemoteMd>, uuid: [u8; 16], shared: &Shared) -> anyhow::
         };
         match known {
             Ok((md, servers)) => {
-                let online = servers.iter().any(|one| one.uuid == uuid && one.online);
-                let known = servers.iter().any(|one| one.uuid == uuid);
-                let since = *offline.get_or_insert_with(Instant::now);
-                if online {
-                    offline = None;
-                } else if !known || since.elapsed() >= OFFLINE {
+                let known = servers.iter().find(|one| one.uuid == uuid);
+                // After a restart of the metadata service it has heard none until they report.
+                if !known.is_some_and(|one| one.online || answers(one, key)) {
                     if let Err(error) = md.call(op::Detach { clean: true }) {
                         tracing::debug!("the session ends by its lease: {error}");
                     }
@@ -133,13 +137,34 @@ fn follow(metadata: &Arc<RemoteMd>, uuid: [u8; 16], shared: &Shared) -> anyhow::
             }
             Err(error) => {
                 tracing::debug!("the metadata service is looked for: {error}");
-                offline = None;
             }
         }
         if !shared.wait(LOOK) {
             return Ok(false);
         }
     }
+}
+
+/// Whether a server answers, although the metadata service does not hear it: what it has not stored yet would be lost if it
+/// was replaced.
+fn answers(server: &ServerInfo, key: Option<&Key>) -> bool {
+    let Some(addr) = server
+        .addr
+        .as_ref()
+        .and_then(|addr| addr.parse::<Addr>().ok())
+    else {
+        return false;
+    };
+    let pool = Pool::new(addr, key.cloned(), ANSWER);
+    let answer = pool.call(kind::SPACE, &[], &[], &mut Vec::new());
+    let answers = answer.is_ok();
+    if answers {
+        tracing::debug!(
+            "the metadata service does not hear data server {}, but it answers: it is not replaced",
+            server.id
+        );
+    }
+    answers
 }
 
 /// Serves the chunks until the process stops, or another one serves them.

@@ -59,8 +59,14 @@ pub(crate) struct Writer {
 /// Creates the objects on a mount; each region has a stamp and is synced.
 #[track_caller]
 pub(crate) fn prepare(cluster: &Cluster, mount: usize) -> Vec<Writer> {
+    prepare_in(&cluster.mnt(mount))
+}
+
+/// The same in a directory.
+#[track_caller]
+pub(crate) fn prepare_in(dir: &Path) -> Vec<Writer> {
     let writer = |name: &&str| {
-        let path = cluster.at(mount, name);
+        let path = dir.join(name);
         match *name {
             "bytes" => drop(file::open_new(&path)),
             "aligned" => create(&path, "32,4096", "u1", &["--layout", "aligned"]),
@@ -165,10 +171,20 @@ impl Writer {
 /// The stamp of a region, read by one `read`.
 #[track_caller]
 pub(crate) fn stamp_of(file: &File, region: usize) -> u64 {
+    try_stamp_of(file, region).expect("read")
+}
+
+/// The same.
+///
+/// # Errors
+/// EIO; another one is not expected.
+#[track_caller]
+pub(crate) fn try_stamp_of(file: &File, region: usize) -> std::io::Result<u64> {
     let mut bytes = vec![0; REGION];
-    let len = file
-        .read_at(&mut bytes, (region * REGION) as u64)
-        .expect("read");
+    let len = match file.read_at(&mut bytes, (region * REGION) as u64) {
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => return Err(error),
+        read => read.expect("read"),
+    };
     assert_eq!(len, REGION, "region {region}");
     let stamps: Vec<u64> = bytes
         .chunks_exact(8)
@@ -182,5 +198,5 @@ pub(crate) fn stamp_of(file: &File, region: usize) -> u64 {
         stamps[0],
         torn.map(|at| stamps[at])
     );
-    stamps[0]
+    Ok(stamps[0])
 }
