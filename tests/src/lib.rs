@@ -40,6 +40,7 @@ pub mod ext4;
 pub mod file;
 pub mod held;
 pub mod history;
+pub mod http_faults;
 pub mod inputs;
 pub mod library;
 pub mod lossy;

@@ -117,10 +117,17 @@ impl Weed {
 
     /// The address of a prefix in the bucket.
     pub fn url(&self, prefix: &str) -> String {
-        format!(
-            "s3://{BUCKET}/{prefix}?endpoint=http://{}&region=us-east-1",
-            self.s3
-        )
+        self.url_by(&self.s3, prefix)
+    }
+
+    /// The same by way of a proxy at `HOST:PORT`.
+    pub fn url_by(&self, proxy: &str, prefix: &str) -> String {
+        format!("s3://{BUCKET}/{prefix}?endpoint=http://{proxy}&region=us-east-1")
+    }
+
+    /// `HOST:PORT` of its S3 interface.
+    pub fn addr(&self) -> &str {
+        &self.s3
     }
 
     /// Its process.

@@ -71,6 +71,9 @@ pub(crate) struct Index {
     pub(crate) next: u64,
     /// Bytes of all chunks.
     pub(crate) bytes: u64,
+    /// The first segment of each process, and the one before it. They are never deleted: a process that was replaced long ago
+    /// finds there that it was.
+    pub(crate) handovers: BTreeSet<u64>,
 }
 
 impl Index {
@@ -149,14 +152,20 @@ impl Index {
         gone
     }
 
-    /// The segments that chunks are in.
-    pub(crate) fn segments(&self) -> BTreeSet<u64> {
+    /// Notes that a process has begun with this segment.
+    pub(crate) fn note_handover(&mut self, number: u64) {
+        // The process before may have created one more without knowing it.
+        self.handovers.extend([number.saturating_sub(1), number]);
+    }
+
+    /// The segments that chunks are in, and those of handovers.
+    pub(crate) fn needed(&self) -> BTreeSet<u64> {
         let spans = self.chunks.values().flat_map(Stored::spans);
         let segments = spans.filter_map(|span| match span.object {
             Object::Segment(number) => Some(number),
             Object::Own(_) => None,
         });
-        segments.collect()
+        segments.chain(self.handovers.iter().copied()).collect()
     }
 }
 

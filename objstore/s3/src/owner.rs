@@ -29,7 +29,11 @@ impl S3Store {
             // By another process; or by this one, in an attempt whose answer was lost.
             self.look_for_another()?;
         }
-        self.state.lock().index.next = number + 1;
+        {
+            let mut state = self.state.lock();
+            state.index.next = number + 1;
+            state.index.note_handover(number);
+        }
         let ended = self.bucket.find(&self.closed_key(number), 8)?;
         if let Some(verifier) = ended.as_deref().and_then(|bytes| bytes.try_into().ok()) {
             // It has lost nothing.
@@ -46,16 +50,17 @@ impl S3Store {
         Ok(())
     }
 
-    /// Looks whether another process has the identity: then it has created the next segment.
+    /// Looks whether another process has the identity: then it has created the next segment, or the one behind a segment of this
+    /// process whose creation was not answered.
     pub(crate) fn look_for_another(&self) -> Result<()> {
         let begun = now_ms();
-        let number = self.state.lock().index.next;
-        let key = self.segment_key(number);
-        if let Some(bytes) = self.bucket.find(&key, HEADER as u64)? {
+        let mut number = self.state.lock().index.next;
+        while let Some(bytes) = self.bucket.find(&self.segment_key(number), HEADER as u64)? {
             let is_own = head(&bytes, number).is_ok_and(|head| head.writer == self.writer);
             if !is_own {
                 return Err(self.replaced());
             }
+            number += 1;
         }
         self.note_owned(begun);
         Ok(())

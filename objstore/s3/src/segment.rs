@@ -100,7 +100,7 @@ impl Draft {
 }
 
 /// A segment's header.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) writer: Writer,
     /// The end of the table, and the beginning of the payload.

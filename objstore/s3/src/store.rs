@@ -23,7 +23,7 @@ use crate::bucket::{Bucket, Made};
 use crate::cache::{Cache, Kind};
 use crate::index::{Index, Object, Span, Stored};
 use crate::owner::LOOK;
-use crate::segment::{BLOCK, Writer, check, head, table};
+use crate::segment::{BLOCK, Entry, Head, Writer, check, head, table};
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
@@ -316,11 +316,6 @@ impl S3Store {
 
     /// Reads the newest index, and the tables of the segments behind it.
     pub(crate) fn load(&mut self) -> Result<()> {
-        let damaged = |key: &str, why: String| StoreError::Io {
-            what: format!("reading {key}"),
-            detail: why,
-            errno: None,
-        };
         let mut index = Index::default();
         if let Some(newest) = self.bucket.list(&format!("{}/index", self.id))?.last() {
             let key = format!("{}/index/{newest}", self.id);
@@ -334,7 +329,7 @@ impl S3Store {
             index =
                 postcard::from_bytes(bytes).map_err(|error| damaged(&key, error.to_string()))?;
         }
-        let mut garbage = Vec::new();
+        let (mut garbage, mut writer) = (Vec::new(), None);
         let segments = self.bucket.list(&format!("{}/segments", self.id))?;
         let numbers = segments
             .iter()
@@ -343,17 +338,14 @@ impl S3Store {
             if number < index.next {
                 continue;
             }
-            let key = self.segment_key(number);
             if number > index.next {
                 let missing = format!("segment {} before it is missing", index.next);
-                return Err(damaged(&key, missing));
+                return Err(damaged(&self.segment_key(number), missing));
             }
-            let mut bytes = self.first_bytes(&key, FIRST_READ)?;
-            let found = head(&bytes, number).map_err(|why| damaged(&key, why))?;
-            if (bytes.len() as u64) < found.payload {
-                bytes = self.bucket.get(&key, Some(0..found.payload))?;
+            let (found, entries) = self.read_table(number)?;
+            if writer.replace(found.writer) != Some(found.writer) {
+                index.note_handover(number);
             }
-            let entries = table(&found, &bytes).map_err(|why| damaged(&key, why))?;
             garbage.extend(index.apply(number, found.payload, entries));
         }
         self.state.get_mut().index = index;
@@ -362,8 +354,16 @@ impl S3Store {
         self.take_over()
     }
 
-    pub(crate) fn first_bytes(&self, key: &str, len: u64) -> Result<Bytes> {
-        self.bucket.get(key, Some(0..len))
+    /// Reads the header and the table of a segment.
+    pub(crate) fn read_table(&self, number: u64) -> Result<(Head, Vec<Entry>)> {
+        let key = self.segment_key(number);
+        let mut bytes = self.bucket.get(&key, Some(0..FIRST_READ))?;
+        let found = head(&bytes, number).map_err(|why| damaged(&key, why))?;
+        if (bytes.len() as u64) < found.payload {
+            bytes = self.bucket.get(&key, Some(0..found.payload))?;
+        }
+        let entries = table(&found, &bytes).map_err(|why| damaged(&key, why))?;
+        Ok((found, entries))
     }
 
     pub(crate) fn stripe(&self, name: &ChunkName) -> &RwLock<()> {
@@ -718,6 +718,14 @@ impl Patches for Bring<'_> {
         if let Some(fetched) = self.now {
             bytes.copy_from_slice(fetched);
         }
+    }
+}
+
+pub(crate) fn damaged(key: &str, why: String) -> StoreError {
+    StoreError::Io {
+        what: format!("reading {key}"),
+        detail: why,
+        errno: None,
     }
 }
 

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use object_store::local::LocalFileSystem;
 use slabfs_model::{Codec, Hyperslab, ObjectId, Region};
 use slabfs_objstore::store::conformance;
-use slabfs_objstore::{ChunkName, ChunkStore};
+use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore};
 
+use crate::bucket::Made;
+use crate::segment::{Draft, Entry, Place, What};
 use crate::{Bucket, S3Options, S3Store};
 
 fn bucket(dir: &Path) -> Bucket {
@@ -144,4 +146,93 @@ fn a_process_that_was_replaced_stops() {
     assert!(new.read(&free(2), &form, &all(10), &mut out).is_err());
     new.put(&free(2), &form, &[IoSlice::new(&[4; 10])]).unwrap();
     new.sync(&[free(2)]).unwrap();
+}
+
+/// Creates the next segment as this process does, without its knowledge: as if the answer was lost.
+fn create_unanswered(store: &S3Store, name: &ChunkName, form: &ChunkForm, bytes: &[u8]) {
+    let mut draft = Draft::default();
+    let part = draft.push(bytes);
+    draft.entries.push(Entry {
+        name: name.clone(),
+        what: What::Chunk {
+            form: form.clone(),
+            encoded: false,
+            place: Place::Here(part),
+        },
+    });
+    let number = store.state.lock().index.next;
+    let bytes = draft.finish(number, store.writer).unwrap();
+    let made = store
+        .bucket
+        .create(&store.segment_key(number), bytes.into());
+    assert_eq!(made.unwrap(), Made::Created);
+}
+
+/// A segment whose creation was not answered is not taken for another one that is tried later.
+#[test]
+fn unanswered_segments_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[10], 1, Codec::None, &[]);
+    {
+        let store = open(dir.path(), "a", 1 << 20);
+        store
+            .put(&free(1), &form, &[IoSlice::new(&[1; 10])])
+            .unwrap();
+        create_unanswered(&store, &free(1), &form, &[1; 10]);
+        store
+            .put(&free(2), &form, &[IoSlice::new(&[2; 10])])
+            .unwrap();
+        store.sync(&[free(1), free(2)]).unwrap();
+        // Deleted before it is known that it was stored.
+        store
+            .put(&free(3), &form, &[IoSlice::new(&[3; 10])])
+            .unwrap();
+        create_unanswered(&store, &free(3), &form, &[3; 10]);
+        store.delete(&[free(3)]).unwrap();
+        store
+            .put(&free(4), &form, &[IoSlice::new(&[4; 10])])
+            .unwrap();
+        store.sync(&[free(4)]).unwrap();
+        store.close().unwrap();
+    }
+    let store = open(dir.path(), "b", 1 << 20);
+    let mut out = [0; 10];
+    for id in [1, 2, 4] {
+        store.read(&free(id), &form, &all(10), &mut out).unwrap();
+        assert_eq!(out, [id as u8; 10]);
+    }
+    assert!(store.list(None, 10).unwrap().len() <= 4);
+}
+
+/// A process finds out that it was replaced although a segment of its own comes before that of the other one.
+#[test]
+fn a_replaced_process_looks_behind_its_own_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[10], 1, Codec::None, &[]);
+    let old = open(dir.path(), "a", 1 << 20);
+    create_unanswered(&old, &free(1), &form, &[1; 10]);
+    let _new = open(dir.path(), "b", 1 << 20);
+    assert!(old.look_for_another().is_err());
+    assert!(old.may_answer().is_err());
+}
+
+/// The same after its successor has deleted all segments that it does not need.
+#[test]
+fn a_process_that_was_replaced_long_ago_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[10], 1, Codec::None, &[]);
+    let put = |store: &S3Store, id: u64| {
+        let put = store.put(&free(id), &form, &[IoSlice::new(&[1; 10])]);
+        put.and_then(|()| store.sync(&[free(id)]))
+    };
+    let old = open(dir.path(), "a", 1 << 20);
+    put(&old, 1).unwrap();
+    for round in 2..4 {
+        let new = open(dir.path(), "b", 1 << 20);
+        put(&new, round).unwrap();
+        new.delete(&[free(1), free(round)]).unwrap();
+        new.close().unwrap();
+    }
+    assert!(put(&old, 9).is_err());
+    assert!(old.may_answer().is_err());
 }

@@ -15,7 +15,7 @@ use crate::cache::{Cached, Change, Kind};
 use crate::index::Stored;
 use crate::owner::now_ms;
 use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
-use crate::store::S3Store;
+use crate::store::{S3Store, State, damaged};
 
 /// Chunks from this size on are objects of their own.
 const OWN: usize = 2 << 20;
@@ -192,33 +192,48 @@ impl S3Store {
 
     /// Creates the next segment. Fails for good if another process has.
     fn store_segment(&self, draft: Draft) -> Result<(), StoreError> {
-        let number = self.state.lock().index.next;
-        let bytes = draft.finish(number, self.writer)?;
-        let key = self.segment_key(number);
-        let wrong = |why: String| StoreError::Io {
-            what: format!("storing {key}"),
-            detail: why,
-            errno: None,
-        };
-        let payload = head(&bytes, number).map_err(wrong)?.payload;
-        let begun = now_ms();
-        if self.bucket.create(&key, Bytes::from(bytes))? == Made::Exists {
-            // An attempt of this process may have created it, whose answer was lost.
-            let found = self
-                .bucket
-                .get(&key, Some(0..crate::segment::HEADER as u64))?;
-            let theirs = head(&found, number).map_err(wrong)?;
-            if theirs.writer != self.writer {
-                return Err(self.replaced());
+        loop {
+            let number = self.state.lock().index.next;
+            let bytes = draft.finish(number, self.writer)?;
+            let key = self.segment_key(number);
+            let own = head(&bytes, number).map_err(|why| damaged(&key, why))?;
+            let begun = now_ms();
+            if self.bucket.create(&key, Bytes::from(bytes))? == Made::Exists {
+                // An attempt of this process may have created it, whose answer was lost.
+                let (theirs, entries) = self.read_table(number)?;
+                if theirs.writer != self.writer {
+                    return Err(self.replaced());
+                }
+                if theirs != own {
+                    // An earlier one, with something else: it is as good as any.
+                    self.note_owned(begun);
+                    self.adopt(number, theirs.payload, entries);
+                    continue;
+                }
+            }
+            self.note_owned(begun);
+            let gone = {
+                let mut state = self.state.lock();
+                state.index.apply(number, own.payload, draft.entries)
+            };
+            self.garbage.lock().extend(gone);
+            return Ok(());
+        }
+    }
+
+    /// Takes over what a segment of this process says whose creation was not answered.
+    fn adopt(&self, number: u64, payload: u64, entries: Vec<Entry>) {
+        let mut state = self.state.lock();
+        let gone = state.index.apply(number, payload, entries);
+        // What was deleted meanwhile stays so.
+        let State { index, deleted, .. } = &mut *state;
+        for (name, own) in deleted {
+            if let Some(stored) = index.remove(name) {
+                own.extend(stored.own_objects());
             }
         }
-        self.note_owned(begun);
-        let gone = {
-            let mut state = self.state.lock();
-            state.index.apply(number, payload, draft.entries)
-        };
+        drop(state);
         self.garbage.lock().extend(gone);
-        Ok(())
     }
 
     /// Stores the index, and deletes what it does not need: older ones, segments and objects without chunks. The caller
@@ -247,7 +262,7 @@ impl S3Store {
             let bytes = bytes.map_err(|error| {
                 StoreError::Invalid(format!("cannot encode the index: {error}"))
             })?;
-            (state.index.next, bytes, state.index.segments())
+            (state.index.next, bytes, state.index.needed())
         };
         let mut summed = crc32c(&bytes).to_le_bytes().to_vec();
         summed.extend_from_slice(&bytes);

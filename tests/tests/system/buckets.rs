@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use slabfs_objstore::ChunkStore;
 use slabfs_objstore::store::conformance;
 use slabfs_s3::{Bucket, S3Options, S3Store};
+use slabfs_tests::http_faults::{HttpFaults, Mode};
 use slabfs_tests::weed::{CREDENTIALS, Weed};
 use slabfs_tests::{Area, Cluster, Random, file, needs_mount, poll, tool::create};
 
@@ -30,10 +33,14 @@ fn a_bucket_passes_the_suite_of_chunk_stores() {
 
 /// Servers whose chunks are in a bucket: two identities, and a third server to take one over.
 fn cluster(weed: &Weed) -> Cluster {
+    cluster_by(&weed.url("fs"))
+}
+
+fn cluster_by(url: &str) -> Cluster {
     let mut cluster = Cluster::new(3, &["--io-timeout", "60s"], false);
     for i in 0..3 {
         let identity = if i == 2 { "one" } else { ["one", "two"][i] };
-        let flags = ["--store", &weed.url("fs"), "--identity", identity];
+        let flags = ["--store", url, "--identity", identity];
         cluster.server_flags(i, &flags);
         for var in CREDENTIALS {
             cluster.server_var(i, var);
@@ -163,4 +170,130 @@ fn removed_files_leave_the_bucket() {
         let left = bucket.list(&format!("{identity}/chunks")).expect("a list");
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// What was not synced when a server was killed is an error of the next sync, once in each program; then all goes on. Data in
+/// chunks that were lost is EIO until it is written again.
+#[test]
+fn what_a_killed_server_loses_is_an_error() {
+    needs_mount!();
+    let weed = Weed::start();
+    let mut cluster = cluster(&weed);
+    let names = ["bytes", "aligned", "grid"];
+    create(&cluster.at(0, "aligned"), "4,65536", "u1", &[]);
+    create(
+        &cluster.at(0, "grid"),
+        "4,65536",
+        "u1",
+        &["--layout", "grid:4,65536"],
+    );
+    let open = |cluster: &Cluster, name: &str| {
+        let mut file = fs::OpenOptions::new();
+        file.create(true).truncate(false).write(true).read(true);
+        file.open(cluster.at(0, name)).expect("a file")
+    };
+    let (old, new) = (vec![1; 4 << 16], vec![2; 4 << 16]);
+    let files = names.map(|name| [open(&cluster, name), open(&cluster, name)]);
+    for [file, _] in &files {
+        file.write_all_at(&old, 0).expect("written");
+        file.sync_all().expect("synced");
+    }
+    // Nothing is uploaded from here on, however long it takes.
+    let stopped = weed.service();
+    stopped.signal(Signal::SIGSTOP);
+    for (name, [file, _]) in names.iter().zip(&files) {
+        file.write_all_at(&new, 0).expect("written");
+        // Another mount gets it, so this one has sent it.
+        assert!(file::read(&cluster.at(1, name)) == new);
+    }
+    for server in 0..2 {
+        cluster.kill_server(server);
+    }
+    stopped.signal(Signal::SIGCONT);
+    for server in 0..2 {
+        cluster.start_server(server);
+    }
+    for (name, both) in names.iter().zip(&files) {
+        for file in both {
+            let error = file.sync_all().expect_err(name);
+            assert_eq!(error.raw_os_error(), Some(libc::EIO), "{name}");
+            file.sync_all().expect("the error was returned before");
+        }
+        match fs::read(cluster.at(1, name)) {
+            Ok(bytes) => assert!(bytes == old && *name != "aligned", "{name}"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EIO), "{name}"),
+        }
+        both[0].write_all_at(&new, 0).expect("written");
+        both[0].sync_all().expect("synced");
+        assert!(file::read(&cluster.at(1, name)) == new, "{name}");
+    }
+    assert!(
+        cluster
+            .mount_log(0)
+            .contains("before everything that was written")
+    );
+    // Stopped in order: nothing is lost, and nobody gets an error.
+    for (_, both) in names.iter().zip(&files) {
+        both[0].write_all_at(&old, 0).expect("written");
+    }
+    for name in names {
+        assert!(file::read(&cluster.at(1, name)) == old, "{name}");
+    }
+    for server in 0..2 {
+        cluster.stop_server(server);
+        cluster.start_server(server);
+    }
+    for (name, both) in names.iter().zip(&files) {
+        both[0].sync_all().expect("synced");
+        assert!(file::read(&cluster.at(1, name)) == old, "{name}");
+    }
+}
+
+/// Errors of the store, and no answers, are waited for; where that does not help the sync fails with the store's answer in the log,
+/// and a later one stores what is in the cache.
+#[test]
+fn errors_of_the_store_lose_nothing() {
+    needs_mount!();
+    let weed = Weed::start();
+    let proxy = HttpFaults::start(weed.addr());
+    let mut cluster = cluster_by(&weed.url_by(&proxy.addr(), "fs"));
+    let file = fs::File::create(cluster.at(0, "file")).expect("a file");
+    let mut wanted = Random::new(8).bytes(3 << 20);
+    file.write_all_at(&wanted, 0).expect("written");
+    file.sync_all().expect("synced");
+    for (round, mode) in [Mode::Answer(500), Mode::Answer(503), Mode::Hang]
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = Random::new(round as u64).bytes(100_000);
+        file.write_all_at(&bytes, (round as u64) << 20)
+            .expect("written");
+        wanted[round << 20..(round << 20) + bytes.len()].copy_from_slice(&bytes);
+        let before = proxy.refused();
+        proxy.set(mode);
+        let (done, file) = (AtomicBool::new(false), &file);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                file.sync_all().expect("it was waited for");
+                done.store(true, Ordering::SeqCst);
+            });
+            poll::until_true("requests", || proxy.refused() > before + 1);
+            assert!(!done.load(Ordering::SeqCst), "{mode:?}");
+            proxy.set(Mode::Pass);
+        });
+    }
+    let bytes = Random::new(9).bytes(100_000);
+    file.write_all_at(&bytes, 0).expect("written");
+    wanted[..bytes.len()].copy_from_slice(&bytes);
+    proxy.set(Mode::Answer(403));
+    let error = file.sync_all().expect_err("it is refused");
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    assert!(cluster.mount_log(0).contains("AccessDenied"));
+    proxy.set(Mode::Pass);
+    file.sync_all().expect("synced");
+    for server in 0..2 {
+        cluster.kill_server(server);
+        cluster.start_server(server);
+    }
+    assert!(file::read(&cluster.at(1, "file")) == wanted);
 }
