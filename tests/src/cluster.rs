@@ -338,6 +338,13 @@ impl Cluster {
         }
     }
 
+    /// Removes that many of the flags that were added last.
+    pub fn drop_md_flags(&mut self, many: usize) {
+        for md in &mut self.mds {
+            md.args.truncate(md.args.len() - many);
+        }
+    }
+
     /// The metadata server of those that run which answers, and whose number etcd has.
     ///
     /// # Panics If there is none within the time of polls.

@@ -81,7 +81,7 @@ impl Weed {
                 "-s3.port.iceberg=0",
                 "-s3.port.lance=0",
                 "-master.telemetry=false",
-                "-volume.max=20",
+                "-volume.max=200",
                 "-master.volumeSizeLimitMB=64",
             ]);
         let service = Service::start_command(area.path(), "weed", command);

@@ -4,15 +4,18 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
+use slabfs_etcd::{Checkpoints, CheckpointsAddr, Etcd, EtcdAddr, import};
 use slabfs_mdserver::api::MdError;
 use slabfs_mdserver::dump::{self, Loaded};
 use slabfs_model::unhex;
 
 use crate::args::show_size;
+use crate::node;
 use crate::onmount::Mount;
 use crate::output;
 use crate::owner::Owner;
@@ -70,6 +73,13 @@ were (for `up`: os1, os2, ... in the same directory).")]
         /// The metadata directory to create; must be empty or missing
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
+        /// Make it the metadata of services over a journal in etcd, at a prefix that is not used yet; --data is then the
+        /// directory of one of them
+        #[arg(long, value_name = "URL", requires = "checkpoints")]
+        meta: Option<EtcdAddr>,
+        /// With --meta: the place of checkpoints of these services, a directory or s3://BUCKET/PREFIX
+        #[arg(long, value_name = "DIR|URL", requires = "meta")]
+        checkpoints: Option<CheckpointsAddr>,
     },
 }
 
@@ -90,7 +100,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let bytes = put(file, *force, |out| write(mountpoint, out))?;
             output::print(&format!("{}: {}\n", file.display(), show_size(bytes)))
         }
-        What::Load { file, data } => load(file, data),
+        What::Load {
+            file,
+            data,
+            meta,
+            checkpoints,
+        } => match (meta, checkpoints) {
+            (Some(meta), Some(checkpoints)) => load_to_etcd(file, data, meta, checkpoints),
+            _ => load(file, data),
+        },
     }
 }
 
@@ -230,6 +248,39 @@ fn private(path: &Path) -> anyhow::Result<File> {
 }
 
 fn load(file: &Path, data: &Path) -> anyhow::Result<()> {
+    check_unowned(data)?;
+    let loaded = load_from(file, data)?;
+    output::print(&format!(
+        "{}: {} keys, up to commit {}; start the metadata service on it\n",
+        data.display(),
+        loaded.pairs,
+        loaded.last
+    ))
+}
+
+/// Makes a dump the metadata of services over a journal in etcd.
+fn load_to_etcd(
+    file: &Path,
+    data: &Path,
+    meta: &EtcdAddr,
+    checkpoints: &CheckpointsAddr,
+) -> anyhow::Result<()> {
+    check_unowned(data)?;
+    let etcd = Arc::new(Etcd::new(meta)?);
+    let checkpoints = Checkpoints::open(checkpoints)?;
+    node::make_private(data)?;
+    let mut pairs = 0;
+    let last = import(&etcd, data, &checkpoints, |store| {
+        pairs = load_from(file, store)?.pairs;
+        anyhow::Ok(())
+    })?;
+    output::print(&format!(
+        "{meta}: {pairs} keys, up to commit {last}; start metadata services with --meta {meta}, one of them with --data {}\n",
+        data.display(),
+    ))
+}
+
+fn check_unowned(data: &Path) -> anyhow::Result<()> {
     match Owner::of(data) {
         Some(Owner::Up) => {
             bail!(
@@ -243,9 +294,12 @@ fn load(file: &Path, data: &Path) -> anyhow::Result<()> {
                 data.display()
             );
         }
-        Some(Owner::Mdserver) | None => {}
+        Some(Owner::Mdserver) | None => Ok(()),
     }
-    let loaded = if file == Path::new("-") {
+}
+
+fn load_from(file: &Path, data: &Path) -> anyhow::Result<Loaded> {
+    if file == Path::new("-") {
         spooled(&mut std::io::stdin().lock(), "stdin", data)
     } else {
         match fs::metadata(file) {
@@ -266,13 +320,7 @@ fn load(file: &Path, data: &Path) -> anyhow::Result<()> {
             ),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
         }
-    }?;
-    output::print(&format!(
-        "{}: {} keys, up to commit {}; start the metadata service on it\n",
-        data.display(),
-        loaded.pairs,
-        loaded.last
-    ))
+    }
 }
 
 /// Loads a dump from a pipe. Loading reads the dump twice (check, then load), so it is copied first to a file

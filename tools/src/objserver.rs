@@ -84,6 +84,8 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
     let metadata = Arc::new(RemoteMd::connect(md, key.clone(), deadline));
     let waits = greeted(&metadata, &args.md)?;
     if let (Some(addr), Some(identity), true) = (&args.store, &args.identity, args.standby) {
+        // For the file with the process id.
+        node::make_private(&args.data)?;
         let standby = Standby::start(args, addr, identity, (metadata, key))?;
         return Ok(Box::new(standby));
     }

@@ -14,7 +14,8 @@ use crate::{output, table};
 /// States: online; away (not heard for some seconds, or, of `slabfs up`, not started); draining (being emptied, or
 /// empty after that, see `slabfs drain`); full (nearly: new chunks go elsewhere). "in flight" are bytes that mounts may
 /// still write there. Bytes and chunks are those of the last report of a server, at most some seconds old. The metadata
-/// service has a line too while it cannot store changes: failed, with the error.
+/// service has a line too while it cannot store changes: failed, with the error. A server over a bucket has another line: its
+/// requests and bytes since its start, the size of its cache, and the chunks that are not in the bucket yet.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   slabfs servers mnt
@@ -93,7 +94,7 @@ fn show(servers: &Value) -> String {
             ]
         })
         .collect();
-    table::rows(
+    let mut text = table::rows(
         &[
             "server",
             "host",
@@ -106,7 +107,20 @@ fn show(servers: &Value) -> String {
             "address",
         ],
         &rows,
-    )
+    );
+    let engines = servers.iter().filter_map(|server| {
+        let counts = server.get("engine")?.as_object()?.iter();
+        let counts: Vec<String> = counts
+            .map(|(name, count)| format!("{name} {}", table::show(count)))
+            .collect();
+        Some(format!(
+            "engine of server {}: {}\n",
+            server.get("id").map(table::show).unwrap_or_default(),
+            counts.join(", ")
+        ))
+    });
+    text.extend(engines);
+    text
 }
 
 /// The state; with "draining" added where it is another one.

@@ -112,6 +112,9 @@ fn look(place: &std::path::Path) -> anyhow::Result<Look> {
     let number = process.map_or_else(String::new, |process| format!(", process {process}"));
     line("served by", format!("{}{number}", served_by(&status)));
     line("metadata", metadata(&status, &now));
+    if let Some(engine) = engine(&status) {
+        line("engine", engine);
+    }
     line("servers", servers(&status));
     let space = space.map(|(total, free)| {
         let (total, free) = (show_size(total), show_size(free));
@@ -165,6 +168,26 @@ fn metadata(status: &Value, stats: &Value) -> String {
     text.to_owned()
 }
 
+/// The state of the engine that the metadata is on, if that is not the service's directory.
+fn engine(status: &Value) -> Option<String> {
+    let engine = status.get("metadata_engine")?;
+    let text = |name: &str| engine.get(name).and_then(Value::as_str).unwrap_or("?");
+    engine.get("engine")?;
+    let alarms = match text("alarms") {
+        "none" => String::new(),
+        alarms => format!("; ALARM: {alarms}"),
+    };
+    Some(format!(
+        "{}, {}; leader {}; database {}; {} bytes of journal since the checkpoint ({}){alarms}",
+        text("address"),
+        text("members"),
+        text("etcd_leader"),
+        text("database"),
+        text("bytes_since_checkpoint"),
+        text("checkpoint"),
+    ))
+}
+
 fn servers(status: &Value) -> String {
     let all: &[Value] = status
         .get("servers")
@@ -207,6 +230,9 @@ mod tests {
         let metadata = |stats: Value| metadata(&json!({"metadata_error": null}), &stats);
         assert!(metadata(json!({"lapsed": true})).contains("NOT ANSWER"));
         assert!(metadata(json!({"strict": true, "alone": true})).contains("only mount"));
+        assert_eq!(engine(&json!({"metadata_engine": {}})), None);
+        let full = json!({"metadata_engine": {"engine": "etcd", "alarms": "NoSpace of 1f"}});
+        assert!(engine(&full).is_some_and(|text| text.ends_with("; ALARM: NoSpace of 1f")));
         let failed = json!({"metadata_error": "the journal"});
         assert!(super::metadata(&failed, &json!({})).contains("FAILS: the journal"));
     }

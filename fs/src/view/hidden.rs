@@ -162,29 +162,43 @@ pub fn servers(servers: &[ServerInfo]) -> Value {
                 "bytes": server.stored,
                 "chunks": server.chunks,
                 "in_flight": server.in_flight,
+                "engine": engine(server),
             })
         })
         .collect();
     Value::Array(servers)
 }
 
-/// `.slabfs/status`: the session, the data servers, and of the metadata service its address for other mounts and why it
-/// cannot store changes, if so.
+/// `.slabfs/status`: the session, the data servers, and of the metadata service its address for other mounts, why it
+/// cannot store changes, if so, and the state of the engine that it is on.
 pub fn status(
     session: u64,
     alone: bool,
     local: bool,
     (metadata, error): (Option<&str>, Option<&str>),
+    engine: Vec<(String, String)>,
     servers: &[ServerInfo],
 ) -> Value {
+    let engine = engine
+        .into_iter()
+        .map(|(name, text)| (name, Value::from(text)));
+    let engine: serde_json::Map<String, Value> = engine.collect();
     json!({
         "session": session,
         "alone": alone,
         "in_process": local,
         "metadata": metadata,
         "metadata_error": error,
+        "metadata_engine": engine,
         "servers": self::servers(servers),
     })
+}
+
+/// The counters of the engine that a server is on; null if it is on its own disk.
+fn engine(server: &ServerInfo) -> Option<serde_json::Map<String, Value>> {
+    let counts = server.engine.iter();
+    let counts = counts.map(|(name, count)| (name.clone(), Value::from(*count)));
+    (!server.engine.is_empty()).then(|| counts.collect())
 }
 
 /// The state of a server, in one word.
@@ -237,9 +251,11 @@ mod tests {
             stored: 5,
             chunks: 2,
             in_flight: 0,
+            engine: vec![("puts".to_owned(), 9)],
         };
-        let value = status(9, true, true, (None, None), &[server]);
+        let value = status(9, true, true, (None, None), Vec::new(), &[server]);
         assert_eq!(value["servers"][0]["id"], 3);
+        assert_eq!(value["servers"][0]["engine"]["puts"], 9);
         assert!(text(&value).ends_with(b"\n"));
     }
 }

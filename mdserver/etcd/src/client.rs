@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Certificate, Client, CompactionOptions, Compare, CompareOp, ConnectOptions, Error, GetOptions,
-    Identity, SortOrder, SortTarget, TlsOptions, Txn, TxnOp,
+    AlarmAction, AlarmType, Certificate, Client, CompactionOptions, Compare, CompareOp,
+    ConnectOptions, Error, GetOptions, Identity, SortOrder, SortTarget, TlsOptions, Txn, TxnOp,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
@@ -26,6 +26,8 @@ use crate::error::EtcdError;
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// The pause after each member has failed once.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a member may take to say how it is.
+const STATE: Duration = Duration::from_millis(300);
 /// Most bytes of a reply.
 const MAX_REPLY: usize = 64 << 20;
 
@@ -320,6 +322,52 @@ impl Etcd {
             client.lease_client().revoke(lease).await
         })?;
         Ok(())
+    }
+
+    /// The state of the members, for people. Each has a moment to answer.
+    pub(crate) fn state(&self) -> Vec<(&'static str, String)> {
+        let (mut answering, mut leader, mut bytes, mut quota) = (0, String::new(), 0, 0);
+        for (member, endpoint) in self.addr.endpoints.iter().enumerate() {
+            let state = self.attempt(member, STATE, &|client: Client| async move {
+                client.maintenance_client().status().await
+            });
+            let Ok(state) = state else {
+                *self.members[member].lock() = None;
+                continue;
+            };
+            answering += 1;
+            bytes = bytes.max(state.db_size());
+            quota = quota.max(state.db_size_quota());
+            if state.header().map(etcd_client::ResponseHeader::member_id) == Some(state.leader()) {
+                leader.clone_from(endpoint);
+            }
+        }
+        let alarms = self.request(STATE, |client| async move {
+            let (get, any) = (AlarmAction::Get, AlarmType::None);
+            client.maintenance_client().alarm(get, any, None).await
+        });
+        let alarms = match alarms {
+            Err(error) => error.to_string(),
+            Ok(found) if found.alarms().is_empty() => "none".to_owned(),
+            Ok(found) => {
+                let alarms = found.alarms().iter();
+                let alarms =
+                    alarms.map(|one| format!("{:?} of {:x}", one.alarm(), one.member_id()));
+                alarms.collect::<Vec<_>>().join(", ")
+            }
+        };
+        let members = self.addr.endpoints.len();
+        // Members before 3.6 do not say what their quota is.
+        let database = match quota {
+            0 => format!("{bytes} bytes"),
+            quota => format!("{bytes} of {quota} bytes"),
+        };
+        vec![
+            ("members", format!("{answering} of {members} answer")),
+            ("etcd_leader", leader),
+            ("database", database),
+            ("alarms", alarms),
+        ]
     }
 
     /// Frees the history of etcd before a revision.

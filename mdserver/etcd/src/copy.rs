@@ -62,7 +62,7 @@ impl Place {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                place.check_new()?;
+                Place::check_new(dir)?;
                 let found = Of {
                     store: log.id().to_owned(),
                 };
@@ -74,9 +74,10 @@ impl Place {
         Ok(place)
     }
 
-    fn check_new(&self) -> Result<(), EtcdError> {
-        let failed = |error: io::Error| EtcdError::io("list", &self.dir, &error);
-        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+    /// Fails if a directory has metadata of its own.
+    pub(crate) fn check_new(dir: &Path) -> Result<(), EtcdError> {
+        let failed = |error: io::Error| EtcdError::io("list", dir, &error);
+        for entry in fs::read_dir(dir).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let local = name.to_str().is_some_and(|name| {
                 name.starts_with("journal-") || name.starts_with("checkpoint-")
@@ -84,7 +85,7 @@ impl Place {
             if local {
                 return Err(EtcdError::Content(format!(
                     "{} has metadata of its own, whose journal is not in etcd; give another directory with --data",
-                    self.dir.display()
+                    dir.display()
                 )));
             }
         }
@@ -93,7 +94,7 @@ impl Place {
 
     /// The store's directory.
     pub(crate) fn store(&self) -> PathBuf {
-        self.dir.join(COPY)
+        inside(&self.dir)
     }
 
     /// Opens the copy, rebuilt from the checkpoint if it cannot follow the log.
@@ -181,6 +182,11 @@ impl Place {
             _ => Ok(()),
         }
     }
+}
+
+/// The store in the directory of a service.
+pub(crate) fn inside(dir: &Path) -> PathBuf {
+    dir.join(COPY)
 }
 
 fn remove_all(dir: &Path) -> Result<(), EtcdError> {

@@ -349,6 +349,34 @@ impl MetaKv for EtcdKv {
         self.shared.local.snapshot(number, patience)
     }
 
+    fn engine(&self) -> Vec<(String, String)> {
+        let shared = &self.shared;
+        let newest = shared.checkpoint.try_lock();
+        let checkpoint = match &newest {
+            None => "being made".to_owned(),
+            Some(newest) => match &**newest {
+                None => "none".to_owned(),
+                Some(newest) => format!("commit {}, {} bytes", newest.last, newest.bytes),
+            },
+        };
+        let last = shared.last.load(Ordering::Acquire);
+        let logged = shared.logged.load(Ordering::Acquire);
+        let appended = shared.appended.load(Ordering::Relaxed);
+        let mut all = vec![
+            ("engine", "etcd".to_owned()),
+            ("address", shared.log.etcd().addr().to_string()),
+        ];
+        all.extend(shared.log.etcd().state());
+        all.extend([
+            ("commits", last.to_string()),
+            ("commits_to_write", last.saturating_sub(logged).to_string()),
+            ("checkpoint", checkpoint),
+            ("bytes_since_checkpoint", appended.to_string()),
+        ]);
+        let all = all.into_iter();
+        all.map(|(name, text)| (name.to_owned(), text)).collect()
+    }
+
     fn close(&self) -> Result<(), KvError> {
         let shared = &self.shared;
         if shared.closing.swap(true, Ordering::AcqRel) {

@@ -66,13 +66,10 @@ impl Log {
     /// No etcd, or keys of another format.
     pub fn open(etcd: &Arc<Etcd>) -> Result<Log, EtcdError> {
         let key = etcd.key(STORE);
-        let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|error| EtcdError::Content(format!("no random numbers: {error}")))?;
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let new = Store { format: FORMAT, id };
-        let value = serde_json::to_vec(&new)
-            .map_err(|error| EtcdError::Content(format!("cannot encode a key: {error}")))?;
+        let value = encode(&Store {
+            format: FORMAT,
+            id: Log::new_id()?,
+        })?;
         let found = match etcd.get(&key, REQUEST)? {
             Some(found) => Some(found),
             None => {
@@ -104,6 +101,55 @@ impl Log {
             etcd: Arc::clone(etcd),
             id: store.id,
         })
+    }
+
+    /// Fails if the prefix is in use.
+    pub(crate) fn check_unused(etcd: &Arc<Etcd>) -> Result<(), EtcdError> {
+        match etcd.get(&etcd.key(STORE), REQUEST)? {
+            None => Ok(()),
+            Some(_) => Err(in_use(etcd)),
+        }
+    }
+
+    /// A new log behind a checkpoint.
+    ///
+    /// # Errors
+    /// A prefix that is in use.
+    pub(crate) fn create(
+        etcd: &Arc<Etcd>,
+        id: String,
+        checkpoint: &Pointer,
+    ) -> Result<Log, EtcdError> {
+        let store = encode(&Store {
+            format: FORMAT,
+            id: id.clone(),
+        })?;
+        let key = etcd.key(STORE);
+        let created = etcd.transact(
+            &[If::Absent(key.clone())],
+            &[
+                Do::Put(key, store),
+                Do::Put(etcd.key(CHECKPOINT), encode(checkpoint)?),
+            ],
+            REQUEST,
+        )?;
+        let log = Log {
+            etcd: Arc::clone(etcd),
+            id,
+        };
+        // A repeated request finds its own key.
+        match created.done || Log::open(etcd)?.id == log.id {
+            true => Ok(log),
+            false => Err(in_use(etcd)),
+        }
+    }
+
+    /// A random id for a new log.
+    pub(crate) fn new_id() -> Result<String, EtcdError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random)
+            .map_err(|error| EtcdError::Content(format!("no random numbers: {error}")))?;
+        Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The id of the filesystem's metadata.
@@ -329,4 +375,16 @@ impl Log {
         }
         Ok(())
     }
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, EtcdError> {
+    serde_json::to_vec(value)
+        .map_err(|error| EtcdError::Content(format!("cannot encode a key: {error}")))
+}
+
+fn in_use(etcd: &Etcd) -> EtcdError {
+    EtcdError::Content(format!(
+        "{} has metadata already; choose another prefix",
+        etcd.addr()
+    ))
 }

@@ -593,6 +593,9 @@ operations! {
         /// How long to wait; at most ten seconds. The caller asks again.
         wait_ms: u32,
     } -> super::couple::Room => matcher::await_room;
+
+    /// The state of the engine that the metadata is on, as names and values; empty if that is a directory of the service.
+    Asks Engine {} -> Vec<(String, String)> => service::engine;
 }
 
 /// A time to wait for an event.

@@ -204,6 +204,8 @@ pub struct ServerInfo {
     pub chunks: u64,
     /// Bytes allocated to sessions there that have not shown up in its reports yet.
     pub in_flight: u64,
+    /// Counters of the engine that it is on, as of its last report.
+    pub engine: Vec<(String, u64)>,
 }
 
 /// Reply of [`super::op::StatFs`]: totals over the data servers that are online.
@@ -259,6 +261,7 @@ replies! {
     NameWait(NameWait),
     Room(Room),
     Watched(Vec<Watched>),
+    Engine(Vec<(String, String)>),
 }
 
 impl Reply {

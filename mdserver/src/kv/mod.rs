@@ -191,6 +191,12 @@ pub trait MetaKv: Send + Sync {
         Err(KvError::Invalid("this store keeps no files".to_owned()))
     }
 
+    /// The state of the engine under the store, as names and values for people; empty for a directory of this service. May take
+    /// a second.
+    fn engine(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Syncs everything, marks the store as cleanly closed and releases it. Later calls fail with
     /// [`KvError::Closed`]; closing twice is no error.
     fn close(&self) -> Result<(), KvError>;

@@ -47,6 +47,8 @@ pub(crate) struct Server {
     pub(crate) disk: Option<u64>,
     /// Chunks it holds.
     pub(crate) chunks: u64,
+    /// Counters of the engine that it is on.
+    pub(crate) engine: Vec<(String, u64)>,
     /// It has so little space left that new chunks go elsewhere.
     pub(crate) full: bool,
     pub(crate) load: Load,
@@ -66,6 +68,7 @@ impl Server {
             used: 0,
             disk: None,
             chunks: 0,
+            engine: Vec::new(),
             full: false,
             load: Load::default(),
             marked: 0,
@@ -130,6 +133,7 @@ impl Servers {
                 stored: server.load.stored,
                 chunks: server.chunks,
                 in_flight: server.load.leased,
+                engine: server.engine.clone(),
             })
             .collect()
     }

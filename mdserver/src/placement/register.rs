@@ -17,6 +17,8 @@ use crate::sessions::close_fences;
 const MAX_ORDERS: usize = 8192;
 /// Longest address or host name of a server, in bytes.
 const MAX_ADDR: usize = 4096;
+/// The most counters of a server's engine.
+const MAX_COUNTS: usize = 64;
 
 /// Processes a report and returns orders.
 pub(crate) fn register(
@@ -64,6 +66,11 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     if report.addr.as_ref().is_some_and(long) || long(&report.host) {
         return Err(MdError::Invalid(
             "the address or host name of the data server is too long".to_owned(),
+        ));
+    }
+    if report.engine.len() > MAX_COUNTS || report.engine.iter().any(|(name, _)| long(name)) {
+        return Err(MdError::Invalid(
+            "the data server reports too many counters".to_owned(),
         ));
     }
     let mut state = core.state();
@@ -145,6 +152,7 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     server.used = report.space.used;
     server.disk = report.space.disk;
     server.chunks = report.chunks;
+    server.engine = report.engine;
     server.load.report(report.stored, now);
     let full = server.is_short();
     if full != server.full {

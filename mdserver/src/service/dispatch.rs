@@ -90,6 +90,15 @@ pub(crate) fn statfs(core: &Core, _: &Ctx, _: op::StatFs) -> Result<StatFs, MdEr
     Ok(state.servers.totals(state.ids.inodes))
 }
 
+/// The state of the engine under the metadata.
+pub(crate) fn engine(
+    core: &Core,
+    _: &Ctx,
+    _: op::Engine,
+) -> Result<Vec<(String, String)>, MdError> {
+    Ok(core.kv.engine())
+}
+
 /// The data servers.
 pub(crate) fn servers(core: &Core, _: &Ctx, _: op::Servers) -> Result<Vec<ServerInfo>, MdError> {
     Ok(core.state().servers.list())

@@ -21,7 +21,7 @@ use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::{Batch, KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
 use crate::records::encode;
-pub(crate) use dispatch::{servers, statfs, sync};
+pub(crate) use dispatch::{engine, servers, statfs, sync};
 pub(crate) use start::FORMAT;
 pub(crate) use start::known_format;
 use upkeep::Upkeep;

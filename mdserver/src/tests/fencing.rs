@@ -29,6 +29,7 @@ fn session_list(service: &Service) -> Alive {
         space,
         chunks: 0,
         stored: 0,
+        engine: Vec::new(),
         deleted: vec![],
         obeys: 0,
     };

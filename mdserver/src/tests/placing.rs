@@ -29,6 +29,7 @@ fn report_space(service: &Service, uuid: u8, host: &str, stored: u64, space: Spa
         space,
         chunks: 0,
         stored,
+        engine: Vec::new(),
         deleted: vec![],
         obeys: 0,
     };
@@ -281,6 +282,7 @@ fn a_server_with_chunks_of_other_metadata_is_refused() {
         },
         chunks,
         stored: chunks * 10,
+        engine: Vec::new(),
         deleted: vec![],
         obeys: 0,
     };

@@ -51,6 +51,7 @@ fn report() -> ServerReport {
         space,
         chunks: 0,
         stored: 0,
+        engine: Vec::new(),
         deleted: vec![],
         obeys: 0,
     }

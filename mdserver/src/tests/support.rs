@@ -81,6 +81,7 @@ pub(crate) fn beat_of(service: &Service, uuid: [u8; 16], deleted: Vec<Retire>) -
         space,
         chunks: 0,
         stored: 0,
+        engine: Vec::new(),
         deleted,
         obeys: 0,
     };

@@ -47,6 +47,8 @@ pub struct BucketCounts {
     pub lists: u64,
     /// Objects deleted.
     pub deletes: u64,
+    /// Requests that failed, all their attempts.
+    pub failed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +59,7 @@ struct Counters {
     got_bytes: AtomicU64,
     lists: AtomicU64,
     deletes: AtomicU64,
+    failed: AtomicU64,
 }
 
 /// The result of creating an object.
@@ -165,6 +168,7 @@ impl Bucket {
             got_bytes: of(&all.got_bytes),
             lists: of(&all.lists),
             deletes: of(&all.deletes),
+            failed: of(&all.failed),
         }
     }
 
@@ -176,6 +180,7 @@ impl Bucket {
     }
 
     fn failed(&self, what: &str, key: &str, error: &Error) -> StoreError {
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
         StoreError::Io {
             what: format!("{what} {key} in {}", self.shown),
             detail: error.to_string(),

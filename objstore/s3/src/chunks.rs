@@ -18,6 +18,29 @@ impl ChunkStore for S3Store {
         self.check()
     }
 
+    fn counts(&self) -> Vec<(String, u64)> {
+        let requests = self.bucket.counts();
+        let (cached, dirty) = {
+            let state = self.state.lock();
+            (state.cache.bytes, state.cache.dirty().count() as u64)
+        };
+        let counts = [
+            ("puts", requests.puts),
+            ("put_bytes", requests.put_bytes),
+            ("gets", requests.gets),
+            ("got_bytes", requests.got_bytes),
+            ("lists", requests.lists),
+            ("deletes", requests.deletes),
+            ("failed", requests.failed),
+            ("cache_bytes", cached),
+            ("chunks_to_upload", dirty),
+        ];
+        let counts = counts.into_iter();
+        counts
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect()
+    }
+
     fn verifier(&self) -> u64 {
         self.verifier
     }

@@ -255,6 +255,8 @@ fn beat(shared: &Shared) {
 
 /// Sends one report. `done`, the acknowledged orders, is cleared only if the report arrives.
 fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<ServerOrders> {
+    // Mounts would go to it, instead of to the process that serves its chunks now.
+    shared.store.may_answer()?;
     let known = shared.state.lock().id;
     let held = tally.step(shared.store.as_ref())?;
     let report = ServerReport {
@@ -266,6 +268,7 @@ fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<
         space: shared.store.space()?,
         chunks: held.chunks,
         stored: held.bytes,
+        engine: shared.store.counts(),
         deleted: done.clone(),
         obeys: shared.fence.obeys(),
     };

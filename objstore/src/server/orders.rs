@@ -30,6 +30,8 @@ pub struct ServerReport {
     pub chunks: u64,
     /// Bytes of those chunks.
     pub stored: u64,
+    /// Counters of the engine under the store: [`ChunkStore::counts`](crate::ChunkStore::counts).
+    pub engine: Vec<(String, u64)>,
     /// Orders of earlier replies that have been carried out and are on disk.
     pub deleted: Vec<Retire>,
     /// The version of the session list in force: sessions that are over according to it can no longer change

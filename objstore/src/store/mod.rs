@@ -147,6 +147,11 @@ pub trait ChunkStore: Send + Sync {
         Ok(())
     }
 
+    /// Counters of the engine that this store is on, by name: requests, bytes, what waits.
+    fn counts(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+
     /// Another number when the store may have lost what was not synced: a *write verifier*, as in NFS. Data that was written
     /// under one is durable if a sync under the same one succeeds. 0 for stores that lose nothing before their process ends,
     /// or have nothing to sync.

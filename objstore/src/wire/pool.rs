@@ -6,8 +6,8 @@
 //! has failed. Services make their requests idempotent; where that is not enough, requests carry the pool's *epoch*
 //! ([`Pool::epoch`]), and the server refuses late ones.
 //!
-//! A service may have several addresses, of which one answers. After an attempt to connect that failed the next one is
-//! tried; calls that wait for a reply from an address that was left are made again at the new one.
+//! A service may have several addresses, of which one answers, or get another address. After an attempt to connect that failed
+//! the next one is tried; calls that wait for a reply from an address that was left are made again at the new one.
 
 use std::{
     io::IoSlice,
@@ -34,7 +34,7 @@ const FRESH: Duration = Duration::from_secs(5 * 60);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long connecting to one of several addresses may take.
+/// How long an attempt to connect to a service that may move can take.
 const CONNECTING: Duration = Duration::from_secs(2);
 /// How often a call that waits for its reply looks whether the service has moved.
 const LOOKING: Duration = Duration::from_millis(500);
@@ -175,6 +175,13 @@ impl Pool {
 
     fn has_one(&self) -> bool {
         self.addrs.all().len() == 1
+    }
+
+    /// Whether a call looks, while it waits, whether the service is called elsewhere now: it may have several addresses, or move
+    /// to another machine ([`Pool::move_to`]), and a machine that is cut off answers nothing. A service behind a Unix socket
+    /// is on this machine, where its connections break with it.
+    fn may_move(&self) -> bool {
+        !self.has_one() || matches!(*self.addr.read(), Addr::Tcp { .. })
     }
 
     /// The connection epoch: how many connections were lost or given up with an unanswered request on them, each
@@ -451,7 +458,7 @@ impl Pool {
             busy,
             ..
         } = line;
-        while !self.has_one() {
+        while self.may_move() {
             let now = Instant::now();
             if connection.wait(until.min(now + LOOKING))? || now >= until {
                 break;
@@ -505,9 +512,9 @@ impl Pool {
             }
         }
         let addr = self.addr();
-        let by = match self.has_one() {
-            true => until,
-            false => until.min(Instant::now() + CONNECTING),
+        let by = match self.may_move() {
+            true => until.min(Instant::now() + CONNECTING),
+            false => until,
         };
         let mut connection = match Connection::connect(&addr, self.key.as_ref(), by) {
             Ok(connection) => connection,

@@ -11,7 +11,7 @@ use slabfs_objstore::store::conformance;
 use slabfs_s3::{Bucket, S3Options, S3Store};
 use slabfs_tests::http_faults::{HttpFaults, Mode};
 use slabfs_tests::weed::{CREDENTIALS, Weed};
-use slabfs_tests::{Area, Cluster, Random, file, needs_mount, poll, tool::create};
+use slabfs_tests::{Area, Cluster, Random, file, needs_mount, poll, slabfs, tool::create};
 
 /// A store over a bucket is a store as the local one is.
 #[test]
@@ -162,6 +162,13 @@ fn removed_files_leave_the_bucket() {
         fs::remove_file(cluster.at(0, format!("f{number}"))).expect("removed");
     }
     poll::until_true("they have deleted them", || have(&cluster, false));
+    let status = slabfs(["servers", &cluster.mnt(0).display().to_string()]).ok();
+    assert!(
+        status.text().contains("engine of server 1: "),
+        "{}",
+        status.text()
+    );
+    assert!(status.text().contains("puts "), "{}", status.text());
     let addr = weed.url("fs").parse().expect("an address");
     let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
     cluster.stop_server(0);

@@ -3,7 +3,7 @@
 
 mod rounds;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use slabfs_mdserver::kv::{Batch, KvOptions, MetaKv, conformance};
 use slabfs_s3::Bucket;
 use slabfs_tests::etcd::Etcd;
 use slabfs_tests::weed::{CREDENTIALS, Weed};
-use slabfs_tests::{Area, Cluster, Machine, file, needs_mount, needs_root, poll};
+use slabfs_tests::{Area, Cluster, Machine, file, needs_mount, needs_root, poll, slabfs};
 
 /// How long a leader's lease is where leaders are lost.
 const LEASE: &str = "5s";
@@ -221,6 +221,9 @@ fn a_full_etcd_is_waited_for() {
     // It is refused.
     let done_any = || (done.load(Ordering::SeqCst) > 0).then_some(());
     assert_eq!(poll::until_or(Duration::from_secs(3), done_any), None);
+    let engine: BTreeMap<_, _> = kv.engine().into_iter().collect();
+    assert!(engine["alarms"].contains("Nospace"), "{engine:?}");
+    assert_eq!(engine["members"], "1 of 1 answer");
     // What an administrator does.
     assert!(etcd.ctl(&["del", "--prefix", "/other/"]).0);
     let (_, status) = etcd.ctl(&["endpoint", "status", "--write-out", "json"]);
@@ -277,6 +280,8 @@ fn services_and_members_die_under_load() {
         poll::until_true("the load goes on", || progress(cluster) > before + 10);
     };
     goes_on(&cluster);
+    let status = slabfs(["status", &cluster.mnt(0).display().to_string()]).ok();
+    assert!(status.text().contains("3 of 3 answer"), "{}", status.text());
     // Killed, and started again as a standby.
     let first = cluster.leader();
     cluster.kill_md_at(first);
@@ -353,4 +358,84 @@ fn a_leader_that_is_cut_off_is_replaced() {
         });
         assert!(file::read(&there) == (round + 100).to_le_bytes());
     }
+}
+
+/// Metadata that was in a directory goes on in etcd, with the same data servers, by a dump; and back again.
+#[test]
+fn metadata_moves_to_etcd_and_back() {
+    needs_mount!();
+    let mut cluster = Cluster::start(1, 1);
+    fs::create_dir(cluster.at(0, "d")).expect("a directory");
+    for number in 0..100 {
+        fs::write(cluster.at(0, format!("d/f{number}")), [number; 1000]).expect("a file");
+    }
+    file::sync_dir(&cluster.mnt(0)).expect("synced");
+    let check = |cluster: &Cluster| {
+        for number in 0..100 {
+            let path = cluster.at(0, format!("d/f{number}"));
+            assert!(file::read(&path) == [number; 1000], "{number}");
+        }
+    };
+    let area = cluster.area().path().to_owned();
+    let (dump, md) = (area.join("dump"), cluster.md_data());
+    let dumped = |cluster: &Cluster| {
+        let mnt = cluster.mnt(0);
+        slabfs(
+            ["meta", "dump", "--force"]
+                .map(AsRef::as_ref)
+                .into_iter()
+                .chain([mnt.as_os_str(), dump.as_os_str()]),
+        )
+        .ok();
+    };
+    let stop = |cluster: &mut Cluster| {
+        cluster.stop_mount(0);
+        cluster.stop_server(0);
+        cluster.stop_md();
+    };
+    dumped(&cluster);
+    stop(&mut cluster);
+    fs::rename(&md, area.join("md.before")).expect("renamed");
+    let etcd = Etcd::start(cluster.area(), 1, &[]);
+    let url = etcd.url("moved");
+    let checkpoints = cluster.area().mkdir("moved-checkpoints");
+    let etcd_flags = [
+        "--meta",
+        &url,
+        "--checkpoints",
+        &checkpoints.display().to_string(),
+    ];
+    let load = |more: &[&str]| {
+        let (dump, md) = (dump.display().to_string(), md.display().to_string());
+        let words = ["meta", "load", &dump, "--data", &md];
+        slabfs(words.iter().chain(more))
+    };
+    load(&etcd_flags).ok();
+    let in_use = load(&etcd_flags);
+    in_use.fails(1, &["has metadata already"]);
+    cluster.md_flags(&etcd_flags);
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.start_mount(0);
+    check(&cluster);
+    fs::write(cluster.at(0, "later"), "later").expect("a file");
+    file::sync_dir(&cluster.mnt(0)).expect("synced");
+    dumped(&cluster);
+    stop(&mut cluster);
+    // Another service of the same metadata, on an empty directory.
+    fs::rename(&md, area.join("md.first")).expect("renamed");
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.start_mount(0);
+    check(&cluster);
+    assert_eq!(file::read(&cluster.at(0, "later")), b"later");
+    stop(&mut cluster);
+    fs::rename(&md, area.join("md.second")).expect("renamed");
+    load(&[]).ok();
+    cluster.drop_md_flags(4);
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.start_mount(0);
+    check(&cluster);
+    assert_eq!(file::read(&cluster.at(0, "later")), b"later");
 }

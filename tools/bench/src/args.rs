@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Growth(crate::growth::GrowthArgs),
     /// The metadata service over etcd, compared with the local one
     Engines(crate::engines::EnginesArgs),
+    Standby(crate::engines::StandbyArgs),
     /// The chunk store over a bucket, compared with the object store alone
     Buckets(crate::buckets::BucketsArgs),
 }

@@ -11,7 +11,7 @@
 //! programs on two mounts with other distributed filesystems (`mpi`); `slabfs-bench transfer` compares region
 //! transfers and batches of the client library with the mount and plain sockets (`transfer`); `slabfs-bench
 //! growth` measures the cost of a small request as arrays, directories and mounts grow (`growth`); `slabfs-bench engines`
-//! compares metadata services over etcd with local ones (`engines`), `slabfs-bench buckets` chunks in a bucket with the
+//! compares metadata services over etcd with local ones, `slabfs-bench standby` their starts (`engines`), `slabfs-bench buckets` chunks in a bucket with the
 //! object store alone (`buckets`).
 //!
 //! Run it by `tools/bench/run`, which builds it and installs the programs it needs. It starts the `slabfs`
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Some(Command::Transfer(transfer)) => transfer::run(transfer),
         Some(Command::Growth(growth)) => growth::run(&growth),
         Some(Command::Engines(engines)) => engines::run(&engines),
+        Some(Command::Standby(standby)) => engines::standby(&standby),
         Some(Command::Buckets(buckets)) => buckets::run(&buckets),
         None => groups::run(cli.groups),
     };

@@ -240,7 +240,14 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
         Hidden::Status if client.replaced() => {
             let error = FsError::Replaced.to_string();
             let service = (client.metadata_addr(), Some(error.as_str()));
-            hidden::status(client.md().session().0, false, false, service, &[])
+            hidden::status(
+                client.md().session().0,
+                false,
+                false,
+                service,
+                Vec::new(),
+                &[],
+            )
         }
         Hidden::Status if client.lapsed() => {
             return refused(Errno::EIO, "the metadata service does not answer");
@@ -254,6 +261,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
                 client.alone(),
                 client.local(),
                 (client.metadata_addr(), metadata_error.as_deref()),
+                client.md().call(op::Engine {})?,
                 &client.md().call(op::Servers {})?,
             )
         }

@@ -5,8 +5,10 @@
 //! round all systems run one after the other.
 
 mod keys;
+mod start;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ use slabfs_objstore::Addr;
 use crate::args::Common;
 use crate::cleanup::{command, foreign, new_directory, spawn};
 use crate::table::{Brackets, Format, Table};
+
+pub(crate) use start::{StandbyArgs, run as standby};
 
 /// How long a call may take.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -141,6 +145,11 @@ fn start_etcd(work: &Path, members: u16) -> anyhow::Result<Vec<String>> {
 
 /// Starts a metadata service; returns its address.
 fn start_service(slabfs: &Path, work: &Path, name: &str, flags: &[&str]) -> anyhow::Result<Addr> {
+    spawn(service(slabfs, work, name, flags), name)?;
+    Ok(Addr::Unix(work.join(format!("{name}.sock"))))
+}
+
+fn service(slabfs: &Path, work: &Path, name: &str, flags: &[&str]) -> Command {
     let socket = work.join(format!("{name}.sock"));
     let listen = format!("unix:{}", socket.display());
     let data = work.join(name);
@@ -149,8 +158,14 @@ fn start_service(slabfs: &Path, work: &Path, name: &str, flags: &[&str]) -> anyh
         &[&"mdserver", &"--listen", &listen, &"--data", &data],
     );
     command.arg("--quiet").args(flags);
-    spawn(command, name)?;
-    Ok(Addr::Unix(socket))
+    command
+}
+
+/// A session at a service.
+fn attach(addr: &Addr) -> anyhow::Result<Md> {
+    let remote = RemoteMd::connect(addr.clone(), None, DEADLINE);
+    let (md, _) = Md::attach(Arc::new(remote), "bench", std::process::id(), false)?;
+    Ok(md)
 }
 
 /// One client with what it works on.
@@ -163,8 +178,7 @@ struct Client {
 
 impl Client {
     fn connect(addr: &Addr, name: &str) -> anyhow::Result<Client> {
-        let remote = RemoteMd::connect(addr.clone(), None, DEADLINE);
-        let (md, _) = Md::attach(Arc::new(remote), "bench", std::process::id(), false)?;
+        let md = attach(addr)?;
         let container = create(&md, ROOT, name, Kind::Directory)?.attr.ino;
         let object = create(&md, container, "object", Kind::Object)?;
         let info = object.info.context("an object without a form")?;
