@@ -338,6 +338,11 @@ impl Cluster {
         }
     }
 
+    /// Sets a variable of metadata server `i`, for its next start.
+    pub fn md_var(&mut self, i: usize, var: (&'static str, &'static str)) {
+        self.mds[i].vars.push(var);
+    }
+
     /// Removes that many of the flags that were added last.
     pub fn drop_md_flags(&mut self, many: usize) {
         for md in &mut self.mds {
@@ -438,6 +443,15 @@ impl Cluster {
     #[track_caller]
     pub fn await_server(&mut self, i: usize) {
         self.servers[i].service.as_mut().expect("launched").ready();
+    }
+
+    /// Waits until data server `i`, which was launched, has ended by itself; returns what it printed.
+    ///
+    /// # Panics If it starts.
+    #[track_caller]
+    pub fn server_refused(&mut self, i: usize) -> String {
+        let mut service = self.servers[i].service.take().expect("launched");
+        service.try_ready().expect_err("it is refused")
     }
 
     /// Adds a mount and waits for it.

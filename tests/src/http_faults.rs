@@ -1,4 +1,4 @@
-//! A proxy in front of an HTTP service that answers with errors, or not at all, as long as it is told to.
+//! A proxy in front of an HTTP service that answers with errors, or not at all, if it is set to do so.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -50,6 +50,7 @@ pub mod network;
 pub mod poll;
 pub mod random;
 pub mod service;
+pub mod skew;
 pub mod soak;
 pub mod starter;
 pub mod suites;

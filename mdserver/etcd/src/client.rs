@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use crate::address::EtcdAddr;
 use crate::error::EtcdError;
 
-/// The longest time of one attempt at one member.
+/// The longest time of one attempt at one member; less where a request has less time for all of them.
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// The pause after each member has failed once.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -123,11 +123,13 @@ impl Etcd {
         run: impl Fn(Client) -> F,
     ) -> Result<T, EtcdError> {
         let until = Instant::now() + deadline;
+        // A member that is cut off must not use up the time of the others.
+        let attempt = (deadline / (self.members.len() as u32 + 1)).min(ATTEMPT);
         let mut tried = 0;
         loop {
             let now = self.current.load(Ordering::Relaxed) % self.members.len();
             let left = until.saturating_duration_since(Instant::now());
-            let error = match self.attempt(now, left.min(ATTEMPT), &run) {
+            let error = match self.attempt(now, left.min(attempt), &run) {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };

@@ -239,7 +239,7 @@ fn what_a_killed_server_loses_is_an_error() {
             .mount_log(0)
             .contains("before everything that was written")
     );
-    // Stopped in order: nothing is lost, and nobody gets an error.
+    // Stopped in order: nothing is lost, and no program gets an error.
     for (_, both) in names.iter().zip(&files) {
         both[0].write_all_at(&old, 0).expect("written");
     }
@@ -303,4 +303,54 @@ fn errors_of_the_store_lose_nothing() {
         cluster.start_server(server);
     }
     assert!(file::read(&cluster.at(1, "file")) == wanted);
+}
+
+/// Chunks move from a server's disk to a bucket while programs read and write, and back.
+#[test]
+fn chunks_move_to_a_bucket_and_back() {
+    needs_mount!();
+    let weed = Weed::start();
+    let mut cluster = Cluster::new(2, &[], false);
+    cluster.server_flags(1, &["--store", &weed.url("fs"), "--identity", "one"]);
+    for var in CREDENTIALS {
+        cluster.server_var(1, var);
+    }
+    cluster.start_md();
+    cluster.start_server(0);
+    cluster.add_mount();
+    let bytes = Random::new(3).bytes(5 << 20);
+    fs::write(cluster.at(0, "bytes"), &bytes).expect("a file");
+    create(&cluster.at(0, "array"), "5,1048576", "u1", &[]);
+    file::write(&cluster.at(0, "array"), &bytes);
+    cluster.start_server(1);
+    for from in 0..2 {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (file, stop) = (file::open(&cluster.at(0, "array")), &stop);
+            let bytes = &bytes;
+            let at = from << 20;
+            let writing = scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    let part = &bytes[at..at + 100_000];
+                    file.write_all_at(part, at as u64).expect("written");
+                    file.sync_all().expect("synced");
+                }
+            });
+            let id = (from + 1).to_string();
+            slabfs(["drain", &id, &cluster.mnt(0).display().to_string()]).ok();
+            stop.store(true, Ordering::SeqCst);
+            writing.join().expect("a program");
+        });
+        file::sync_dir(&cluster.mnt(0)).expect("synced");
+        cluster.stop_server(from);
+        for name in ["bytes", "array"] {
+            assert!(
+                file::read(&cluster.at(0, name)) == bytes,
+                "{name} without server {from}"
+            );
+        }
+        cluster.start_server(from);
+        let (id, mnt) = ((from + 1).to_string(), cluster.mnt(0).display().to_string());
+        slabfs(["drain", "--cancel", &id, &mnt]).ok();
+    }
 }

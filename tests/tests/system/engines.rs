@@ -16,6 +16,7 @@ use slabfs_etcd::{Checkpoints, CheckpointsAddr, Etcd as EtcdClient, Leader, Stan
 use slabfs_mdserver::kv::{Batch, KvOptions, MetaKv, conformance};
 use slabfs_s3::Bucket;
 use slabfs_tests::etcd::Etcd;
+use slabfs_tests::skew::clock;
 use slabfs_tests::weed::{CREDENTIALS, Weed};
 use slabfs_tests::{Area, Cluster, Machine, file, needs_mount, needs_root, poll, slabfs};
 
@@ -438,4 +439,50 @@ fn metadata_moves_to_etcd_and_back() {
     cluster.start_mount(0);
     check(&cluster);
     assert_eq!(file::read(&cluster.at(0, "later")), b"later");
+}
+
+/// Clocks of the services and data servers differ by minutes: all goes on, also when another one leads. A data server whose clock is
+/// too wrong for the object store ends with the store's answer.
+#[test]
+fn clocks_differ_by_minutes() {
+    needs_mount!();
+    let weed = Weed::start();
+    let mut cluster = Cluster::over_etcd(2, 1, 2, &[]);
+    cluster.md_flags(&["--leader-lease", LEASE]);
+    for (md, offset) in ["+7m", "-7m"].into_iter().enumerate() {
+        for var in clock(offset) {
+            cluster.md_var(md, var);
+        }
+    }
+    for (server, offset) in ["-10m", "+3h"].into_iter().enumerate() {
+        let flags = ["--store", &weed.url("fs"), "--identity", ["a", "b"][server]];
+        cluster.server_flags(server, &flags);
+        for var in clock(offset).into_iter().chain(CREDENTIALS) {
+            cluster.server_var(server, var);
+        }
+    }
+    (0..2).for_each(|md| cluster.start_md_at(md));
+    cluster.start_server(0);
+    (0..2).for_each(|_| cluster.add_mount());
+    let write = |cluster: &Cluster, round: u8| {
+        let path = cluster.at(0, format!("f{round}"));
+        fs::write(&path, [round; 100_000]).expect("a file");
+        fs::File::open(&path)
+            .and_then(|file| file.sync_all())
+            .expect("synced");
+        assert!(file::read(&cluster.at(1, format!("f{round}"))) == [round; 100_000]);
+    };
+    write(&cluster, 0);
+    for round in 1..3 {
+        let leader = cluster.leader();
+        cluster.kill_md_at(leader);
+        write(&cluster, round);
+        cluster.start_md_at(leader);
+    }
+    cluster.kill_server(0);
+    cluster.start_server(0);
+    write(&cluster, 3);
+    cluster.launch_server(1);
+    let refused = cluster.server_refused(1);
+    assert!(refused.contains("RequestTimeTooSkewed"), "{refused}");
 }

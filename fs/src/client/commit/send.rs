@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use slabfs_mdserver::api::{Stored, StoredChunk};
 use slabfs_model::batch::Plan as Pattern;
@@ -18,8 +19,9 @@ use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
 use crate::client::stored::grid_io::GridChunk;
 
-/// How often chunks are sent again to a full memory server, while what was removed before is deleted there.
-const RECLAIMS: u32 = 15;
+/// How long chunks are sent again to a full memory server, while what was removed before is deleted there: its last close is
+/// reported to the metadata service with others, and the server asks that what to delete.
+const RECLAIMING: Duration = Duration::from_secs(10);
 
 /// A slab that becomes a chunk.
 pub(in crate::client) struct NewChunk<'a> {
@@ -95,15 +97,15 @@ impl Client {
         chunks: &mut [NewChunk<'_>],
     ) -> Result<Verifiers, FsError> {
         let mut sent = self.send(chunks, &[], &[]);
-        let mut tries = 0;
+        let (begun, mut tried) = (Instant::now(), false);
         while matches!(sent, Err(StoreError::NoSpace))
-            && tries < RECLAIMS
+            && begun.elapsed() < RECLAIMING
             && self.reclaim_memory(geometry)
         {
-            tries += 1;
+            tried = true;
             sent = self.send(chunks, &[], &[]);
         }
-        if tries > 0 {
+        if tried {
             self.reclaimed(sent.is_ok());
         }
         while let Err(StoreError::NoSpace) = sent {

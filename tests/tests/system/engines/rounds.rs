@@ -1,6 +1,6 @@
 //! Everything over engines, each process on a machine of its own: three members of etcd, two metadata services, two
 //! data servers over a bucket with a standby each, three mounts. Under a mixed load each kind of process is killed and
-//! cut off in turn, and all are restarted one after the other.
+//! cut off, one after the other, and at last all are restarted in order.
 //!
 //! The load, and what is checked all the time:
 //! - programs on mount 0 write and sync objects of each layout; readers on mount 1 see what was synced, or something newer
