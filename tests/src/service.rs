@@ -26,7 +26,7 @@ pub struct Service {
     stdout: PathBuf,
     stderr: PathBuf,
     /// Ends the watchdog when dropped.
-    _watched: Sender<()>,
+    watched: Option<Sender<()>>,
 }
 
 impl Service {
@@ -58,8 +58,13 @@ impl Service {
             process,
             stdout,
             stderr,
-            _watched: watched,
+            watched: Some(watched),
         }
+    }
+
+    /// Lets it run for longer than a test may.
+    pub fn lift_limit(&mut self) {
+        self.watched = None;
     }
 
     /// Its process id.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::network::{self, Network};
 use crate::{Area, Service, etcd::port, inputs, poll};
@@ -24,6 +25,25 @@ pub struct Weed {
 }
 
 impl Weed {
+    /// One for all tests of this process that run at the same time, each with a prefix of its own: it takes half a minute to
+    /// start.
+    ///
+    /// # Panics If it does not start.
+    #[track_caller]
+    pub fn shared() -> Arc<Weed> {
+        static SHARED: Mutex<Weak<Weed>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(weed) = shared.upgrade() {
+            return weed;
+        }
+        let mut weed = Weed::start();
+        // It serves one test after the other.
+        weed.service.lift_limit();
+        let weed = Arc::new(weed);
+        *shared = Arc::downgrade(&weed);
+        weed
+    }
+
     /// Starts it on the loopback, with one bucket.
     ///
     /// # Panics If it does not start.

@@ -225,6 +225,20 @@ impl Bucket {
         self.runtime.block_on(self.getting(key, range))
     }
 
+    /// Reads parts of objects, several at the same time; in the order of the requests.
+    pub(crate) fn get_all(
+        &self,
+        parts: Vec<(String, Range<u64>)>,
+    ) -> Result<Vec<Bytes>, StoreError> {
+        let getting = parts
+            .into_iter()
+            .map(|(key, range)| async move { self.getting(&key, Some(range)).await });
+        let all = futures_util::stream::iter(getting)
+            .buffered(AT_ONCE)
+            .try_collect();
+        self.runtime.block_on(all)
+    }
+
     async fn getting(&self, key: &str, range: Option<Range<u64>>) -> Result<Bytes, StoreError> {
         let path = self.path(key);
         let got = async {

@@ -378,16 +378,35 @@ impl S3Store {
 
     /// The bytes of a span.
     pub(crate) fn fetch(&self, name: &ChunkName, span: &Span) -> Result<Bytes> {
-        let key = match &span.object {
-            Object::Segment(number) => self.segment_key(*number),
-            Object::Own(key) => key.clone(),
-        };
         if span.len == 0 {
             return Ok(Bytes::new());
         }
-        let bytes = self.bucket.get(&key, Some(span.at..span.at + span.len))?;
+        let bytes = self
+            .bucket
+            .get(&self.key_of(span), Some(span.at..span.at + span.len))?;
         check(name, span.crc, &bytes)?;
         Ok(bytes)
+    }
+
+    fn key_of(&self, span: &Span) -> String {
+        match &span.object {
+            Object::Segment(number) => self.segment_key(*number),
+            Object::Own(key) => key.clone(),
+        }
+    }
+
+    /// The bytes of blocks, fetched at the same time.
+    fn fetch_blocks(&self, name: &ChunkName, blocks: &[(u64, Span)]) -> Result<Vec<(u64, Bytes)>> {
+        let parts = blocks
+            .iter()
+            .map(|(_, span)| (self.key_of(span), span.at..span.at + span.len));
+        let fetched = self.bucket.get_all(parts.collect())?;
+        let both = blocks.iter().zip(fetched);
+        both.map(|((block, span), bytes)| {
+            check(name, span.crc, &bytes)?;
+            Ok((*block, bytes))
+        })
+        .collect()
     }
 
     /// Brings the blocks of a slab, or all of a chunk, into the cache. The caller holds the stripe. Returns false if there is
@@ -456,10 +475,7 @@ impl S3Store {
                     });
                     wanted.collect()
                 };
-                let mut fetched = Vec::new();
-                for (block, span) in &missing {
-                    fetched.push((*block, self.fetch(name, span)?));
-                }
+                let fetched = self.fetch_blocks(name, &missing)?;
                 let end = fetched
                     .iter()
                     .map(|(block, bytes)| block * BLOCK + bytes.len() as u64)

@@ -17,7 +17,7 @@ use slabfs_tests::{Area, Cluster, Random, file, needs_mount, poll, slabfs, tool:
 #[test]
 fn a_bucket_passes_the_suite_of_chunk_stores() {
     let area = Area::new();
-    let weed = Weed::start();
+    let weed = Weed::shared();
     let addr = weed.url("suite").parse().expect("an address");
     let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
     // Not all is in the cache.
@@ -32,8 +32,8 @@ fn a_bucket_passes_the_suite_of_chunk_stores() {
 }
 
 /// Servers whose chunks are in a bucket: two identities, and a third server to take one over.
-fn cluster(weed: &Weed) -> Cluster {
-    cluster_by(&weed.url("fs"))
+fn cluster(weed: &Weed, prefix: &str) -> Cluster {
+    cluster_by(&weed.url(prefix))
 }
 
 fn cluster_by(url: &str) -> Cluster {
@@ -59,8 +59,8 @@ fn cluster_by(url: &str) -> Cluster {
 #[test]
 fn another_server_takes_over() {
     needs_mount!();
-    let weed = Weed::start();
-    let mut cluster = cluster(&weed);
+    let weed = Weed::shared();
+    let mut cluster = cluster(&weed, "another_server_takes_over");
     let mut random = Random::new(5);
     let bytes = random.bytes(9 << 20);
     fs::write(cluster.at(0, "file0"), &bytes).expect("a file");
@@ -106,8 +106,8 @@ fn another_server_takes_over() {
 #[test]
 fn a_standby_takes_over() {
     needs_mount!();
-    let weed = Weed::start();
-    let mut cluster = cluster(&weed);
+    let weed = Weed::shared();
+    let mut cluster = cluster(&weed, "a_standby_takes_over");
     cluster.server_flags(2, &["--standby"]);
     cluster.start_server(2);
     let path = cluster.at(0, "file");
@@ -141,8 +141,8 @@ fn a_standby_takes_over() {
 #[test]
 fn removed_files_leave_the_bucket() {
     needs_mount!();
-    let weed = Weed::start();
-    let mut cluster = cluster(&weed);
+    let weed = Weed::shared();
+    let mut cluster = cluster(&weed, "removed_files_leave_the_bucket");
     let bytes = Random::new(6).bytes(6 << 20);
     for number in 0..8 {
         let path = cluster.at(0, format!("f{number}"));
@@ -169,7 +169,10 @@ fn removed_files_leave_the_bucket() {
         status.text()
     );
     assert!(status.text().contains("puts "), "{}", status.text());
-    let addr = weed.url("fs").parse().expect("an address");
+    let addr = weed
+        .url("removed_files_leave_the_bucket")
+        .parse()
+        .expect("an address");
     let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
     cluster.stop_server(0);
     cluster.stop_server(1);
@@ -185,7 +188,7 @@ fn removed_files_leave_the_bucket() {
 fn what_a_killed_server_loses_is_an_error() {
     needs_mount!();
     let weed = Weed::start();
-    let mut cluster = cluster(&weed);
+    let mut cluster = cluster(&weed, "fs");
     let names = ["bytes", "aligned", "grid"];
     create(&cluster.at(0, "aligned"), "4,65536", "u1", &[]);
     create(
@@ -261,9 +264,9 @@ fn what_a_killed_server_loses_is_an_error() {
 #[test]
 fn errors_of_the_store_lose_nothing() {
     needs_mount!();
-    let weed = Weed::start();
+    let weed = Weed::shared();
     let proxy = HttpFaults::start(weed.addr());
-    let mut cluster = cluster_by(&weed.url_by(&proxy.addr(), "fs"));
+    let mut cluster = cluster_by(&weed.url_by(&proxy.addr(), "errors_of_the_store_lose_nothing"));
     let file = fs::File::create(cluster.at(0, "file")).expect("a file");
     let mut wanted = Random::new(8).bytes(3 << 20);
     file.write_all_at(&wanted, 0).expect("written");
@@ -309,9 +312,17 @@ fn errors_of_the_store_lose_nothing() {
 #[test]
 fn chunks_move_to_a_bucket_and_back() {
     needs_mount!();
-    let weed = Weed::start();
+    let weed = Weed::shared();
     let mut cluster = Cluster::new(2, &[], false);
-    cluster.server_flags(1, &["--store", &weed.url("fs"), "--identity", "one"]);
+    cluster.server_flags(
+        1,
+        &[
+            "--store",
+            &weed.url("chunks_move_to_a_bucket_and_back"),
+            "--identity",
+            "one",
+        ],
+    );
     for var in CREDENTIALS {
         cluster.server_var(1, var);
     }

@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use slabfs_etcd::{Checkpoints, CheckpointsAddr, Etcd as EtcdClient, Leader, Standby};
 use slabfs_mdserver::kv::{Batch, KvOptions, MetaKv, conformance};
 use slabfs_s3::Bucket;
@@ -30,7 +29,7 @@ struct Stores {
     area: Area,
     etcd: Etcd,
     /// The bucket of the checkpoints; without it they are in directories.
-    weed: Option<Weed>,
+    weed: Option<Arc<Weed>>,
     made: AtomicU64,
 }
 
@@ -117,7 +116,7 @@ fn a_new_leader_has_what_was_synced() {
 #[test]
 fn checkpoints_are_in_a_bucket() {
     let mut stores = Stores::new(&[]);
-    let weed = stores.weed.insert(Weed::start());
+    let weed = stores.weed.insert(Weed::shared());
     let addr = weed.url("store0").parse().expect("an address");
     leaders_follow_each_other(&stores);
     let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
@@ -243,91 +242,6 @@ fn a_full_etcd_is_waited_for() {
     }
 }
 
-/// A mixed load goes on while its leader is killed, is stopped in order, and a member of etcd dies.
-#[test]
-fn services_and_members_die_under_load() {
-    needs_mount!();
-    let mut cluster = Cluster::over_etcd(3, 3, 1, &[]);
-    cluster.md_flags(&["--leader-lease", LEASE]);
-    cluster.start_all(2);
-    let stop = Arc::new(AtomicBool::new(false));
-    let writers: Vec<_> = (0..2)
-        .map(|mount| {
-            let (dir, stop) = (cluster.at(mount, format!("d{mount}")), stop.clone());
-            thread::spawn(move || {
-                fs::create_dir(&dir).expect("a directory");
-                let mut number = 0u64;
-                while !stop.load(Ordering::SeqCst) {
-                    let path = dir.join(format!("f{number}"));
-                    fs::write(&path, number.to_le_bytes()).expect("a file");
-                    if number >= 3 && number.is_multiple_of(3) {
-                        fs::remove_file(dir.join(format!("f{}", number - 3))).expect("removed");
-                    }
-                    number += 1;
-                }
-                number
-            })
-        })
-        .collect();
-    let progress = |cluster: &Cluster| {
-        let count = |mount: usize| {
-            let dir = cluster.at(mount, format!("d{mount}"));
-            fs::read_dir(dir).map_or(0, |entries| entries.count())
-        };
-        count(0) + count(1)
-    };
-    let goes_on = |cluster: &Cluster| {
-        let before = progress(cluster);
-        poll::until_true("the load goes on", || progress(cluster) > before + 10);
-    };
-    goes_on(&cluster);
-    let status = slabfs(["status", &cluster.mnt(0).display().to_string()]).ok();
-    assert!(status.text().contains("3 of 3 answer"), "{}", status.text());
-    // Killed, and started again as a standby.
-    let first = cluster.leader();
-    cluster.kill_md_at(first);
-    goes_on(&cluster);
-    cluster.start_md_at(first);
-    // In order: the next one follows at once.
-    let second = cluster.leader();
-    cluster.stop_md_at(second);
-    goes_on(&cluster);
-    cluster.start_md_at(second);
-    // Stopped as by a debugger, and continued when another one leads.
-    let third = cluster.leader();
-    cluster.md_at(third).signal(Signal::SIGSTOP);
-    goes_on(&cluster);
-    cluster.md_at(third).signal(Signal::SIGCONT);
-    goes_on(&cluster);
-    // The leader of etcd.
-    let member = cluster.etcd().leader();
-    cluster.etcd_mut().kill(member);
-    goes_on(&cluster);
-    cluster.etcd_mut().restart(member);
-    goes_on(&cluster);
-    stop.store(true, Ordering::SeqCst);
-    let counts: Vec<u64> = writers
-        .into_iter()
-        .map(|writer| writer.join().expect("no error for the program"))
-        .collect();
-    // Each mount sees the files of the other one.
-    for (mount, count) in counts.into_iter().enumerate() {
-        let dir = cluster.at(1 - mount, format!("d{mount}"));
-        for number in 0..count {
-            let path = dir.join(format!("f{number}"));
-            let removed = number.is_multiple_of(3) && number + 3 < count;
-            match removed {
-                true => assert!(!path.exists(), "{}", path.display()),
-                false => assert!(
-                    file::read(&path) == number.to_le_bytes(),
-                    "{}",
-                    path.display()
-                ),
-            }
-        }
-    }
-}
-
 /// A leader that is cut off from etcd and from everything else is replaced; when its link is back it follows, and what it was asked
 /// meanwhile is not there.
 #[test]
@@ -446,7 +360,7 @@ fn metadata_moves_to_etcd_and_back() {
 #[test]
 fn clocks_differ_by_minutes() {
     needs_mount!();
-    let weed = Weed::start();
+    let weed = Weed::shared();
     let mut cluster = Cluster::over_etcd(2, 1, 2, &[]);
     cluster.md_flags(&["--leader-lease", LEASE]);
     for (md, offset) in ["+7m", "-7m"].into_iter().enumerate() {
@@ -455,7 +369,12 @@ fn clocks_differ_by_minutes() {
         }
     }
     for (server, offset) in ["-10m", "+3h"].into_iter().enumerate() {
-        let flags = ["--store", &weed.url("fs"), "--identity", ["a", "b"][server]];
+        let flags = [
+            "--store",
+            &weed.url("clocks"),
+            "--identity",
+            ["a", "b"][server],
+        ];
         cluster.server_flags(server, &flags);
         for var in clock(offset).into_iter().chain(CREDENTIALS) {
             cluster.server_var(server, var);
