@@ -287,7 +287,7 @@ impl Bucket {
         Ok(keys)
     }
 
-    /// Stores what a reader has as objects of [`PART`] bytes in a folder. Those that are there already are left.
+    /// Stores what a reader has as objects of 8 MiB in a folder. Those that are there already are left.
     ///
     /// (Objects of their own and not parts of one upload: an upload that is broken off would take space that no list shows.)
     ///
