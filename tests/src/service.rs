@@ -16,7 +16,7 @@ use crate::poll;
 use crate::starter::Process;
 
 /// A process that runs longer than this belongs to a hanging test, and is killed.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(400);
 
 /// A process this test started; it ends with its owner.
 #[derive(Debug)]

@@ -443,7 +443,8 @@ fn a_waiting_reader_is_interrupted() {
     needs_mount!();
     let (_cluster, path) = array(1, &["--timeout", "10m"]);
     let mut child = Command::new("python3")
-        .args(["-c", "import sys; open(sys.argv[1], 'rb').read()"])
+        // A shell that starts the tests in the background has them ignore the signal.
+        .args(["-c", "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); open(sys.argv[1], 'rb').read()"])
         .arg(&path)
         .stderr(Stdio::piped())
         .spawn()

@@ -366,8 +366,12 @@ impl Client {
             if object.state.lock().unsynced.is_empty() {
                 continue;
             }
-            if let Err(error) = self.sync_written(&object) {
-                tracing::warn!(object = %object.ino, %error, "not on disk yet; trying again");
+            match self.sync_written(&object) {
+                // That is in the log, and each open handle returns it.
+                Ok(()) | Err(FsError::Unsynced(_)) => {}
+                Err(error) => {
+                    tracing::warn!(object = %object.ino, %error, "not on disk yet; trying again");
+                }
             }
         }
     }
