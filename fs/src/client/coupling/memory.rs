@@ -159,6 +159,12 @@ impl Client {
             return false;
         }
         drop(in_vain);
+        // The thread that reports closed objects may wait for this flush, and until then they are not removed.
+        self.send_releases();
+        // What was removed is deleted once the journal is on disk, which happens every two seconds otherwise.
+        if let Err(error) = self.md.call(op::Sync {}) {
+            tracing::debug!(%error, "removed data is deleted later");
+        }
         if let Some(running) = &*self.coupling.memory.running.lock() {
             running.heart.hurry();
         }

@@ -64,9 +64,14 @@ impl MemoryStore {
         self.id
     }
 
-    /// A copy of these bytes in the store's memory, which `put` takes without another copy. `None` if there is no room.
+    /// A copy of these bytes in the store's memory, which `put` takes without another copy. `None` if half of the memory would not
+    /// stay free: several copies that become one chunk are copied once more, and until then they stay.
     #[must_use]
     pub fn copy(&self, bytes: &[u8]) -> Option<MemoryBytes> {
+        let (size, used) = self.arena.space();
+        if used + bytes.len() as u64 > size / 2 {
+            return None;
+        }
         self.arena.copy(bytes.len(), std::iter::once(bytes))
     }
 
