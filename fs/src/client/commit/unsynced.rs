@@ -73,8 +73,10 @@ impl Unsynced {
 
     /// Puts back what was taken and could not be synced.
     pub(in crate::client) fn put_back(&mut self, taken: Unsynced) {
+        // A write meanwhile may have noted another verifier, when these chunks were not in the list.
+        let lost = taken.lost_at(&self.verifiers);
         self.chunks.extend(taken.chunks);
-        self.lost = self.lost.or(taken.lost);
+        self.lost = self.lost.or(lost);
     }
 
     /// A server that may have lost some of these chunks, going by the verifiers in the replies to their sync.
@@ -120,5 +122,11 @@ mod tests {
         unsynced.note(&smallvec![(a, 9)]);
         assert_eq!(unsynced.take().lost_at(&smallvec![(a, 9)]), Some(a));
         assert_eq!(unsynced.take().lost_at(&smallvec![(a, 9)]), None);
+        // A write under another verifier while a sync of these failed.
+        unsynced.insert(chunk(1, 4));
+        let taken = unsynced.take();
+        unsynced.note(&smallvec![(a, 10)]);
+        unsynced.put_back(taken);
+        assert_eq!(unsynced.take().lost_at(&smallvec![(a, 10)]), Some(a));
     }
 }
