@@ -12,6 +12,7 @@
 
 pub mod call;
 pub mod client;
+pub mod clients;
 pub mod mount;
 pub mod session;
 pub mod view;

@@ -45,6 +45,9 @@ pub(crate) const NEXT_SESSION: &[u8] = b"msession";
 /// Server numbers below this were assigned.
 pub(crate) const NEXT_SERVER: &[u8] = b"mserver";
 
+/// The shard that the service is, where the filesystem is divided.
+pub(crate) const SHARD: &[u8] = b"mshard";
+
 /// The store was loaded from a dump and has not been started since.
 pub(crate) const LOADED: &[u8] = b"mloaded";
 /// Numbers below these were assigned by an earlier incarnation of the store, before it was loaded from a dump.
@@ -148,6 +151,31 @@ pub(crate) fn orphans() -> (Vec<u8>, Vec<u8>) {
     table(b'p')
 }
 
+/// The links of an object that its shard may not have.
+pub(crate) fn unfinished(ino: Ino) -> Vec<u8> {
+    key(b'u', [&be(ino.0)])
+}
+
+/// All of those.
+pub(crate) fn all_unfinished() -> (Vec<u8>, Vec<u8>) {
+    table(b'u')
+}
+
+/// The last change of an object's links that its shard has.
+pub(crate) fn linked(ino: Ino) -> Vec<u8> {
+    key(b'l', [&be(ino.0)])
+}
+
+/// An object that must not be created any more.
+pub(crate) fn never(ino: Ino) -> Vec<u8> {
+    key(b'y', [&be(ino.0)])
+}
+
+/// All of those.
+pub(crate) fn all_never() -> (Vec<u8>, Vec<u8>) {
+    table(b'y')
+}
+
 /// A session.
 pub(crate) fn session(session: SessionId) -> Vec<u8> {
     key(b's', [&be(session.0)])
@@ -246,6 +274,9 @@ pub(crate) fn describe(key: &[u8]) -> String {
             .map(|[ino, _, _, chunk]| format!("replaced chunk {chunk} of object {ino}")),
         (Some(b'z'), Some([ino]), _) => Some(format!("old chunks of object {ino}")),
         (Some(b'p'), Some([ino]), _) => Some(format!("unlinked inode {ino}")),
+        (Some(b'u'), Some([ino]), _) => Some(format!("new links of object {ino}")),
+        (Some(b'l'), Some([ino]), _) => Some(format!("the last change of links of object {ino}")),
+        (Some(b'y'), Some([ino]), _) => Some(format!("removed object {ino}")),
         (Some(b's'), Some([session]), _) => Some(format!("session {session}")),
         (Some(b'r'), _, Some([session, seq])) => Some(format!("reply {seq} of session {session}")),
         (Some(b'o'), _, Some([session, ino])) => {

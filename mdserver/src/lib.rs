@@ -31,6 +31,7 @@ mod namespace;
 mod placement;
 mod records;
 mod sessions;
+mod shards;
 mod tilings;
 mod txn;
 

@@ -14,7 +14,9 @@ use slabfs_model::{Hyperslab, Region, ServerId, SessionId};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-use crate::api::{Attr, Defaults, Entry, Ino, MdError, SharedInfo, SpecChange, Stored};
+use crate::api::{
+    Attr, Birth, Defaults, Entry, Ino, Links, MdError, SharedInfo, SpecChange, Stored, Time,
+};
 
 /// The format of each record.
 const FORMAT: u8 = 1;
@@ -81,6 +83,17 @@ pub(crate) enum Body {
     Symlink(Vec<u8>),
     /// Fifos, sockets, devices.
     Node,
+    /// An object in another shard; all but its names and their number is there. What that needs to create it, until it is known
+    /// to have done so.
+    Remote(Option<Box<Birth>>),
+}
+
+/// A change of an object's links that its shard may not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Unfinished {
+    pub(crate) links: Links,
+    /// The time of the change.
+    pub(crate) since: Time,
 }
 
 /// A directory is cloned for each change of it; its defaults are shared.
@@ -138,6 +151,7 @@ impl Inode {
     pub(crate) fn entry(&self) -> Entry {
         let info = match &self.body {
             Body::Object(object) => Some(object.info.clone()),
+            Body::Remote(Some(birth)) => birth.entry.info.clone(),
             _ => None,
         };
         Entry {

@@ -247,6 +247,10 @@ impl<'a> Txn<'a> {
         if was_orphan {
             self.batch.delete(keys::orphan(ino));
         }
+        let shard = self.core.options.shard;
+        if shard.divided() && !shard.has_names() {
+            self.batch.delete(keys::linked(ino));
+        }
         self.delete_xattrs(inode)?;
         match &inode.body {
             Body::Object(object) => self.retire_all(ino, object)?,
@@ -256,7 +260,7 @@ impl<'a> Txn<'a> {
                     self.batch.delete(key);
                 }
             }
-            Body::Directory { .. } | Body::Symlink(_) | Body::Node => {}
+            Body::Directory { .. } | Body::Symlink(_) | Body::Node | Body::Remote(_) => {}
         }
         self.removed.push(Remembered::of(inode));
         self.made -= 1;

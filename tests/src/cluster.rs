@@ -15,8 +15,10 @@ pub struct Cluster {
     // them.
     mounts: Vec<Node>,
     servers: Vec<Node>,
-    /// One, or several over a journal in etcd.
+    /// One, or several over a journal in etcd, or one for each shard.
     mds: Vec<Node>,
+    /// They are the shards of one filesystem.
+    in_shards: bool,
     etcd: Option<Etcd>,
     flags: Vec<String>,
     key: Option<PathBuf>,
@@ -137,6 +139,17 @@ impl Cluster {
         cluster
     }
 
+    /// Over unix sockets, with the metadata in so many shards, all started and ready.
+    ///
+    /// # Panics If something does not start.
+    #[track_caller]
+    pub fn in_shards(shards: usize, servers: usize, mounts: usize) -> Cluster {
+        let parts = (Area::new(), shards, None, None);
+        let mut cluster = Cluster::build(Over::Unix, servers, &[], parts);
+        cluster.start_all(mounts);
+        cluster
+    }
+
     /// Over TCP on the loopback, with a shared key.
     ///
     /// # Panics If something does not start.
@@ -202,7 +215,7 @@ impl Cluster {
     fn over(over: Over, servers: usize, mount_flags: &[&str]) -> Cluster {
         let area = Area::new();
         let network = (over == Over::Network).then(|| Network::new(area.path()));
-        Cluster::build(over, servers, mount_flags, (area, 1, None, network))
+        Cluster::build(over, servers, mount_flags, (area, shards(), None, network))
     }
 
     #[track_caller]
@@ -234,7 +247,16 @@ impl Cluster {
             1 => vec![addr("md.s")],
             mds => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
         };
-        let md_addr = md_addrs.join(",");
+        let in_shards = etcd.is_none() && mds > 1;
+        let of_mds: Vec<&str> = match in_shards {
+            true => md_addrs.iter().map(String::as_str).collect(),
+            false => Vec::new(),
+        };
+        let standbys = md_addrs.join(",");
+        let of_mds: Vec<&str> = match in_shards {
+            true => of_mds.iter().flat_map(|addr| ["--md", addr]).collect(),
+            false => vec!["--md", &standbys],
+        };
         let args = |words: &[&str]| {
             let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             if let Some(key) = &key {
@@ -267,6 +289,9 @@ impl Cluster {
                 let journal = ["--meta", &etcd.url("test"), "--checkpoints", &checkpoints];
                 words.extend(journal.map(str::to_owned));
             }
+            if in_shards {
+                words.extend(["--shard".to_owned(), format!("{i}/{}", md_addrs.len())]);
+            }
             let mut md = node(name, words);
             md.inside = on(first + i);
             md
@@ -276,26 +301,20 @@ impl Cluster {
             .map(|i| {
                 let data = area.at(format!("os{i}")).display().to_string();
                 let listen = addr(&format!("o{i}.s"));
-                let words = [
-                    "objserver",
-                    "--listen",
-                    &listen,
-                    "--md",
-                    &md_addr,
-                    "--data",
-                    &data,
-                ];
+                let words = ["objserver", "--listen", &listen, "--data", &data];
+                let words = [&words[..], &of_mds].concat();
                 let mut server = node(format!("os{i}"), args(&words));
                 server.inside = on(first + mds.len() + i);
                 server
             })
             .collect();
-        let mut flags = args(&["mount", "--md", &md_addr]);
+        let mut flags = args(&[&["mount"][..], &of_mds].concat());
         flags.extend(mount_flags.iter().map(|&flag| flag.to_owned()));
         Cluster {
             mounts: Vec::new(),
             servers,
             mds,
+            in_shards,
             etcd,
             flags,
             key,
@@ -605,8 +624,8 @@ impl Cluster {
             .collect();
         mounts.iter().for_each(|&i| self.stop_mount(i));
         (0..self.servers.len()).for_each(|i| self.stop_server(i));
-        self.stop_md();
-        self.start_md();
+        (0..self.mds.len()).for_each(|i| self.stop_md_at(i));
+        (0..self.mds.len()).for_each(|i| self.start_md_at(i));
         (0..self.servers.len()).for_each(|i| self.start_server(i));
         mounts.iter().for_each(|&i| self.start_mount(i));
     }
@@ -633,10 +652,20 @@ impl Cluster {
         self.fsck()
     }
 
-    /// `slabfs fsck --deep` of metadata and chunks; no process may run.
+    /// `slabfs fsck --deep` of metadata and chunks; no process may run. Of shards the first that has findings.
     pub fn fsck(&self) -> crate::Outcome {
+        let shards = if self.in_shards { self.mds.len() } else { 1 };
+        let mut all = (0..shards).map(|i| self.fsck_at(i));
+        let first = all.next().expect("a metadata server");
+        all.fold(first, |first, next| match first.status {
+            0 => next,
+            _ => first,
+        })
+    }
+
+    fn fsck_at(&self, i: usize) -> crate::Outcome {
         let mut args = vec!["fsck".to_owned(), "--deep".to_owned(), "--data".to_owned()];
-        args.push(self.md_data().display().to_string());
+        args.push(flag(&self.mds[i].args, "--data").to_owned());
         for i in 0..self.servers.len() {
             args.extend([
                 "--chunks".to_owned(),
@@ -709,6 +738,11 @@ impl Cluster {
         let path = self.area.at(format!("{}.err", self.mounts[i].name));
         String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
     }
+}
+
+/// The number of shards of a cluster of which the test does not say it: 1, or that of the environment, to run all tests that way.
+fn shards() -> usize {
+    std::env::var("SLABFS_SHARDS").map_or(1, |text| text.parse().expect("a number of shards"))
 }
 
 fn flag<'a>(args: &'a [String], name: &str) -> &'a str {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use slabfs_fs::client::{ClientOptions, Consistency};
+use slabfs_mdserver::api::{MAX_SHARDS, Shard};
+use slabfs_model::ShardId;
 use slabfs_objstore::addr::AddrError;
 use slabfs_objstore::{Addr, Addrs};
 
@@ -166,6 +168,27 @@ pub(crate) fn parse_addr(text: &str) -> Result<Addr, String> {
     }
 }
 
+/// Parses `2/4`: shard 2 of 4, counted from 0.
+pub(crate) fn parse_shard(text: &str) -> Result<Shard, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no shard; write 0/4 for the first of four, which has the names, 1/4 to 3/4 for the others; at most {MAX_SHARDS}"
+        )
+    };
+    let (index, of) = text.split_once('/').ok_or_else(wrong)?;
+    let (index, of): (u8, u8) = match (index.parse(), of.parse()) {
+        (Ok(index), Ok(of)) => (index, of),
+        _ => return Err(wrong()),
+    };
+    match index < of && of <= MAX_SHARDS {
+        true => Ok(Shard {
+            index: ShardId(index),
+            of,
+        }),
+        false => Err(wrong()),
+    }
+}
+
 /// Parses addresses of one service, separated by commas.
 pub(crate) fn parse_addrs(text: &str) -> Result<Addrs, String> {
     let all: Result<Vec<String>, String> = text
@@ -309,6 +332,16 @@ mod tests {
         assert!(parse_addr("tcp:node7:7070").is_ok());
         assert!(parse_addr("md.sock").is_err());
         assert!(parse_addr(&format!("unix:/{}", "x".repeat(120))).is_err());
+    }
+
+    #[test]
+    fn shards() {
+        let shard = parse_shard("3/4").unwrap();
+        assert_eq!((shard.index, shard.of), (ShardId(3), 4));
+        assert!(!parse_shard("0/1").unwrap().divided());
+        for wrong in ["", "2", "4/4", "0/0", "-1/2", "0/65", "a/b", "1/2/3"] {
+            assert!(parse_shard(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slabfs_etcd::{CheckpointsAddr, EtcdAddr};
+use slabfs_mdserver::api::Shard;
+use slabfs_mdserver::service::ServiceOptions;
 use slabfs_objstore::Addr;
 use slabfs_objstore::wire::Key;
 
-use crate::args::{MetaArgs, ServiceArgs, parse_addr, parse_time};
+use crate::args::{MetaArgs, ServiceArgs, parse_addr, parse_shard, parse_time};
 use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
 use crate::logging::Level;
 use crate::node::{self, MetadataNode};
@@ -32,7 +34,7 @@ use member::{Member, Settings};
   slabfs stop --data md
 
 Next: data servers, `slabfs objserver --listen unix:os1.sock --md unix:md.sock --data os1 --daemon`; then mounts. \
-On several machines, with the journal in etcd (--meta etcd://h1,h2,h3/slabfs --checkpoints s3://bucket/slabfs), one service \
+Larger filesystems have several services at work, --shard 0/3, 1/3 and 2/3: docs/operations/shards.md. On several machines, with the journal in etcd (--meta etcd://h1,h2,h3/slabfs --checkpoints s3://bucket/slabfs), one service \
 leads and the others take over: docs/operations/etcd.md.")]
 pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
@@ -41,6 +43,10 @@ pub(crate) struct Args {
     /// Directory for all metadata; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// Which part of the metadata this service has: 0/N the names, 1/N to N-1/N each a part of the objects. N services are
+    /// started that way, and N is fixed then. Mounts and data servers get --md once for each, in this order
+    #[arg(long, value_name = "I/N", default_value = "0/1", value_parser = parse_shard)]
+    shard: Shard,
     /// File with the shared key (16 bytes or more, readable by its owner only); required for tcp:
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -82,21 +88,30 @@ fn parse_leader_lease(text: &str) -> Result<Duration, String> {
 }
 
 fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
+    let options = ServiceOptions {
+        shard: args.shard,
+        ..node::service_options(&args.service_meta)
+    };
     if let (Some(etcd), Some(checkpoints)) = (&args.meta, &args.checkpoints) {
+        let part = format!("shard-{}", args.shard.index);
+        let (etcd, checkpoints) = match args.shard.divided() {
+            true => (etcd.below(&part), checkpoints.below(&part)?),
+            false => (etcd.clone(), checkpoints.clone()),
+        };
         let settings = Settings {
-            etcd: etcd.clone(),
-            checkpoints: checkpoints.clone(),
+            etcd,
+            checkpoints,
             lease: args.leader_lease,
             data: args.data.clone(),
             listen: args.listen.clone(),
             key,
-            options: node::service_options(&args.service_meta),
+            options,
         };
         node::make_private(&args.data)?;
         return Ok(Box::new(Member::start(settings, shutdown)?));
     }
     let listener = node::listen(&args.listen, key, shutdown)?;
-    let mut metadata = MetadataNode::open(&args.data, &args.service_meta)?;
+    let mut metadata = MetadataNode::open(&args.data, options, args.service_meta.on_journal_error)?;
     shutdown.check()?;
     metadata.serve(listener)?;
     Ok(Box::new(metadata))

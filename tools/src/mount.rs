@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use slabfs_fs::clients::ShardAt;
+use slabfs_fs::session::shards_text;
 use slabfs_mdserver::client::RemoteMd;
-use slabfs_objstore::Addrs;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::Key;
+use slabfs_objstore::{Addr, Addrs};
 
 use crate::args::{MountArgs, NetArgs, ServiceArgs, parse_addrs};
 use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
@@ -28,9 +30,10 @@ Next: `slabfs servers mnt` lists its data servers, `slabfs create mnt/temp --dim
 pub(crate) struct Args {
     /// Where to mount: an empty directory
     mountpoint: PathBuf,
-    /// The metadata service: unix:PATH or tcp:HOST:PORT; several with commas where standbys may take over
-    #[arg(long, value_name = "ADDR", value_parser = parse_addrs)]
-    md: Addrs,
+    /// The metadata service: unix:PATH or tcp:HOST:PORT; several with commas where standbys may take over. If the metadata is in
+    /// shards, once for each shard, in order
+    #[arg(long, value_name = "ADDR", required = true, value_parser = parse_addrs)]
+    md: Vec<Addrs>,
     #[command(flatten)]
     mount: MountArgs,
     #[command(flatten)]
@@ -40,7 +43,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let key = node::key(args.net.key_file.as_deref(), args.md.all())?;
+    let addrs: Vec<Addr> = args.md.iter().flat_map(Addrs::all).cloned().collect();
+    let key = node::key(args.net.key_file.as_deref(), &addrs)?;
     mountpoint::check(&args.mountpoint)?;
     let place = Place::of_mount(&args.mountpoint);
     let service = args.service.clone();
@@ -50,14 +54,22 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 }
 
 fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
-    let (md, deadline) = (args.md.clone(), args.net.io_timeout);
-    let servers = Servers::new(node::server_options(key.clone(), deadline));
-    let metadata = Arc::new(RemoteMd::connect(md.clone(), key.clone(), deadline));
-    greeted(&metadata)?;
+    let deadline = args.net.io_timeout;
+    let mut shards = Vec::with_capacity(args.md.len());
+    for md in &args.md {
+        let metadata = Arc::new(RemoteMd::connect(md.clone(), key.clone(), deadline));
+        greeted(&metadata)?;
+        let reached = (Some(md.clone()), key.clone());
+        let memory = node::coupled_memory(&args.mount, metadata.clone(), reached, args.md.len());
+        shards.push(ShardAt {
+            metadata,
+            servers: Arc::new(Servers::new(node::server_options(key.clone(), deadline))),
+            memory: Some(memory),
+        });
+    }
     let mount = MountNode::start(
-        (metadata.clone(), metadata),
-        (Some(md), key),
-        Arc::new(servers),
+        shards,
+        Some(shards_text(&args.md)),
         &args.mountpoint,
         &args.mount,
         deadline,

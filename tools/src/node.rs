@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use slabfs_fs::client::{Client, ClientOptions, FsError, MemoryOptions};
+use slabfs_fs::client::{ClientOptions, FsError, MemoryOptions};
+use slabfs_fs::clients::{Clients, ShardAt};
 use slabfs_fs::mount::{Mount, MountOptions, Running};
 use slabfs_mdserver::api::{MdError, Metadata, op};
 use slabfs_mdserver::client::LocalMd;
 use slabfs_mdserver::kv::KvError;
 use slabfs_mdserver::server::MdServer;
 use slabfs_mdserver::service::{Service, ServiceError, ServiceOptions};
-use slabfs_model::ServerId;
-use slabfs_objstore::client::{Options, Servers};
+use slabfs_model::{ServerId, ShardId};
+use slabfs_objstore::client::Options;
 use slabfs_objstore::server::{DataServer, Fence, Heart, HeartOptions, Registrar};
 use slabfs_objstore::store::{LocalOptions, LocalStore};
 use slabfs_objstore::wire::{Key, Listener, WireError};
@@ -123,9 +124,12 @@ pub(crate) struct MetadataNode {
 
 impl MetadataNode {
     /// Opens the metadata service and logs what it recovered.
-    pub(crate) fn open(dir: &Path, args: &MetaArgs) -> anyhow::Result<MetadataNode> {
+    pub(crate) fn open(
+        dir: &Path,
+        options: ServiceOptions,
+        on_journal_error: OnJournalError,
+    ) -> anyhow::Result<MetadataNode> {
         make_private(dir)?;
-        let options = service_options(args);
         let (service, recovery) = Service::open(dir, options).map_err(|error| {
             let advice = match &error {
                 ServiceError::Kv(KvError::Locked { .. }) => {
@@ -143,7 +147,7 @@ impl MetadataNode {
         Ok(MetadataNode {
             service: Arc::new(service),
             server: None,
-            on_journal_error: args.on_journal_error,
+            on_journal_error,
         })
     }
 
@@ -263,15 +267,17 @@ pub(crate) fn open_bucket(
 pub(crate) struct DataNode {
     store: Chunks,
     heart: Heart,
+    /// Heartbeats to further shards of the metadata.
+    others: Vec<Heart>,
     server: Option<DataServer>,
 }
 
 impl DataNode {
-    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrar` as a server on
-    /// the machine `host`.
+    /// Starts to serve `store` at `listener`, if there is one, and to report it to `registrars`, the metadata service or its
+    /// shards in order, as a server on the machine `host`.
     pub(crate) fn start(
         store: Chunks,
-        registrar: Arc<dyn Registrar>,
+        registrars: Vec<Arc<dyn Registrar>>,
         listener: Option<Listener>,
         host: Option<String>,
     ) -> anyhow::Result<DataNode> {
@@ -279,7 +285,8 @@ impl DataNode {
             .as_ref()
             .map(|listener| address_for_others(listener.addr()));
         let shared = store.shared();
-        let fence = Arc::new(Fence::open(store.path()));
+        let shards = u8::try_from(registrars.len()).context("too many shards")?;
+        let fence = Arc::new(Fence::open_divided(store.path(), shards));
         let server = match listener {
             Some(listener) => Some(DataServer::start_fenced(
                 Arc::clone(&shared),
@@ -292,10 +299,17 @@ impl DataNode {
         if let Some(host) = host {
             options.host = host;
         }
-        let heart = Heart::start(shared, registrar, fence, options)?;
+        let mut registrars = registrars.into_iter();
+        let first = registrars.next().context("no metadata service")?;
+        let heart = Heart::start(shared, first, fence, options)?;
+        let others = (1..)
+            .zip(registrars)
+            .map(|(shard, registrar)| heart.start_other(ShardId(shard), registrar));
+        let others = others.collect::<Result<_, _>>()?;
         Ok(DataNode {
             store,
             heart,
+            others,
             server,
         })
     }
@@ -309,12 +323,12 @@ impl DataNode {
 
     /// The same, but only a refusal is an error; a metadata service that does not answer may answer later.
     pub(crate) fn taken(&self) -> anyhow::Result<()> {
-        match self.heart.registered(REGISTERED) {
-            Err(refused @ StoreError::Invalid(_)) => {
-                Err(refused).context("the metadata service does not take this data server")
+        for heart in std::iter::once(&self.heart).chain(&self.others) {
+            if let Err(refused @ StoreError::Invalid(_)) = heart.registered(REGISTERED) {
+                return Err(refused).context("the metadata service does not take this data server");
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// The address at which other processes reach it.
@@ -341,6 +355,7 @@ impl DataNode {
 
     /// Ends reports and connections, and syncs the store.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
+        self.others.into_iter().for_each(Heart::stop);
         self.heart.stop();
         if let Some(server) = self.server {
             server.shutdown();
@@ -368,17 +383,31 @@ pub(crate) fn address_for_others(addr: &Addr) -> Addr {
 
 /// A mount of this process and the session behind it.
 pub(crate) struct MountNode {
-    client: Arc<Client>,
+    client: Arc<Clients>,
     running: Arc<Running>,
 }
 
+/// How a mount makes memory for coupled objects of one of `shards` shards: a part of what it may take.
+pub(crate) fn coupled_memory(
+    args: &MountArgs,
+    registrar: Arc<dyn Registrar>,
+    (metadata, key): (Option<Addrs>, Option<Key>),
+    shards: usize,
+) -> MemoryOptions {
+    let all = args.coupled_memory.unwrap_or_else(MemoryOptions::half);
+    MemoryOptions {
+        registrar,
+        metadata,
+        key,
+        size: all / shards.max(1) as u64,
+    }
+}
+
 impl MountNode {
-    /// Attaches to `metadata`, which other processes reach at `addr` with `key`, and mounts. `registrar` is the same service
-    /// for data servers.
+    /// Attaches to the shards of the metadata, which other processes reach at `addr`, and mounts.
     pub(crate) fn start(
-        (metadata, registrar): (Arc<dyn Metadata>, Arc<dyn Registrar>),
-        (addr, key): (Option<Addrs>, Option<Key>),
-        servers: Arc<Servers>,
+        shards: Vec<ShardAt>,
+        addr: Option<String>,
         mountpoint: &Path,
         args: &MountArgs,
         io_timeout: Duration,
@@ -392,16 +421,10 @@ impl MountNode {
             read_only: args.read_only,
             host: args.host.clone(),
             consistency: args.consistency,
-            metadata_addr: addr.as_ref().map(ToString::to_string),
-            memory: Some(MemoryOptions {
-                registrar,
-                metadata: addr,
-                key,
-                size: args.coupled_memory.unwrap_or_else(MemoryOptions::half),
-            }),
+            metadata_addr: addr,
             ..ClientOptions::default()
         };
-        let client = Client::start(metadata, servers, options).map_err(|error| {
+        let client = Clients::start(shards, &options).map_err(|error| {
             let advice = match &error {
                 FsError::Md(MdError::Unavailable { .. }) => {
                     "; is `slabfs mdserver` running there? --io-timeout waits longer"
@@ -437,7 +460,7 @@ impl MountNode {
 
     /// Data servers that once ran in one process with this metadata service, are not among `started`, and are not drained.
     pub(crate) fn servers_without(&self, started: &[ServerId]) -> anyhow::Result<Vec<ServerId>> {
-        let known = self.client.md().call(op::Servers {})?;
+        let known = self.client.names().md().call(op::Servers {})?;
         let away = known.into_iter().filter(|server| {
             server.addr.is_none() && !started.contains(&server.id) && !server.draining
         });

@@ -38,9 +38,10 @@ pub(crate) struct Args {
     /// Where to listen: unix:PATH or tcp:HOST:PORT
     #[arg(long, value_name = "ADDR", value_parser = parse_addr)]
     listen: Addr,
-    /// The metadata service: unix:PATH or tcp:HOST:PORT; several with commas where standbys may take over
-    #[arg(long, value_name = "ADDR", value_parser = parse_addrs)]
-    md: Addrs,
+    /// The metadata service: unix:PATH or tcp:HOST:PORT; several with commas where standbys may take over. If the metadata is in
+    /// shards, once for each shard, in order
+    #[arg(long, value_name = "ADDR", required = true, value_parser = parse_addrs)]
+    md: Vec<Addrs>,
     /// Directory for chunks; created if it is missing
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
@@ -69,7 +70,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
-    let addrs = [std::slice::from_ref(&args.listen), args.md.all()].concat();
+    let mut addrs = vec![args.listen.clone()];
+    addrs.extend(args.md.iter().flat_map(Addrs::all).cloned());
     let key = node::key(args.net.key_file.as_deref(), &addrs)?;
     Owner::Objserver.claim(&args.data, args.service.log_file.as_deref())?;
     let place = Place::of_data(&args.data);
@@ -80,9 +82,15 @@ pub(crate) fn run(args: Args, level: Level) -> anyhow::Result<()> {
 }
 
 fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<Box<dyn Live>> {
-    let (md, deadline) = (args.md.clone(), args.net.io_timeout);
-    let metadata = Arc::new(RemoteMd::connect(md, key.clone(), deadline));
-    let waits = greeted(&metadata, &args.md)?;
+    let deadline = args.net.io_timeout;
+    let mut metadata = Vec::with_capacity(args.md.len());
+    let mut waits = None;
+    for addr in &args.md {
+        let shard = Arc::new(RemoteMd::connect(addr.clone(), key.clone(), deadline));
+        let waiting = greeted(&shard, addr)?;
+        waits = waits.or(waiting);
+        metadata.push(shard);
+    }
     if let (Some(addr), Some(identity), true) = (&args.store, &args.identity, args.standby) {
         // For the file with the process id.
         node::make_private(&args.data)?;
@@ -98,12 +106,16 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
         }
     };
     shutdown.check()?;
-    let registrar = Arc::clone(&metadata) as Arc<dyn Registrar>;
-    let data = DataNode::start(store, registrar, Some(listener), args.host.clone())?;
+    let data = DataNode::start(
+        store,
+        registrars(&metadata),
+        Some(listener),
+        args.host.clone(),
+    )?;
     if waits.is_none()
         && let Err(refused) = data.taken()
     {
-        metadata.close();
+        metadata.iter().for_each(|shard| shard.close());
         data.stop()?;
         return Err(refused);
     }
@@ -112,6 +124,12 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
         metadata,
         waits,
     }))
+}
+
+/// The metadata services as receivers of reports.
+fn registrars(metadata: &[Arc<RemoteMd>]) -> Vec<Arc<dyn Registrar>> {
+    let each = metadata.iter().cloned();
+    each.map(|shard| shard as Arc<dyn Registrar>).collect()
 }
 
 /// Checks that the metadata service accepts this process. If it is unreachable, returns a text for the user;
@@ -131,7 +149,7 @@ fn greeted(metadata: &RemoteMd, addr: &Addrs) -> anyhow::Result<Option<String>> 
 
 struct Running {
     data: DataNode,
-    metadata: Arc<RemoteMd>,
+    metadata: Vec<Arc<RemoteMd>>,
     /// The text about waiting, for the ready line.
     waits: Option<String>,
 }
@@ -154,7 +172,7 @@ impl Live for Running {
 
     fn stop(self: Box<Self>) -> anyhow::Result<()> {
         // A report that still waits for an unreachable service is not worth waiting for.
-        self.metadata.close();
+        self.metadata.iter().for_each(|shard| shard.close());
         self.data.stop()
     }
 }

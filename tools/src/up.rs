@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use slabfs_fs::clients::ShardAt;
 use slabfs_model::ServerId;
-use slabfs_objstore::Addr;
 use slabfs_objstore::client::Servers;
 use slabfs_objstore::wire::{Key, Listener};
+use slabfs_objstore::{Addr, Addrs};
 
 use crate::args::{MetaArgs, MountArgs, NetArgs, ServiceArgs, parse_addr};
 use crate::created::Created;
@@ -118,7 +119,11 @@ fn start(
         None => None,
     };
     created.keep();
-    let metadata = MetadataNode::open(&data.join("md"), &args.meta)?;
+    let metadata = MetadataNode::open(
+        &data.join("md"),
+        node::service_options(&args.meta),
+        args.meta.on_journal_error,
+    )?;
     let mut behind = Behind {
         nodes: Vec::new(),
         metadata,
@@ -193,10 +198,9 @@ impl Behind {
         for number in 1..=count {
             shutdown.check()?;
             let store = node::open_store(&server_dir(data, number))?;
-            let registrar = self.metadata.registrar();
             let server = DataNode::start(
                 Chunks::Local(Arc::clone(&store)),
-                registrar,
+                vec![self.metadata.registrar()],
                 of_servers.next(),
                 args.mount.host.clone(),
             )?;
@@ -204,16 +208,19 @@ impl Behind {
             self.nodes.push(server);
             servers.add_local(id?, store);
         }
-        let metadata = self.metadata.local();
-        let mount = MountNode::start(
-            (metadata, self.metadata.registrar()),
-            (
-                listener
-                    .as_ref()
-                    .map(|listener| node::address_for_others(listener.addr()).into()),
-                key,
-            ),
+        let addr: Option<Addrs> = listener
+            .as_ref()
+            .map(|listener| node::address_for_others(listener.addr()).into());
+        let reached = (addr.clone(), key);
+        let memory = node::coupled_memory(&args.mount, self.metadata.registrar(), reached, 1);
+        let shard = ShardAt {
+            metadata: self.metadata.local(),
             servers,
+            memory: Some(memory),
+        };
+        let mount = MountNode::start(
+            vec![shard],
+            addr.map(|addr| addr.to_string()),
             &args.mountpoint,
             &args.mount,
             args.net.io_timeout,

@@ -30,9 +30,9 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
     }
     let ino = entry.attr.ino;
     if request.end {
-        context.client.md().call(op::EndStream { ino })?;
+        context.client.md(ino).call(op::EndStream { ino })?;
     }
-    let status = context.client.md().call(op::CoupleStatus { ino })?;
+    let status = context.client.md(ino).call(op::CoupleStatus { ino })?;
     let info = status.entry.info.as_ref();
     Ok(json!({
         "ino": ino.0,

@@ -132,7 +132,7 @@ pub(crate) fn make(
             .iter()
             .map(|object| (object.parent, object.name.clone()))
             .collect();
-        match context.client.md().call(op::CreateMany { objects: rest }) {
+        match context.client.create_many(rest) {
             Ok(made) => {
                 created.extend(made);
                 let mut changed = context.changed.lock();
@@ -236,6 +236,7 @@ impl Start<'_> {
             has_dtype: self
                 .context
                 .client
+                .names()
                 .md()
                 .call(op::GetDefaults { ino })?
                 .spec

@@ -23,7 +23,7 @@ pub(super) struct Request {
 
 pub(super) fn run(context: &Context, request: Request) -> Result<Value, CallError> {
     let Request { path, clear, set } = request;
-    let md = context.client.md();
+    let md = context.client.names().md();
     let walk = Walk::new(context, &path);
     let now = if clear.is_empty() && set.is_empty() {
         let ino = walk.find_for(Want::Read)?.attr.ino;

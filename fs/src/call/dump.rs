@@ -28,7 +28,7 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
                 .to_owned(),
         ));
     }
-    let page = context.client.md().call(op::Dump {
+    let page = context.client.names().md().call(op::Dump {
         ticket: request.ticket,
         offset: request.offset,
     })?;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slabfs_mdserver::api::{LockKind, LockList, LockMode, LockRow, LockSpan, op};
+use slabfs_mdserver::api::{LockKind, LockList, LockMode, LockRow, LockSpan};
 
 use super::find::{path_of_hit, who};
 use super::path::{PathText, Walk};
@@ -23,7 +23,7 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
         None => None,
     };
     let who = Some(who(&context.caller));
-    let LockList { locks, left } = context.client.md().call(op::Locks { ino, who })?;
+    let LockList { locks, left } = context.client.locks(ino, who)?;
     let locks: Vec<Value> = locks.iter().map(shown).collect();
     Ok(json!({ "locks": locks, "left": left }))
 }

@@ -6,7 +6,8 @@ use slabfs_mdserver::api::{Entry, Ino, Kind, MdError};
 use slabfs_model::Selection;
 
 use super::CallError;
-use crate::client::{Client, FsError};
+use crate::client::FsError;
+use crate::clients::Clients;
 use crate::view::name::{Name, Selected, has_mark};
 
 /// The meaning of a name.
@@ -20,7 +21,7 @@ pub(crate) enum Meaning<'a> {
 
 /// The meaning of the name `shown` in the directory `dir`. Only names with `@[` need a lookup.
 pub(crate) fn meaning<'a>(
-    client: &Client,
+    client: &Clients,
     dir: Ino,
     shown: &'a [u8],
 ) -> Result<Meaning<'a>, CallError> {
@@ -52,7 +53,7 @@ pub(crate) fn meaning<'a>(
     Ok(Meaning::Plain(Cow::Borrowed(shown), None))
 }
 
-fn there(client: &Client, dir: Ino, name: &[u8]) -> Result<Option<Entry>, CallError> {
+fn there(client: &Clients, dir: Ino, name: &[u8]) -> Result<Option<Entry>, CallError> {
     match client.lookup(dir, name) {
         Ok(entry) => Ok(Some(entry)),
         // A selection may be longer than a name.
@@ -62,7 +63,7 @@ fn there(client: &Client, dir: Ino, name: &[u8]) -> Result<Option<Entry>, CallEr
 }
 
 /// The file of a selection.
-fn file(client: &Client, dir: Ino, selected: &Selected<'_>) -> Result<Option<Entry>, CallError> {
+fn file(client: &Clients, dir: Ino, selected: &Selected<'_>) -> Result<Option<Entry>, CallError> {
     let entry = match there(client, dir, selected.written)? {
         None if *selected.base != *selected.written => there(client, dir, &selected.base)?,
         entry => entry,

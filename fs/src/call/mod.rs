@@ -33,7 +33,8 @@ use serde_json::{Map, Value, json};
 use slabfs_mdserver::api::{Ino, MdError, op};
 use thiserror::Error;
 
-use crate::client::{Client, FsError};
+use crate::client::FsError;
+use crate::clients::Clients;
 use crate::view::hidden;
 use crate::view::name::NameError;
 
@@ -113,7 +114,7 @@ impl From<MdError> for CallError {
 /// The environment of an op.
 pub struct Context {
     /// The session of the mount.
-    pub client: Arc<Client>,
+    pub client: Arc<Clients>,
     /// The caller.
     pub caller: Caller,
     /// Changes made by ops since they were last taken, to invalidate in the kernel's caches.
@@ -131,7 +132,7 @@ pub struct Changed {
 
 impl Context {
     /// The context of a call by `caller`.
-    pub fn new(client: Arc<Client>, caller: Caller) -> Context {
+    pub fn new(client: Arc<Clients>, caller: Caller) -> Context {
         Context {
             client,
             caller,
@@ -172,7 +173,9 @@ pub fn run(context: &Context, request: &[u8]) -> Result<Value, CallError> {
         // The data servers, as `.slabfs/status` lists them.
         "servers" => {
             let Nothing {} = arguments.read()?;
-            Ok(hidden::servers(&context.client.md().call(op::Servers {})?))
+            Ok(hidden::servers(
+                &context.client.names().md().call(op::Servers {})?,
+            ))
         }
         "couple" => couple::run(context, &arguments.read()?),
         "locks" => locks::run(context, &arguments.read()?),

@@ -38,7 +38,7 @@ pub(super) fn tag(context: &Context, request: Tag) -> Result<Value, CallError> {
         .collect();
     let changes = changes?;
     let inodes: Vec<Ino> = changes.iter().map(|change| change.ino).collect();
-    context.client.md().call(op::Tag { changes })?;
+    context.client.tag(changes)?;
     context.changed.lock().inodes.extend(inodes);
     Ok(json!({ "tagged": count }))
 }
@@ -83,7 +83,7 @@ pub(super) struct Tags {
 pub(super) fn tags(context: &Context, request: &Tags) -> Result<Value, CallError> {
     let entry = Walk::new(context, &request.path).find_for(Want::Read)?;
     let ino = entry.attr.ino;
-    let md = context.client.md();
+    let md = context.client.md(ino);
     let read = match &request.after {
         None => md.tags(ino).map(|tags| (tags, false)),
         Some(after) => {

@@ -1,14 +1,10 @@
-//! Searches: merges pages of the metadata service's results, and sorts them if requested.
+//! What a search asks for, and the orders of its hits. `clients/find.rs` does it.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 
-use slabfs_mdserver::api::{Caller, Find, Found, Hit, Ino, MAX_HITS};
+use slabfs_mdserver::api::{Caller, Find, Hit, Ino, MAX_HITS};
 use slabfs_mdserver::tags::query::kind_name;
 use slabfs_model::{MAX_RANK, Value, bare_key, check_tag_key};
-
-use crate::client::Client;
-use crate::client::error::FsError;
 
 /// The maximum number of hits that are sorted without a limit, and the maximum limit of a sorted search.
 pub const MAX_SORTED: usize = 1_000_000;
@@ -198,7 +194,7 @@ pub struct Search {
 }
 
 impl Search {
-    fn first(&self) -> Find {
+    pub(crate) fn first(&self) -> Find {
         let tag = match &self.sort {
             Some(Sort::Tag(tag)) => Some(tag.clone()),
             _ => None,
@@ -218,154 +214,3 @@ impl Search {
         }
     }
 }
-
-impl Client {
-    /// Calls `each` for the hits of a search until it returns `false`. An unsorted search needs memory for a page, a
-    /// sorted one for the hits that are returned, at most [`MAX_SORTED`].
-    ///
-    /// # Errors
-    /// The query cannot be parsed (the text points at the place), too many hits to sort, or errors of the metadata
-    /// service.
-    pub fn search(
-        &self,
-        search: &Search,
-        each: &mut dyn FnMut(Hit) -> bool,
-    ) -> Result<(), FsError> {
-        match &search.sort {
-            None => self.unsorted(search, each),
-            Some(sort) => {
-                for hit in self.sorted(search, sort)? {
-                    if !each(hit) {
-                        break;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// The number of hits of a search.
-    ///
-    /// # Errors
-    /// As [`Client::search`].
-    pub fn count(&self, search: &Search) -> Result<u64, FsError> {
-        let mut find = search.first();
-        find.count_only = true;
-        find.with_tags = false;
-        let mut count = 0u64;
-        loop {
-            let Found {
-                count: page, next, ..
-            } = self.md().call(find.clone())?;
-            count += page;
-            let enough = search.limit.is_some_and(|limit| count >= limit);
-            match next {
-                Some(next) if !enough => find.after = Some(next),
-                _ => return Ok(search.limit.map_or(count, |limit| count.min(limit))),
-            }
-        }
-    }
-
-    /// A page of at most `limit` unsorted hits after the position `after`; and the position of the next page.
-    ///
-    /// # Errors
-    /// As [`Client::search`].
-    pub fn search_page(
-        &self,
-        search: &Search,
-        limit: u32,
-        after: Option<Vec<u8>>,
-    ) -> Result<(Vec<Hit>, Option<Vec<u8>>), FsError> {
-        let mut find = search.first();
-        find.limit = limit;
-        find.after = after;
-        loop {
-            let Found { hits, next, .. } = self.md().call(find.clone())?;
-            match next {
-                Some(next) if hits.is_empty() => find.after = Some(next),
-                next => return Ok((hits, next)),
-            }
-        }
-    }
-
-    fn unsorted(&self, search: &Search, each: &mut dyn FnMut(Hit) -> bool) -> Result<(), FsError> {
-        let mut left = search.limit.unwrap_or(u64::MAX);
-        let mut after = None;
-        while left > 0 {
-            let limit = u32::try_from(left).unwrap_or(MAX_HITS).min(MAX_HITS);
-            let (hits, next) = self.search_page(search, limit, after)?;
-            left = left.saturating_sub(hits.len() as u64);
-            for hit in hits {
-                if !each(hit) {
-                    return Ok(());
-                }
-            }
-            match next {
-                Some(_) => after = next,
-                None => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// The least hits of a search, sorted; only as many are held as are requested.
-    fn sorted(&self, search: &Search, sort: &Sort) -> Result<Vec<Hit>, FsError> {
-        let limit = search.limit.map_or(MAX_SORTED, |limit| {
-            usize::try_from(limit).unwrap_or(usize::MAX)
-        });
-        if limit > MAX_SORTED {
-            return Err(FsError::Invalid(format!(
-                "at most {MAX_SORTED} hits are sorted"
-            )));
-        }
-        let mut heap = BinaryHeap::with_capacity(limit.min(4096) + 1);
-        let mut after = None;
-        loop {
-            let (hits, next) = self.search_page(search, MAX_HITS, after)?;
-            for hit in hits {
-                heap.push(Ordered { hit, sort });
-                if heap.len() > limit {
-                    if search.limit.is_none() {
-                        return Err(FsError::Invalid(format!(
-                            "more than {MAX_SORTED} hits cannot be sorted: give a limit on their number (--limit), \
-                             or leave out the order"
-                        )));
-                    }
-                    heap.pop();
-                }
-            }
-            match next {
-                Some(_) => after = next,
-                None => break,
-            }
-        }
-        let sorted = heap.into_sorted_vec();
-        Ok(sorted.into_iter().map(|ordered| ordered.hit).collect())
-    }
-}
-
-/// A hit with its sort key.
-struct Ordered<'a> {
-    hit: Hit,
-    sort: &'a Sort,
-}
-
-impl Ord for Ordered<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.sort.compare(&self.hit, &other.hit)
-    }
-}
-
-impl PartialOrd for Ordered<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ordered<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Ordered<'_> {}

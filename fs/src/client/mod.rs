@@ -191,6 +191,8 @@ pub struct Client {
     transfers: Transfers,
     coupling: Coupling,
     lease: Lease,
+    /// Shared by the clients of all shards of one filesystem on this mount.
+    family: Arc<()>,
     /// When the root directory was created, by which the filesystem is known again.
     root_created: Time,
     /// Another filesystem is at the address of the metadata service: every operation fails.

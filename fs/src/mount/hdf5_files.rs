@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use slabfs_mdserver::api::{Ino, Kind, MdError, op};
+use slabfs_mdserver::api::{Ino, Kind, MdError};
 
 use super::composed::Composed;
 use super::errno::{Outcome, refused};
@@ -179,11 +179,7 @@ fn container(
     let (mut arrays, mut containers) = (Vec::new(), Vec::new());
     let mut cookie = 0;
     loop {
-        let page = shared.client.md().call(op::ReadDir {
-            ino,
-            cookie,
-            limit: PAGE,
-        })?;
+        let page = shared.client.read_dir(ino, cookie, PAGE)?;
         let Some(last) = page.last() else { break };
         cookie = last.cookie;
         for entry in &page {
@@ -234,7 +230,7 @@ fn container(
 
 /// The tags of an object or container.
 fn tags(shared: &Shared, ino: Ino, walked: &mut Walked) -> Outcome<Map<String, Value>> {
-    let tags = shared.client.md().tags(ino)?;
+    let tags = shared.client.md(ino).tags(ino)?;
     let bytes = tags
         .iter()
         .map(|(key, tag)| key.len() + tag.bytes.len() + 64);

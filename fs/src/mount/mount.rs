@@ -16,7 +16,8 @@ use std::time::Duration;
 use fuser::{Config, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
 
-use crate::client::{Caches, Client};
+use crate::client::Caches;
+use crate::clients::Clients;
 
 use super::connection::Connection;
 use super::device::{self, How};
@@ -81,7 +82,7 @@ impl Mount {
     /// # Errors
     /// Reports what is wrong with the mount point, the device or the permissions, and what to do about it.
     pub fn start(
-        client: Arc<Client>,
+        client: Arc<Clients>,
         point: &Path,
         options: &MountOptions,
     ) -> Result<Running, MountError> {
@@ -108,7 +109,7 @@ impl Mount {
             .transpose()
             .map_err(|error| undo(&point, error))?;
         let caches: Arc<dyn Caches> = shared.clone();
-        shared.client.set_caches(Arc::downgrade(&caches));
+        shared.client.set_caches(&Arc::downgrade(&caches));
         let device = point::mounted_at(&point).map(|mounted| mounted.device);
         if let Some(device) = &device {
             device::set_readahead(device, READAHEAD_KIB);

@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use slabfs_mdserver::api::{Ino, LockFile, LockKind, LockOwner};
 use slabfs_model::Selection;
 
-use crate::client::{Client, FsError, Handle, OpenMode};
+use crate::client::{FsError, Handle, OpenMode};
+use crate::clients::Clients;
 
 use super::call::Call;
 use super::chunks_file::ChunksFile;
@@ -81,7 +82,7 @@ pub(super) struct Ending {
 impl Ending {
     /// Flushes dirty data, ends the handles, and then the locks: the next holder of a lock sees the writes made under
     /// it. No caller can receive an error, so it is only logged.
-    pub(super) fn run(self, client: &Arc<Client>, families: &Families) {
+    pub(super) fn run(self, client: &Arc<Clients>, families: &Families) {
         for handle in self.handles.into_iter().flatten() {
             if let Err(error) = handle.release() {
                 report("release", self.inode, &error.into());
@@ -89,6 +90,7 @@ impl Ending {
         }
         families.leave(&self.family, self.inode, self.write);
         for (kind, owner) in self.locks {
+            let client = client.of(self.lock_file.ino);
             client.unlock_all(self.lock_file.clone(), kind, owner);
         }
     }
@@ -131,8 +133,10 @@ impl OpenFile {
     }
 
     /// Marks the file as released; returns whether any locks end with it.
-    pub(super) fn close(&self, client: &Arc<Client>) -> bool {
-        let locks = client.closing_locks(&self.lock_file(), self.id);
+    pub(super) fn close(&self, client: &Arc<Clients>) -> bool {
+        let locks = client
+            .of(self.object)
+            .closing_locks(&self.lock_file(), self.id);
         let any = !locks.is_empty();
         if self.closing.set(locks).is_err() {
             tracing::error!(inode = self.inode, "a file was released twice");
@@ -164,8 +168,8 @@ impl OpenFile {
     }
 
     /// Notes that a lock is about to be requested through this file.
-    pub(super) fn note_locker(&self, client: &Client) {
-        client.note_locker(self.id, &self.handle);
+    pub(super) fn note_locker(&self, client: &Clients) {
+        client.of(self.object).note_locker(self.id, &self.handle);
     }
 
     /// Whether it shows a selection.
@@ -208,7 +212,7 @@ impl OpenFile {
     /// The same; opens the handle if necessary, which asks the metadata service.
     pub(super) fn writer(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<Clients>,
         append: bool,
     ) -> Result<&Arc<Handle>, FsError> {
         if let Some(ready) = self.ready_writer(append) {

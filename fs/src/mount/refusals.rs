@@ -13,7 +13,7 @@ use slabfs_model::format_dims;
 
 use super::errno::{Failure, number, report, report_inode};
 use super::shared::Shared;
-use crate::client::Client;
+use crate::clients::Clients;
 use crate::view::nodes::Node;
 
 /// The most lines whose paths are being looked up.
@@ -69,9 +69,9 @@ impl Shared {
 }
 
 /// A path from the root of the mount, or the inode number.
-fn path(client: &Client, ino: Ino) -> String {
+fn path(client: &Clients, ino: Ino) -> String {
     let (inos, who) = (vec![ino], None);
-    let found = client.md().call(op::Paths { inos, who });
+    let found = client.names().md().call(op::Paths { inos, who });
     match found.ok().and_then(|mut paths| paths.pop()) {
         Some(path) if !path.is_empty() => String::from_utf8_lossy(&path).into_owned(),
         _ => format!("inode {ino}"),
@@ -79,7 +79,7 @@ fn path(client: &Client, ino: Ino) -> String {
 }
 
 /// The dims and dtype of an array, in brackets.
-fn form(client: &Client, ino: Ino) -> String {
+fn form(client: &Clients, ino: Ino) -> String {
     let entry = client.getattr(ino).ok();
     let info = entry.and_then(|entry| entry.info);
     info.filter(|info| info.declared)

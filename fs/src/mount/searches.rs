@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Hit;
 
-use crate::client::{Client, FsError, Search};
+use crate::client::{FsError, Search};
+use crate::clients::Clients;
 
 /// Listers that are remembered.
 const LISTERS: usize = 32;
@@ -49,7 +50,7 @@ impl Searches {
     /// true: the reply is full.
     pub(super) fn list(
         &self,
-        client: &Client,
+        client: &Clients,
         lister: Lister,
         search: &Search,
         from: u64,

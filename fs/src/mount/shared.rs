@@ -10,7 +10,8 @@ use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
 
 use super::hdf5_files::Hdf5Files;
 use crate::call;
-use crate::client::{Caches, Client, FsError};
+use crate::client::{Caches, FsError};
+use crate::clients::Clients;
 use crate::view::hidden::Hidden;
 use crate::view::made::Made;
 use crate::view::name::has_mark;
@@ -41,7 +42,7 @@ const MOST_WAITING: usize = 8192;
 
 /// The state that all requests share.
 pub(super) struct Shared {
-    pub(super) client: Arc<Client>,
+    pub(super) client: Arc<Clients>,
     pub(super) nodes: Nodes,
     pub(super) handles: Handles<Open>,
     pub(super) families: Families,
@@ -135,7 +136,7 @@ impl Shown {
 }
 
 impl Shared {
-    pub(super) fn new(client: Arc<Client>, workers: usize) -> Shared {
+    pub(super) fn new(client: Arc<Clients>, workers: usize) -> Shared {
         let owner = (
             nix::unistd::geteuid().as_raw(),
             nix::unistd::getegid().as_raw(),
@@ -340,7 +341,7 @@ impl Shared {
     ) -> Result<Entry, FsError> {
         match found {
             Err(FsError::Md(MdError::NotFound)) => {
-                Ok(self.client.md().call(op::Removed { ino, set })?)
+                Ok(self.client.md(ino).call(op::Removed { ino, set })?)
             }
             found => found,
         }
@@ -357,7 +358,10 @@ impl Shared {
             mode: Some(left),
             ..SetAttr::default()
         };
-        let entry = self.client.md().call(op::SetAttr { ino: object, set })?;
+        let entry = self
+            .client
+            .md(object)
+            .call(op::SetAttr { ino: object, set })?;
         self.setids.note(&entry.attr);
         Ok(true)
     }

@@ -15,6 +15,7 @@ use slabfs_objstore::store::{LocalOptions, LocalStore};
 
 use super::error::{Error, ErrorKind};
 use crate::client::{Client, ClientOptions};
+use crate::clients::Clients;
 
 /// Timeout for the registration of the data server at the metadata service.
 const REGISTERED: Duration = Duration::from_secs(30);
@@ -28,7 +29,7 @@ pub(super) struct Alone {
 
 impl Alone {
     /// Opens the directory, creating it if it is missing, and attaches.
-    pub(super) fn open(dir: &Path) -> Result<(Alone, Arc<Client>), Error> {
+    pub(super) fn open(dir: &Path) -> Result<(Alone, Arc<Clients>), Error> {
         if dir.join("os2").exists() {
             return Err(Error::new(
                 ErrorKind::NotSupported,
@@ -64,7 +65,7 @@ impl Alone {
         service: Arc<Service>,
         os: &Path,
         failed: &dyn Fn(&dyn std::fmt::Display) -> Error,
-    ) -> Result<(Alone, Arc<Client>), Error> {
+    ) -> Result<(Alone, Arc<Clients>), Error> {
         let store =
             LocalStore::open(os, LocalOptions::default()).map_err(|error| failed(&error))?;
         let uuid = store.id();
@@ -93,7 +94,7 @@ impl Alone {
         servers.add_local(id, alone.store.clone());
         let metadata = Arc::new(LocalMd(alone.service.clone()));
         match Client::start(metadata, Arc::new(servers), ClientOptions::default()) {
-            Ok(client) => Ok((alone, client)),
+            Ok(client) => Ok((alone, Arc::new(client.into()))),
             Err(error) => {
                 alone.heart.stop();
                 Err(error.into())

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use slabfs_mdserver::api::MdError;
 use slabfs_mdserver::client::RemoteMd;
+use slabfs_objstore::addr::AddrError;
 use slabfs_objstore::client::{Options, Servers};
 use slabfs_objstore::wire::{Key, WireError};
 use slabfs_objstore::{Addr, Addrs};
 
 use super::error::{Error, ErrorKind};
-use crate::client::{Client, ClientOptions, Consistency, FsError, MemoryOptions};
+use crate::client::{ClientOptions, Consistency, FsError, MemoryOptions};
+use crate::clients::{Clients, ShardAt};
 
 /// Maximum size of `.slabfs/status` in bytes; a larger file is something else.
 const STATUS_LIMIT: u64 = 16 << 20;
@@ -41,7 +43,8 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The filesystem whose metadata service listens at `unix:PATH` or `tcp:HOST:PORT`, as in `slabfs mount --md`; or
+    /// The filesystem whose metadata service listens at `unix:PATH` or `tcp:HOST:PORT`, as in `slabfs mount --md`; of one in
+    /// several shards, the addresses of all in order, separated by semicolons; or
     /// the one that is mounted at the given path or above it. A mount by `slabfs up` serves other processes only with
     /// `--listen`.
     pub fn to(place: impl AsRef<Path>) -> ConnectOptions {
@@ -112,7 +115,7 @@ impl ConnectOptions {
     }
 
     /// Attaches.
-    pub(super) fn attach(&self) -> Result<Arc<Client>, Error> {
+    pub(super) fn attach(&self) -> Result<Arc<Clients>, Error> {
         if self.client.dirty_limit < ClientOptions::LEAST_DIRTY {
             return Err(Error::invalid(format!(
                 "a dirty limit of {} bytes: give 1 MiB (1048576) or more",
@@ -131,8 +134,9 @@ impl ConnectOptions {
                 self.client.io_timeout
             )));
         }
-        let addr = self.addr()?;
-        let tcp = addr.all().iter().find(|addr| matches!(addr, Addr::Tcp(_)));
+        let addrs = self.addrs()?;
+        let mut all = addrs.iter().flat_map(Addrs::all);
+        let tcp = all.find(|addr| matches!(addr, Addr::Tcp(_)));
         let key = match (&self.key_file, tcp) {
             (Some(file), _) => {
                 Some(Key::load(file).map_err(|error| Error::invalid(error.to_string()))?)
@@ -145,26 +149,32 @@ impl ConnectOptions {
             (None, None) => None,
         };
         let deadline = self.client.io_timeout;
-        let servers = Servers::new(Options {
-            deadline,
-            key: key.clone(),
-            steady: self.steady,
-            ..Options::default()
-        });
-        let metadata = Arc::new(RemoteMd::connect(addr.clone(), key.clone(), deadline));
         let options = ClientOptions {
+            metadata_addr: Some(shards_text(&addrs)),
+            ..self.client.clone()
+        };
+        let remote: Vec<Arc<RemoteMd>> = addrs
+            .iter()
+            .map(|addr| Arc::new(RemoteMd::connect(addr.clone(), key.clone(), deadline)))
+            .collect();
+        let shards = addrs.iter().zip(&remote).map(|(addr, metadata)| ShardAt {
+            metadata: metadata.clone(),
+            servers: Arc::new(Servers::new(Options {
+                deadline,
+                key: key.clone(),
+                steady: self.steady,
+                ..Options::default()
+            })),
             memory: Some(MemoryOptions {
                 registrar: metadata.clone(),
                 metadata: Some(addr.clone()),
-                key,
-                size: MemoryOptions::half(),
+                key: key.clone(),
+                size: MemoryOptions::half() / addrs.len().max(1) as u64,
             }),
-            metadata_addr: Some(addr.to_string()),
-            ..self.client.clone()
-        };
-        Client::start(metadata.clone(), Arc::new(servers), options).map_err(|error| {
+        });
+        Clients::start(shards.collect(), &options).map_err(|error| {
             let away = matches!(&error, FsError::Md(MdError::Unavailable { .. }));
-            let error = match away.then(|| refused(&metadata)).flatten() {
+            let error = match away.then(|| remote.iter().find_map(|one| refused(one))).flatten() {
                 Some(why) => Error::new(ErrorKind::Denied, why.to_string()),
                 None if away => Error::new(
                     ErrorKind::Unavailable,
@@ -178,17 +188,29 @@ impl ConnectOptions {
         })
     }
 
-    fn addr(&self) -> Result<Addrs, Error> {
+    /// The addresses of each shard's metadata service.
+    fn addrs(&self) -> Result<Vec<Addrs>, Error> {
         let text = self.place.to_str().unwrap_or_default();
         if text.starts_with("unix:") || text.starts_with("tcp:") {
-            return text
-                .parse()
-                .map_err(|error: slabfs_objstore::addr::AddrError| {
-                    Error::invalid(error.to_string())
-                });
+            return shards_of(text).map_err(|error| Error::invalid(error.to_string()));
         }
         of_mount(&self.place)
     }
+}
+
+/// Parses the addresses of a filesystem's metadata services: those of each shard, separated by semicolons.
+///
+/// # Errors
+/// Says which of them is no address.
+pub fn shards_of(text: &str) -> Result<Vec<Addrs>, AddrError> {
+    text.split(';').map(str::parse).collect()
+}
+
+/// The text that [`shards_of`] parses.
+#[must_use]
+pub fn shards_text(shards: &[Addrs]) -> String {
+    let all: Vec<String> = shards.iter().map(ToString::to_string).collect();
+    all.join(";")
 }
 
 /// Whether a service is reachable but refuses this process: another key, another user.
@@ -201,7 +223,7 @@ fn refused(metadata: &RemoteMd) -> Option<WireError> {
 }
 
 /// The address of the metadata service as reported by a mount.
-fn of_mount(path: &Path) -> Result<Addrs, Error> {
+fn of_mount(path: &Path) -> Result<Vec<Addrs>, Error> {
     let shown = path.display();
     let full = path.canonicalize().map_err(|error| {
         let kind = match error.kind() {
@@ -226,8 +248,7 @@ fn of_mount(path: &Path) -> Result<Addrs, Error> {
     let report = read(&status)
         .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", status.display())))?;
     match report.get("metadata").and_then(serde_json::Value::as_str) {
-        Some(addr) => addr
-            .parse()
+        Some(addr) => shards_of(addr)
             .map_err(|error| Error::new(ErrorKind::Io, format!("{}: {error}", status.display()))),
         None => Err(Error::new(
             ErrorKind::NotSupported,
@@ -255,7 +276,7 @@ mod tests {
     #[test]
     fn errors_of_invalid_places_name_valid_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let error = |place: &Path| ConnectOptions::to(place).addr().unwrap_err();
+        let error = |place: &Path| ConnectOptions::to(place).addrs().unwrap_err();
         assert_eq!(error(&dir.path().join("none")).kind(), ErrorKind::NotFound);
         let plain = error(dir.path());
         assert_eq!(plain.kind(), ErrorKind::Invalid);
@@ -301,11 +322,16 @@ mod tests {
         std::fs::create_dir(dir.path().join("deep")).unwrap();
         let place = ConnectOptions::to(dir.path().join("deep"));
         std::fs::write(hidden.join("status"), "{\"metadata\": \"unix:/run/md.s\"}").unwrap();
-        assert_eq!(place.addr().unwrap().to_string(), "unix:/run/md.s");
+        assert_eq!(shards_text(&place.addrs().unwrap()), "unix:/run/md.s");
+        let two = "{\"metadata\": \"unix:/a,unix:/b;unix:/c\"}";
+        std::fs::write(hidden.join("status"), two).unwrap();
+        let addrs = place.addrs().unwrap();
+        assert_eq!((addrs.len(), addrs[0].all().len()), (2, 2));
+        assert_eq!(shards_text(&addrs), "unix:/a,unix:/b;unix:/c");
         std::fs::write(hidden.join("status"), "{\"metadata\": null}").unwrap();
-        let error = place.addr().unwrap_err();
+        let error = place.addrs().unwrap_err();
         assert!(error.to_string().contains("--listen"), "{error}");
         std::fs::write(hidden.join("status"), "{").unwrap();
-        assert_eq!(place.addr().unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(place.addrs().unwrap_err().kind(), ErrorKind::Io);
     }
 }

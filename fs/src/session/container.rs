@@ -19,6 +19,7 @@ use crate::call::create::{Within, make};
 use crate::call::path::{PathText, Walk};
 use crate::call::tags::tagged;
 use crate::call::{Context, Described, umask};
+use crate::client::FsError;
 use crate::view::name::HIDDEN;
 
 /// Entries a `readdir` request asks for.
@@ -173,7 +174,7 @@ impl Container {
         self.session.changes()?;
         let given = self.given(path.as_ref())?;
         let (parent, name) = given.place()?;
-        let made = given.context.client.md().call(Create {
+        let made = given.context.client.make(Create {
             parent: parent.attr.ino,
             name,
             kind: Kind::Directory,
@@ -285,13 +286,9 @@ impl Container {
         let mut cookie = Some(0);
         let pages = std::iter::from_fn(move || {
             let after = cookie?;
-            let page = session.client().and_then(|client| {
-                Ok(client.md().call(op::ReadDir {
-                    ino,
-                    cookie: after,
-                    limit: PAGE,
-                })?)
-            });
+            let page = session
+                .client()
+                .and_then(|client| Ok(client.read_dir(ino, after, PAGE)?));
             cookie = match &page {
                 Ok(page) => page.last().map(|last| last.cookie),
                 Err(_) => None,
@@ -330,17 +327,19 @@ impl Container {
         self.session.changes()?;
         let given = self.given(path.as_ref())?;
         let (container, name) = given.place()?;
-        let md = given.context.client.md();
+        let client = &given.context.client;
         let parent = container.attr.ino;
-        let lookup = op::Lookup {
-            parent,
-            name: name.clone(),
-        };
-        let found = md.call(lookup).map_err(|error| given.about(error))?;
+        let found = client
+            .lookup(parent, &name)
+            .map_err(|error| given.about(error))?;
         given.may_go(&container, &found.attr)?;
         let removed = match found.attr.kind {
-            Kind::Directory => md.call(op::Rmdir { parent, name }),
-            _ => md.call(op::Unlink { parent, name }),
+            Kind::Directory => client
+                .names()
+                .md()
+                .call(op::Rmdir { parent, name })
+                .map_err(FsError::from),
+            _ => client.unlink(parent, name),
         };
         removed.map_err(|error| given.about(error))
     }
@@ -358,12 +357,9 @@ impl Container {
         self.session.changes()?;
         let (from, to) = (self.given(from.as_ref())?, self.given(to.as_ref())?);
         let ((old, name), (new, new_name)) = (from.place()?, to.place()?);
-        let md = from.context.client.md();
-        let moved = md
-            .call(op::Lookup {
-                parent: old.attr.ino,
-                name: name.clone(),
-            })
+        let client = &from.context.client;
+        let moved = client
+            .lookup(old.attr.ino, &name)
             .map_err(|error| from.about(error))?;
         from.may_go(&old, &moved.attr)?;
         let elsewhere = old.attr.ino != new.attr.ino;
@@ -373,27 +369,26 @@ impl Container {
             _ => Ok(()),
         };
         moves(&from, &moved)?;
-        match md.call(op::Lookup {
-            parent: new.attr.ino,
-            name: new_name.clone(),
-        }) {
+        match client.lookup(new.attr.ino, &new_name) {
             Ok(there) => {
                 to.may_go(&new, &there.attr)?;
                 if flags == RenameFlags::Exchange {
                     moves(&to, &there)?;
                 }
             }
-            Err(MdError::NotFound) => {}
+            Err(FsError::Md(MdError::NotFound)) => {}
             Err(error) => return Err(to.about(error)),
         }
-        md.call(op::Rename {
+        let rename = op::Rename {
             parent: old.attr.ino,
             name,
             new_parent: new.attr.ino,
             new_name,
             flags,
-        })
-        .map_err(|error| Error::from(error).about(format!("{} to {}", from.full, to.full)))
+        };
+        client
+            .rename(rename)
+            .map_err(|error| Error::from(error).about(format!("{} to {}", from.full, to.full)))
     }
 
     /// The tags of the entry at `path`, by key; with an empty path, of this container.
@@ -403,7 +398,7 @@ impl Container {
     pub fn tags(&self, path: impl AsRef<Path>) -> Result<Vec<(String, Tag)>, Error> {
         let given = self.given(path.as_ref())?;
         let entry = given.walk().find_for(Want::Read)?;
-        let tags = given.context.client.md().tags(entry.attr.ino);
+        let tags = given.context.client.md(entry.attr.ino).tags(entry.attr.ino);
         tags.map_err(|error| given.about(error))
     }
 
@@ -420,7 +415,7 @@ impl Container {
             .map(|(index, edit)| self.change(edit).map_err(|error| error.at(index)))
             .collect();
         let changes = changes?;
-        Ok(self.session.client()?.md().call(op::Tag { changes })?)
+        Ok(self.session.client()?.tag(changes)?)
     }
 
     fn change(&self, edit: TagEdit) -> Result<TagChange, Error> {

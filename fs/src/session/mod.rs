@@ -61,7 +61,7 @@ use parking_lot::Mutex;
 use slabfs_mdserver::api::{Metadata, ROOT, op};
 use slabfs_objstore::client::Servers;
 
-pub use connect::ConnectOptions;
+pub use connect::{ConnectOptions, shards_of, shards_text};
 pub use container::{Container, Listed, TagEdit};
 pub use error::{Error, ErrorKind};
 pub use find::{Found, Query};
@@ -85,6 +85,7 @@ pub use slabfs_model::batch::{Batch, Pattern, Place};
 use crate::call::path::PathText;
 use crate::call::{self, Caller};
 use crate::client::Client;
+use crate::clients::Clients;
 use alone::Alone;
 
 /// A connection to a filesystem. Clones are the same session, which ends when the last of them, and of the objects made
@@ -96,7 +97,7 @@ pub struct Session {
 }
 
 struct Inner {
-    client: Arc<Client>,
+    client: Arc<Clients>,
     caller: Caller,
     closed: AtomicBool,
     /// The services, if they belong to this session.
@@ -134,10 +135,10 @@ impl Session {
         options: ClientOptions,
     ) -> Result<Session, Error> {
         let client = Client::start(metadata, servers, options)?;
-        Ok(Session::over(client, None))
+        Ok(Session::over(Arc::new(client.into()), None))
     }
 
-    fn over(client: Arc<Client>, alone: Option<Alone>) -> Session {
+    fn over(client: Arc<Clients>, alone: Option<Alone>) -> Session {
         Session {
             inner: Arc::new(Inner {
                 client,
@@ -190,7 +191,7 @@ impl Session {
     /// # Errors
     /// If the metadata service is away.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Error> {
-        Ok(self.client()?.md().call(op::Servers {})?)
+        Ok(self.client()?.names().md().call(op::Servers {})?)
     }
 
     /// Syncs all data written by this session to the servers' disks.
@@ -215,7 +216,7 @@ impl Session {
         self.inner.close()
     }
 
-    pub(crate) fn client(&self) -> Result<&Arc<Client>, Error> {
+    pub(crate) fn client(&self) -> Result<&Arc<Clients>, Error> {
         match self.inner.closed.load(Ordering::Acquire) {
             false => Ok(&self.inner.client),
             true => Err(FsError::Closed.into()),

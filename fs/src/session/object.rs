@@ -137,6 +137,7 @@ impl Object {
         self.may_change()?;
         let client = self.session.client()?;
         client
+            .of(self.handle.ino())
             .set_dims(self.handle.ino(), dims.as_ref().into())
             .map_err(|error| self.about(error))?;
         Ok(())
@@ -151,6 +152,7 @@ impl Object {
         self.may_change()?;
         let client = self.session.client()?;
         client
+            .of(self.handle.ino())
             .declare(self.handle.ino(), spec.change.clone())
             .map_err(|error| self.about(error))?;
         Ok(())
@@ -162,7 +164,11 @@ impl Object {
     /// `Denied`; of the metadata service.
     pub fn tags(&self) -> Result<Vec<(String, Tag)>, Error> {
         self.may(Want::Read)?;
-        Ok(self.session.client()?.md().tags(self.handle.ino())?)
+        Ok(self
+            .session
+            .client()?
+            .md(self.handle.ino())
+            .tags(self.handle.ino())?)
     }
 
     /// Sets and removes its tags in one request; removals come first. It need not be open for writing: tags belong to
@@ -175,7 +181,7 @@ impl Object {
         self.may(Want::Write)?;
         let client = self.session.client()?;
         client
-            .md()
+            .md(self.handle.ino())
             .call(op::Tag {
                 changes: vec![TagChange {
                     ino: self.handle.ino(),

@@ -143,7 +143,7 @@ fn data_written_in_parts_becomes_one_chunk() {
     }
     object.flush().unwrap();
     let client = session.client().unwrap();
-    assert_eq!(client.md().requests().commits, 1);
+    assert_eq!(client.names().md().requests().commits, 1);
     assert_eq!(object.read("[::7,3]").unwrap(), [0, 7]);
 }
 

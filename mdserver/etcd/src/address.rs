@@ -19,6 +19,15 @@ pub struct EtcdAddr {
 }
 
 impl EtcdAddr {
+    /// The same cluster, with the keys of a part of the filesystem.
+    #[must_use]
+    pub fn below(&self, part: &str) -> EtcdAddr {
+        EtcdAddr {
+            prefix: format!("{}/{part}", self.prefix),
+            ..self.clone()
+        }
+    }
+
     /// The prefix of all keys, with a slash at both ends.
     pub(crate) fn root(&self) -> String {
         format!("/{}/", self.prefix)

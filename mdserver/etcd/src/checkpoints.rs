@@ -37,6 +37,27 @@ impl FromStr for CheckpointsAddr {
     }
 }
 
+impl CheckpointsAddr {
+    /// The place of a part of the filesystem: in a directory, which exists, another one is created for it.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn below(&self, part: &str) -> Result<CheckpointsAddr, EtcdError> {
+        match self {
+            CheckpointsAddr::Bucket(addr) => Ok(CheckpointsAddr::Bucket(addr.below(part))),
+            CheckpointsAddr::Directory(dir) => {
+                let below = dir.join(part);
+                match fs::create_dir(&below) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        Err(EtcdError::io("create the directory", &below, &error))
+                    }
+                    _ => Ok(CheckpointsAddr::Directory(below)),
+                }
+            }
+        }
+    }
+}
+
 /// The checkpoints: files in a directory, or objects in a bucket.
 #[derive(Debug, Clone)]
 pub enum Checkpoints {

@@ -202,7 +202,7 @@ pub struct HeldLocks {
 pub const MAX_LOCK_ROWS: usize = 4096;
 
 /// Reply of [`super::op::Locks`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LockList {
     /// At most [`MAX_LOCK_ROWS`], half of which are held and half wait: by file, those held before those that wait, and these in the order in which they
     /// are served.

@@ -22,6 +22,7 @@ pub mod op;
 mod operation;
 mod reply;
 mod right;
+mod shard;
 mod spec;
 mod tags;
 mod tiling;
@@ -56,6 +57,8 @@ pub use right::{
     RightAsk, RightEvent, RightEventKind, RightGive, RightGrant, RightHeld, RightMode, RightNews,
     RightRecall, RightReply, RightSerial, RightTicket, RightsBegun, RightsEpoch, Unflushed,
 };
+pub use shard::{Birth, Links, MAX_SHARDS, MAX_UNFINISHED, Shard, Unlinked};
+pub(crate) use spec::check_chunk;
 pub use spec::{MAX_GRID_CHUNK, Resolved, SpecChange, SpecError, SpecPlan};
 pub use tags::{MAX_TAG_BYTES, MAX_TAG_NAMES, TAGS_PAGE, TagChange, TagsPage};
 pub use tiling::{Stored, StoredChunk, TilingReply, WantedPart};

@@ -26,6 +26,7 @@ use super::right::{
     Looked, RightAsk, RightGive, RightHeld, RightNews, RightReply, RightTicket, RightsBegun,
     RightsEpoch, Unflushed,
 };
+use super::shard::{Birth, Links, MAX_UNFINISHED, Unlinked};
 use super::spec::SpecChange;
 use super::tags::{TagChange, TagsPage};
 use super::tiling::{Stored, StoredChunk, TilingReply, WantedPart};
@@ -35,7 +36,9 @@ use super::{
     MAX_RIGHTS_HELD, MdError,
 };
 use crate::core::{Core, Ctx};
-use crate::{dump, locks, matcher, namespace, placement, rights, service, sessions, tags, tilings};
+use crate::{
+    dump, locks, matcher, namespace, placement, rights, service, sessions, shards, tags, tilings,
+};
 
 operations! {
     // Sessions.
@@ -124,7 +127,7 @@ operations! {
     Writes Link { ino: Ino, parent: Ino, name: Vec<u8> } -> Entry => namespace::link;
 
     /// Removes a name of anything but a directory.
-    Writes Unlink { parent: Ino, name: Vec<u8> } -> () => namespace::unlink;
+    Writes Unlink { parent: Ino, name: Vec<u8> } -> Unlinked => namespace::unlink;
 
     /// Removes an empty directory.
     Writes Rmdir { parent: Ino, name: Vec<u8> } -> () => namespace::rmdir;
@@ -141,7 +144,7 @@ operations! {
         new_name: Vec<u8>,
         /// What to do when the new name exists.
         flags: RenameFlags,
-    } -> () => namespace::rename;
+    } -> Unlinked => namespace::rename;
 
     /// Target of a symbolic link.
     Asks ReadLink { ino: Ino } -> Vec<u8> => namespace::read_link;
@@ -596,6 +599,50 @@ operations! {
 
     /// The state of the engine that the metadata is on, as names and values; empty if that is a directory of the service.
     Asks Engine {} -> Vec<(String, String)> => service::engine;
+
+    // Objects in shards; see `super::shard`.
+
+    /// To the shard of names: what the shards of these objects need to create them. Those without a name, and those that are known to
+    /// be created, are left out.
+    Asks Births {
+        /// The objects, at most [`MAX_CREATE`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_CREATE }>")]
+        inos: Vec<Ino>,
+    } -> Vec<Birth> => shards::births;
+
+    /// Attributes of inodes, without unflushed writes of other sessions. Those that do not exist are left out.
+    Asks GetAttrs {
+        /// The inodes, at most [`MAX_PATHS`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_PATHS }>")]
+        inos: Vec<Ino>,
+    } -> Vec<Entry> => shards::get_attrs;
+
+    /// To the shard of objects: creates those that do not exist. Returns all of them, without those that were removed since.
+    Writes Adopt {
+        /// The objects, at most [`MAX_CREATE`].
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_CREATE }>")]
+        births: Vec<Birth>,
+        /// Also count each as opened by this session, in the same step.
+        open: bool,
+    } -> Vec<Entry> => shards::adopt;
+
+    /// To the shard of objects: how many names they have.
+    Writes SetLinks {
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_UNFINISHED }>")]
+        links: Vec<Links>,
+    } -> () => shards::set_links;
+
+    /// To the shard of names: names of objects whose shards may not have them yet. The caller does what is left, with [`Births`], [`Adopt`] and [`SetLinks`], and then [`Finish`].
+    Asks Unfinished {
+        /// Of changes that were this long ago at least, in milliseconds: the client whose change it was does it at once.
+        older_ms: u64,
+    } -> Vec<Links> => shards::unfinished;
+
+    /// To the shard of names: the shards of these objects have created them and have their links.
+    Writes Finish {
+        #[serde(deserialize_with = "bounded::list::<_, _, { MAX_UNFINISHED }>")]
+        links: Vec<Links>,
+    } -> () => shards::finish;
 }
 
 /// A time to wait for an event.

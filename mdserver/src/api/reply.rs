@@ -12,6 +12,7 @@ use super::info::SharedInfo;
 use super::lock::{LockEpoch, LockList, LockNews, LockReply, LocksReclaimed};
 use super::operation::replies;
 use super::right::{Looked, RightNews, RightReply, RightsBegun};
+use super::shard::{Birth, Links, Shard, Unlinked};
 use super::tags::TagsPage;
 use super::tiling::TilingReply;
 use super::types::{Attr, Ino};
@@ -52,6 +53,8 @@ pub struct Attached {
     pub locks: LockEpoch,
     /// The epoch of the session's rights; `None` if it did not attach as strict.
     pub rights: Option<RightsBegun>,
+    /// Which shard the service is.
+    pub shard: Shard,
 }
 
 /// Reply of [`super::op::Heartbeat`].
@@ -76,6 +79,8 @@ pub struct Created {
     pub entry: Entry,
     /// Whether it was created by this op.
     pub created: bool,
+    /// What its shard needs to create it, if that is another one that may not have done so.
+    pub birth: Option<Box<Birth>>,
 }
 
 /// Reply of [`super::op::Dump`].
@@ -262,6 +267,10 @@ replies! {
     Room(Room),
     Watched(Vec<Watched>),
     Engine(Vec<(String, String)>),
+    Unlinked(Unlinked),
+    Births(Vec<Birth>),
+    Entries(Vec<Entry>),
+    Unfinished(Vec<Links>),
 }
 
 impl Reply {

@@ -412,7 +412,7 @@ fn plan(now: &ArrayInfo, new: &ArrayInfo, empty: bool) -> SpecPlan {
 }
 
 /// Checks the chunk of a grid, with elements of `elem` bytes.
-pub(super) fn check_chunk(layout: &Layout, elem: u64) -> Result<(), SpecError> {
+pub(crate) fn check_chunk(layout: &Layout, elem: u64) -> Result<(), SpecError> {
     if let Layout::Grid(chunk) = layout {
         let bytes = chunk.iter().fold(elem, |bytes, &n| bytes.saturating_mul(n));
         if bytes == 0 || bytes > MAX_GRID_CHUNK {

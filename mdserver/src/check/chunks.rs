@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 use slabfs_model::layout::grid::Grid;
-use slabfs_model::{ChunkId, ObjectId, ServerId};
+use slabfs_model::{ChunkId, ObjectId, ServerId, ShardId};
 use slabfs_objstore::store::LocalStore;
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
@@ -348,6 +348,9 @@ impl Look<'_, '_> {
 
     /// A chunk of an aligned layout that no record names.
     fn unnamed(&mut self, name: &ChunkName, chunk: ChunkId) {
+        if self.of_another(chunk.shard()) {
+            return;
+        }
         if chunk.0 >= self.facts.limits.chunk || self.facts.later_chunk(chunk) {
             self.stored_later(name);
         } else if self.facts.lease_of(chunk) != Some(false) {
@@ -369,7 +372,14 @@ impl Look<'_, '_> {
         if ordered.is_some_and(|&below| u64::from(generation) < below) {
             return Ok(());
         }
-        let limit = self.facts.limits.ino;
+        if self.of_another(ino.shard()) {
+            return Ok(());
+        }
+        let limit = match self.facts.limits.shard.has_names() {
+            true => self.facts.limits.ino,
+            // The shard of names assigns the numbers of objects.
+            false => u64::MAX,
+        };
         let Some(object) = self.object(ino)? else {
             if ino.0 >= limit || self.facts.later_object(ino) {
                 self.stored_later(name);
@@ -397,6 +407,12 @@ impl Look<'_, '_> {
             self.form(name, &wanted, false)?;
         }
         Ok(())
+    }
+
+    /// Whether a chunk belongs to another shard of the filesystem.
+    fn of_another(&self, shard: ShardId) -> bool {
+        let mine = self.facts.limits.shard;
+        mine.divided() && mine.index != shard
     }
 
     fn stored_later(&mut self, name: &ChunkName) {

@@ -1,11 +1,12 @@
 //! Checks counters, which must be above every allocated number; and reports keys of no table.
 
 use super::{CheckError, Class, Facts, PAGE, Walk};
+use crate::api::{ROOT, Shard};
 use crate::keys;
 use crate::records::Later;
 
 /// The letters of the tables.
-const TABLES: &[u8] = b"bdeimnopqrstvwxz";
+const TABLES: &[u8] = b"bdeilmnopqrstuvwxyz";
 
 /// Numbers below these may have been allocated.
 #[derive(Debug, Default)]
@@ -18,6 +19,15 @@ pub(super) struct Limits {
     pub(super) later: Vec<Later>,
     /// The recorded number of inodes.
     pub(super) inodes: Option<u64>,
+    /// Which shard it is.
+    pub(super) shard: Shard,
+}
+
+impl Limits {
+    /// Whether the names of an inode are in another shard.
+    pub(super) fn nameless(&self, ino: u64) -> bool {
+        !self.shard.has_names() && ino != ROOT.0
+    }
 }
 
 /// Reads the counters.
@@ -30,6 +40,7 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
         server: 1,
         later: Vec::new(),
         inodes: None,
+        shard: Shard::default(),
     };
     let mut format = false;
     walk.each(keys::table(b'm'), PAGE, |walk, key, value| {
@@ -42,6 +53,10 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
             // The first is present until the first start after a dump was loaded.
             keys::LOADED | keys::LOSSY => {
                 walk.record::<bool>(key, value);
+                return Ok(());
+            }
+            keys::SHARD => {
+                limits.shard = walk.record(key, value).unwrap_or_default();
                 return Ok(());
             }
             keys::INODES => {

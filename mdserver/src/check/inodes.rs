@@ -52,7 +52,10 @@ pub(super) fn read(walk: &mut Walk<'_>, facts: &mut Facts) -> Result<(), CheckEr
             return Ok(());
         };
         let subject = || format!("inode {ino}");
-        counters::below(walk, facts.limits.ino, ino, subject);
+        if !facts.limits.nameless(ino) {
+            let number = slabfs_model::ObjectId(ino).number();
+            counters::below(walk, facts.limits.ino, number, subject);
+        }
         let Some(inode) = walk.record::<Inode>(key, value) else {
             return Ok(());
         };
@@ -126,7 +129,7 @@ fn check(walk: &mut Walk<'_>, ino: u64, inode: &Inode) {
     }
     let fits = match inode.body {
         Body::Directory { .. } => attr.kind == Kind::Directory,
-        Body::Object(_) => attr.kind == Kind::Object,
+        Body::Object(_) | Body::Remote(_) => attr.kind == Kind::Object,
         Body::Symlink(_) => attr.kind == Kind::Symlink,
         Body::Node => !matches!(attr.kind, Kind::Directory | Kind::Object | Kind::Symlink),
     };
@@ -198,6 +201,7 @@ fn check_object(attr: &Attr, object: &Object, wrong: &mut impl FnMut(String)) {
 /// Reports wrong counts, after every table was read.
 pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &Facts) {
     for row in &facts.inodes {
+        let nameless = facts.limits.nameless(row.ino);
         places(walk, row);
         let subject = || format!("inode {}", row.ino);
         let directory = row.kind == Kind::Directory;
@@ -206,7 +210,7 @@ pub(super) fn sum_up(walk: &mut Walk<'_>, facts: &Facts) {
             (true, false) => 0,
             (false, _) => row.names,
         };
-        if row.nlink != links {
+        if row.nlink != links && !nameless {
             let what = if directory {
                 format!("its subdirectories give {links}")
             } else {

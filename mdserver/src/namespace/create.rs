@@ -34,14 +34,20 @@ pub(crate) fn create(core: &Core, ctx: &Ctx, create: op::Create) -> Result<Creat
     let dir = txn.own(&mut parent);
     let inode = make(&mut txn, dir, &create, &SpecChange::default(), &[])?;
     let (ino, entry) = (inode.attr.ino, inode.entry());
+    let birth = match &inode.body {
+        Body::Remote(birth) => birth.clone(),
+        _ => None,
+    };
     txn.put(parent);
     txn.put_new(inode);
-    if create.open {
+    // One in another shard is opened there.
+    if create.open && birth.is_none() {
         txn.open_once(ino)?;
     }
     txn.commit(Created {
         entry,
         created: true,
+        birth,
     })
 }
 
@@ -54,7 +60,10 @@ pub(super) fn make(
     spec: &SpecChange,
     tags: &[(String, Tag)],
 ) -> Result<Inode, MdError> {
-    let ino = txn.new_ino()?;
+    let ino = match create.kind {
+        Kind::Object => txn.new_object()?,
+        _ => txn.new_ino()?,
+    };
     let (mode, gid) = inherited(create, &dir.attr);
     let defaults = match &dir.body {
         Body::Directory { defaults, .. } => defaults.clone(),
@@ -65,7 +74,7 @@ pub(super) fn make(
         Body::Symlink(target) => target.len() as u64,
         Body::Directory { .. } => DIRECTORY_SIZE,
         Body::Object(object) => object.info.size()?,
-        Body::Node => 0,
+        Body::Node | Body::Remote(_) => 0,
     };
     let now = txn.now;
     let attr = Attr {
@@ -104,28 +113,28 @@ pub(super) fn make(
     }
     if create.kind == Kind::Object {
         let given = defaults.as_ref().map_or(&[][..], |all| &all.tags);
-        inode = tagged(txn, inode, given, tags)?;
+        let tags = merged(given, tags)?;
+        if txn.core.options.shard.divided() {
+            return txn.remote(inode, tags);
+        }
+        if !tags.is_empty() {
+            let mut tagged = Arc::new(inode);
+            let changes = tags.into_iter().map(|(name, tag)| (name, Some(tag)));
+            txn.change_xattrs(&mut tagged, changes.collect())?;
+            inode = Arc::unwrap_or_clone(tagged);
+        }
     }
     Ok(inode)
 }
 
-/// A new inode with its container's tags and its own, which take precedence.
-fn tagged(
-    txn: &mut Txn<'_>,
-    inode: Inode,
+/// A container's tags and an object's own, which take precedence, by the names of their attributes.
+fn merged(
     given: &[(String, Tag)],
     own: &[(String, Tag)],
-) -> Result<Inode, MdError> {
-    if given.is_empty() && own.is_empty() {
-        return Ok(inode);
-    }
-    let mut tags: BTreeMap<Vec<u8>, Option<Tag>> = BTreeMap::new();
-    for (key, tag) in given.iter().chain(own) {
-        tags.insert(xattr_name(key)?, Some(tag.clone()));
-    }
-    let mut inode = Arc::new(inode);
-    txn.change_xattrs(&mut inode, tags.into_iter().collect())?;
-    Ok(Arc::unwrap_or_clone(inode))
+) -> Result<BTreeMap<Vec<u8>, Tag>, MdError> {
+    let all = given.iter().chain(own);
+    all.map(|(key, tag)| Ok((xattr_name(key)?, tag.clone())))
+        .collect()
 }
 
 /// The result of creating a name that exists.
@@ -139,12 +148,19 @@ fn existing(mut txn: Txn<'_>, create: &Create, ino: Ino) -> Result<Created, MdEr
         Kind::Directory => return Err(MdError::IsDirectory),
         _ => return Err(MdError::Exists),
     }
-    if create.open {
-        txn.open_once(ino)?;
-    }
+    let birth = match &inode.body {
+        Body::Remote(birth) => birth.clone(),
+        _ => {
+            if create.open {
+                txn.open_once(ino)?;
+            }
+            None
+        }
+    };
     txn.commit(Created {
         entry: inode.entry(),
         created: false,
+        birth,
     })
 }
 
@@ -326,6 +342,7 @@ pub(crate) fn link(core: &Core, ctx: &Ctx, op: op::Link) -> Result<Entry, MdErro
     linked.attr.nlink += 1;
     txn.add_name(linked, (parent, slot), name)?;
     txn.put(inode);
-    let entry = txn.inode(ino)?.entry();
-    txn.commit(entry)
+    let inode = txn.inode(ino)?;
+    txn.linked(&inode)?;
+    txn.commit(inode.entry())
 }

@@ -7,7 +7,7 @@ use super::check_name;
 use super::create::make;
 use crate::api::{Create, Ino, Kind, MAX_CREATE, MdError, NewObject, op};
 use crate::core::{Core, Ctx};
-use crate::records::Inode;
+use crate::records::{Body, Inode};
 use crate::tags::rows;
 use crate::txn::Txn;
 
@@ -92,7 +92,9 @@ fn enter(
     let directory = Arc::make_mut(&mut parents[place]);
     let mut inode = make(txn, directory, &create, &spec, &tags)?;
     // No session has it open; a session that opens it to write makes a reservation.
-    inode.object_mut()?.reserves.clear();
+    if let Body::Object(object) = &mut inode.body {
+        object.reserves.clear();
+    }
     let ino = inode.attr.ino;
     txn.put_new(inode);
     Ok(ino)

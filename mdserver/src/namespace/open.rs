@@ -100,7 +100,7 @@ pub(crate) fn close(
 
 impl Txn<'_> {
     /// Counts one more open of `ino` by the caller.
-    pub(super) fn open_once(&mut self, ino: Ino) -> Result<(), MdError> {
+    pub(crate) fn open_once(&mut self, ino: Ino) -> Result<(), MdError> {
         let session = session_of(&self.ctx)?;
         let count = self.opened(ino, session).saturating_add(1);
         let remote = self.ctx.remote;

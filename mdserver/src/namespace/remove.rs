@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::check_name;
 use super::directory::{Found, remove_subdirectory};
-use crate::api::{Ino, Kind, MdError, op};
+use crate::api::{Ino, Kind, Links, MdError, Unlinked, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::records::{Body, Inode, encode};
 use crate::txn::Txn;
 
 /// Removes a name of anything but a directory.
-pub(crate) fn unlink(core: &Core, ctx: &Ctx, op: op::Unlink) -> Result<(), MdError> {
+pub(crate) fn unlink(core: &Core, ctx: &Ctx, op: op::Unlink) -> Result<Unlinked, MdError> {
     let op::Unlink { parent, ref name } = op;
     check_name(name)?;
     let mut txn = core.begin(ctx)?;
@@ -23,8 +23,8 @@ pub(crate) fn unlink(core: &Core, ctx: &Ctx, op: op::Unlink) -> Result<(), MdErr
     }
     take_out(&mut txn, &mut dir, found)?;
     txn.put(dir);
-    txn.drop_link(inode, (parent, found.slot))?;
-    txn.commit(())
+    let links = txn.drop_link(inode, (parent, found.slot))?;
+    txn.commit(Unlinked { links })
 }
 
 /// Removes an empty directory.
@@ -63,12 +63,12 @@ fn take_out(txn: &mut Txn<'_>, dir: &mut Arc<Inode>, found: Found) -> Result<(),
 
 impl Txn<'_> {
     /// Removes a name of an inode (of a directory, its only one). An inode without a name is removed, or stays as an
-    /// orphan while a session has it open.
+    /// orphan while a session has it open. Returns the links of one in another shard.
     pub(super) fn drop_link(
         &mut self,
         mut inode: Arc<Inode>,
         (parent, slot): (Ino, u64),
-    ) -> Result<(), MdError> {
+    ) -> Result<Option<Links>, MdError> {
         let changed = self.own(&mut inode);
         self.remove_name(changed, (parent, slot))?;
         let attr = &mut changed.attr;
@@ -78,16 +78,31 @@ impl Txn<'_> {
         } else {
             attr.nlink.saturating_sub(1)
         };
-        if attr.nlink > 0 {
+        let (ino, left) = (attr.ino, attr.nlink);
+        if left > 0 {
             self.put(inode);
-            return Ok(());
+            let inode = self.inode(ino)?;
+            return self.linked(&inode);
         }
-        let ino = attr.ino;
+        if let Body::Remote(_) = inode.body {
+            let attr = &mut Arc::make_mut(&mut inode).attr;
+            attr.change += 1;
+            let links = self.linked(&inode)?;
+            self.destroy(&inode, false)?;
+            return Ok(links);
+        }
         if self.is_open(ino) {
-            self.batch.put(keys::orphan(ino), encode(&())?);
-            self.put(inode);
-            return Ok(());
+            self.become_orphan(inode)?;
+            return Ok(None);
         }
-        self.destroy(&inode, false)
+        self.destroy(&inode, false)?;
+        Ok(None)
+    }
+
+    /// Keeps an inode without a name, which a session has open.
+    pub(crate) fn become_orphan(&mut self, inode: Arc<Inode>) -> Result<(), MdError> {
+        self.batch.put(keys::orphan(inode.attr.ino), encode(&())?);
+        self.put(inode);
+        Ok(())
     }
 }

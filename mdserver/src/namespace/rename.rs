@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::check_name;
 use super::directory::{Found, add_subdirectory, remove_subdirectory};
 use super::remove::check_empty;
-use crate::api::{Ino, Kind, MdError, ROOT, RenameFlags, op};
+use crate::api::{Ino, Kind, Links, MdError, ROOT, RenameFlags, Unlinked, op};
 use crate::core::{Core, Ctx};
 use crate::records::{Body, Inode};
 use crate::txn::Txn;
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 const MAX_DEPTH: usize = 1 << 20;
 
 /// Renames as in POSIX.
-pub(crate) fn rename(core: &Core, ctx: &Ctx, op: op::Rename) -> Result<(), MdError> {
+pub(crate) fn rename(core: &Core, ctx: &Ctx, op: op::Rename) -> Result<Unlinked, MdError> {
     let from = Place {
         parent: op.parent,
         name: op.name,
@@ -43,6 +43,7 @@ pub(crate) fn rename(core: &Core, ctx: &Ctx, op: op::Rename) -> Result<(), MdErr
     if is_directory {
         refuse_cycle(&mut txn, source.ino, to.parent)?;
     }
+    let mut links = None;
     let slot = match (target, flags) {
         (Some(_), RenameFlags::NoReplace) => return Err(MdError::Exists),
         (None, RenameFlags::Exchange) => return Err(MdError::NotFound),
@@ -51,10 +52,10 @@ pub(crate) fn rename(core: &Core, ctx: &Ctx, op: op::Rename) -> Result<(), MdErr
         }
         // Two names of one inode: nothing happens, and both remain.
         (Some(target), RenameFlags::Replace) if target.ino == source.ino => {
-            return txn.commit(());
+            return txn.commit(Unlinked::default());
         }
         (Some(target), RenameFlags::Replace) => {
-            replace(&mut txn, ctx, to, target, is_directory)?;
+            links = replace(&mut txn, ctx, to, target, is_directory)?;
             txn.replace(to.parent, target.slot, &to.name, source.ino);
             target.slot
         }
@@ -74,7 +75,7 @@ pub(crate) fn rename(core: &Core, ctx: &Ctx, op: op::Rename) -> Result<(), MdErr
         txn.change(to.parent, add_subdirectory)?;
     }
     txn.moved(&moved, (from.parent, source.slot), (to, slot))?;
-    txn.commit(())
+    txn.commit(Unlinked { links })
 }
 
 /// Removes the target of the new name, if the rules permit.
@@ -84,7 +85,7 @@ fn replace(
     to: &Place,
     target: Found,
     source_is_directory: bool,
-) -> Result<(), MdError> {
+) -> Result<Option<Links>, MdError> {
     let gone = txn.inode(target.ino)?;
     ctx.may_move(&gone)?;
     let gone_is_directory = gone.attr.kind == Kind::Directory;
@@ -111,9 +112,9 @@ fn exchange(
     source: Found,
     target: Found,
     moved: Arc<Inode>,
-) -> Result<(), MdError> {
+) -> Result<Unlinked, MdError> {
     if source.ino == target.ino {
-        return txn.commit(());
+        return txn.commit(Unlinked::default());
     }
     let other = txn.inode(target.ino)?;
     ctx.may_move(&other)?;
@@ -141,7 +142,7 @@ fn exchange(
     }
     txn.moved(&moved, (from.parent, source.slot), (to, target.slot))?;
     txn.moved(&other, (to.parent, target.slot), (from, source.slot))?;
-    txn.commit(())
+    txn.commit(Unlinked::default())
 }
 
 /// Refuses to move directory `ino` into itself or its descendants.

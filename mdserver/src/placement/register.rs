@@ -1,13 +1,13 @@
 //! Heartbeats of data servers: assigns a number to a UUID, sends orders, processes acknowledgements, and sends the
 //! list of live sessions (`sessions/fence.rs`).
 
-use slabfs_model::{ServerId, SessionId};
+use slabfs_model::{ServerId, SessionId, ShardId};
 use slabfs_objstore::server::{ServerOrders, ServerReport};
 use std::time::Instant;
 
 use super::{RetireKey, Server};
 use crate::api::{MdError, op};
-use crate::core::{Core, Ctx};
+use crate::core::{Core, Ctx, State};
 use crate::keys;
 use crate::kv::Batch;
 use crate::records::{ServerRecord, encode};
@@ -57,8 +57,30 @@ pub(crate) fn end_memory(core: &Core, _: &Ctx, op: op::EndMemory) -> Result<(), 
 /// chunk. Metadata loaded from a dump may have known it after the dump, and its numbers continue far beyond those
 /// used before; metadata that lost commits may have lost the record of it.
 fn is_of_others(core: &Core, report: &ServerReport) -> Result<bool, MdError> {
-    let holds = report.chunks > 0 || report.id.is_some();
+    let holds = match core.options.shard.has_names() {
+        true => report.chunks > 0 || report.id.is_some(),
+        // It has chunks of other shards; the list of sessions that it has is of this one.
+        false => report.obeys > 0,
+    };
     Ok(holds && core.kv.get(keys::LATER)?.is_none() && core.kv.get(keys::LOSSY)?.is_none())
+}
+
+/// The number of a server that is not known here: a new one, or that which it has from the shard of names.
+fn new_id(core: &Core, state: &State, report: &ServerReport) -> Result<ServerId, MdError> {
+    if core.options.shard.has_names() || report.memory {
+        return Ok(ServerId(state.ids.server));
+    }
+    match report.id {
+        Some(id) if id.shard() == ShardId::NAMES && !state.servers.by_id.contains_key(&id) => {
+            Ok(id)
+        }
+        Some(id) => Err(MdError::Invalid(format!(
+            "the data server says that its number is {id}, which another one has: do these metadata services belong together?"
+        ))),
+        None => Err(MdError::Invalid(
+            "a data server has to be registered with the first shard before others".to_owned(),
+        )),
+    }
 }
 
 fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdError> {
@@ -78,7 +100,7 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
     let mut batch = Batch::new();
     let id = match state.servers.by_uuid.get(&report.uuid) {
         Some(&id) => id,
-        None => ServerId(state.ids.server),
+        None => new_id(core, state, &report)?,
     };
     let known = state.servers.by_id.get(&id);
     if known.is_none() && is_of_others(core, &report)? {
@@ -100,8 +122,9 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
         draining: known.is_some_and(|server| server.record.draining),
         memory: report.memory,
     };
+    let next = state.ids.server.max(id.0 + 1);
     if known.is_none() {
-        batch.put(keys::NEXT_SERVER, encode(&(id.0 + 1))?);
+        batch.put(keys::NEXT_SERVER, encode(&next)?);
     }
     if known.is_none_or(|server| server.record != record) {
         batch.put(keys::server(id), encode(&record)?);
@@ -123,7 +146,7 @@ fn enter(core: &Core, report: ServerReport) -> Result<(ServerOrders, bool), MdEr
         state.retired.remove(id, what);
     }
 
-    state.ids.server = state.ids.server.max(id.0 + 1);
+    state.ids.server = next;
     state.servers.by_uuid.insert(record.uuid, id);
     let server = state
         .servers

@@ -147,6 +147,10 @@ impl Writer {
                 self.byte(3);
                 Ok(())
             }
+            Body::Remote(birth) => {
+                self.byte(4);
+                self.option(birth.as_deref(), Self::rest)
+            }
         }
     }
 

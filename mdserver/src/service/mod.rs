@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::api::{MdError, Reply, Request, op};
+use crate::api::{MdError, Reply, Request, Shard, op};
 use crate::core::{Core, Ctx};
 use crate::keys;
 use crate::kv::{Batch, KvError, KvOptions, LocalKv, Lsn, MetaKv, Recovery as KvRecovery};
@@ -47,6 +47,8 @@ pub struct ServiceOptions {
     pub upkeep: Duration,
     /// A dump of which no page is requested for this long is dropped.
     pub dump_patience: Duration,
+    /// Which shard it is; fixed when the store is made.
+    pub shard: Shard,
 }
 
 impl Default for ServiceOptions {
@@ -64,6 +66,7 @@ impl Default for ServiceOptions {
             cached_records: 1 << 20,
             upkeep: Duration::from_millis(500),
             dump_patience: Duration::from_secs(600),
+            shard: Shard::default(),
         }
     }
 }

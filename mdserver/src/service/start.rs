@@ -1,13 +1,13 @@
 //! Builds the in-memory state from the store.
 
-use slabfs_model::{ObjectId, ServerId, SessionId};
+use slabfs_model::{ObjectId, ServerId, SessionId, ShardId};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Instant;
 
 use super::{Recovery, ServiceOptions};
-use crate::api::{Attr, Ino, Kind, MdError, ROOT, Time};
+use crate::api::{Attr, Ino, Kind, MdError, ROOT, Shard, Time};
 use crate::core::{Core, Ctx, State};
 use crate::keys;
 use crate::kv::{Batch, Lsn, MetaKv, pairs};
@@ -37,6 +37,7 @@ pub(super) fn start(
     index: Option<(&Path, Lsn)>,
 ) -> Result<(Core, Recovery), MdError> {
     check_format(&*kv)?;
+    check_shard(&*kv, options.shard)?;
     let loaded = number::<bool>(&*kv, keys::LOADED)?.unwrap_or(false);
     // Changes between the dump and its loading are lost, like those lost by damage.
     let lossy = lossy || loaded;
@@ -46,7 +47,7 @@ pub(super) fn start(
     };
     let mut recovery = Recovery::default();
     let mut state = State::new(&options);
-    numbers(&*kv, &mut state, lossy)?;
+    numbers(&*kv, &mut state, lossy, options.shard.index)?;
     state.fences.begin(SessionId(state.ids.session));
     servers(&*kv, &mut state)?;
     if state.servers.by_id.is_empty() {
@@ -115,18 +116,44 @@ fn check_format(kv: &dyn MetaKv) -> Result<(), MdError> {
     Ok(())
 }
 
-fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdError> {
+/// Refuses a store of another shard; a new store becomes one of `shard`.
+fn check_shard(kv: &dyn MetaKv, shard: Shard) -> Result<(), MdError> {
+    let known = match number::<Shard>(kv, keys::SHARD)? {
+        Some(known) => known,
+        None if kv.get(keys::NEXT_SESSION)?.is_some() || !shard.divided() => Shard::default(),
+        None => {
+            let mut batch = Batch::new();
+            batch.put(keys::SHARD, encode(&shard)?);
+            kv.commit(batch)?;
+            shard
+        }
+    };
+    if known == shard {
+        return Ok(());
+    }
+    let named = |shard: Shard| match shard.divided() {
+        true => format!("shard {} of {}", shard.index, shard.of),
+        false => "of a filesystem with one metadata service".to_owned(),
+    };
+    Err(MdError::Io(format!(
+        "the store is {}, and this service was started to be {}: the number of shards is fixed when a filesystem is made",
+        named(known),
+        named(shard)
+    )))
+}
+
+fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool, shard: ShardId) -> Result<(), MdError> {
     let ids = &mut state.ids;
     // Every number below the limits may have been assigned.
     ids.ino = number::<u64>(kv, keys::NEXT_INO)?.unwrap_or(ROOT.0 + 1);
     ids.ino_limit = ids.ino;
-    ids.chunk = number::<u64>(kv, keys::NEXT_CHUNK)?.unwrap_or(1);
+    ids.chunk = number::<u64>(kv, keys::NEXT_CHUNK)?.unwrap_or(shard.numbers() + 1);
     ids.chunk_limit = ids.chunk;
     ids.session = match number::<u64>(kv, keys::NEXT_SESSION)? {
         Some(next) => next,
-        None => first_session(kv)?,
+        None => first_session(kv, shard)?,
     };
-    ids.server = number::<u32>(kv, keys::NEXT_SERVER)?.unwrap_or(1);
+    ids.server = number::<u32>(kv, keys::NEXT_SERVER)?.unwrap_or(shard.servers() + 1);
     if let Some(inodes) = number::<u64>(kv, keys::INODES)?.filter(|_| !lossy) {
         ids.inodes = inodes;
         return Ok(());
@@ -146,12 +173,12 @@ fn numbers(kv: &dyn MetaKv, state: &mut State, lossy: bool) -> Result<(), MdErro
 /// At random: if the filesystem at a mount's address is replaced by another one, the mount must not find its
 /// session's number there. It would continue as another client's session and write into unrelated objects with the
 /// same numbers; instead it is notified that its session is lost.
-fn first_session(kv: &dyn MetaKv) -> Result<u64, MdError> {
+fn first_session(kv: &dyn MetaKv, shard: ShardId) -> Result<u64, MdError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
         .map_err(|error| MdError::Io(format!("no random numbers from the system: {error}")))?;
     // The highest bit is always set, so that all numbers have the same length on the wire and in the store.
-    let first = u64::from_le_bytes(bytes) & (SESSIONS_FROM - 1) | SESSIONS_FROM;
+    let first = shard.session(u64::from_le_bytes(bytes) & (SESSIONS_FROM - 1) | SESSIONS_FROM);
     let mut batch = Batch::new();
     batch.put(keys::NEXT_SESSION, encode(&first)?);
     kv.commit(batch)?;

@@ -9,8 +9,8 @@ use super::ServiceError;
 use crate::api::MdError;
 use crate::core::Core;
 use crate::placement::void_places;
-use crate::sessions;
 use crate::tilings;
+use crate::{sessions, shards};
 
 /// The thread and its stop signal.
 pub(super) struct Upkeep {
@@ -60,6 +60,7 @@ impl Drop for Upkeep {
 fn run(core: &Core, shared: &Shared) {
     let pause = core.options.upkeep;
     let mut last = Instant::now();
+    let mut forgot = last;
     let mut failed = false;
     loop {
         {
@@ -77,7 +78,15 @@ fn run(core: &Core, shared: &Shared) {
             forgive(core, now);
         }
         last = now;
-        match round(core) {
+        let forgets = core.options.shard.divided() && now.duration_since(forgot) >= shards::FORGETS;
+        let done = round(core).and_then(|()| match forgets {
+            true => shards::forget_removed(core),
+            false => Ok(()),
+        });
+        if forgets {
+            forgot = now;
+        }
+        match done {
             Ok(()) => failed = false,
             Err(error) => {
                 if !failed {

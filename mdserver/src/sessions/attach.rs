@@ -70,6 +70,7 @@ fn enter(core: &Core, record: SessionRecord, strict: bool) -> Result<Attached, M
         },
         locks: core.locks.epoch(),
         rights,
+        shard: core.options.shard,
     })
 }
 

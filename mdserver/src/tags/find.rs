@@ -291,6 +291,13 @@ impl Search<'_> {
         })
     }
 
+    /// Whether an inode has its names in another shard: the client asks that for paths, and leaves out what the caller could not
+    /// list.
+    fn nameless(&self, ino: Ino) -> bool {
+        let shard = self.core.options.shard;
+        shard.divided() && !shard.has_names() && ino.shard() == shard.index
+    }
+
     /// Whether the index's entries of an inode need no verification.
     fn trusts(&self, ino: Ino) -> bool {
         self.precise && self.core.tags.is_exact(ino)
@@ -306,10 +313,16 @@ impl Search<'_> {
         if !self.kinds && !is_object(&inode) || inode.attr.nlink == 0 {
             return Ok(());
         }
+        if inode.attr.ino.shard() != self.core.options.shard.index
+            || self.nameless(inode.attr.ino) && !is_object(&inode)
+        {
+            // Its own shard finds it.
+            return Ok(());
+        }
         let (ino, now) = (inode.attr.ino, self.now);
         let candidate = Candidate::new(self.core, &self.paths, (inode, bytes), now);
         let hit = (trusted && candidate.readable || self.query.matches(&candidate))
-            && candidate.path().is_some()
+            && (self.nameless(ino) || candidate.path().is_some())
             && !seen(&candidate);
         candidate.check()?;
         if !hit {

@@ -21,6 +21,7 @@ mod restarts;
 mod retiring;
 mod rights;
 mod sessions;
+mod shards;
 mod short;
 mod sockets;
 mod speed;

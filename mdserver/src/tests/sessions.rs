@@ -66,8 +66,14 @@ fn a_retry_happens_once() {
     let session = remote_session(&service, false);
     let first = ask(&service, session, 1, 1, create("a")).unwrap();
     assert_eq!(ask(&service, session, 1, 1, create("a")).unwrap(), first);
-    assert_eq!(ask(&service, session, 2, 1, unlink("a")), Ok(Reply::Done));
-    assert_eq!(ask(&service, session, 2, 1, unlink("a")), Ok(Reply::Done));
+    assert_eq!(
+        ask(&service, session, 2, 1, unlink("a")),
+        Ok(Reply::Unlinked(Default::default()))
+    );
+    assert_eq!(
+        ask(&service, session, 2, 1, unlink("a")),
+        Ok(Reply::Unlinked(Default::default()))
+    );
     assert_eq!(
         ask(&service, session, 3, 1, unlink("a")),
         Err(MdError::NotFound)
@@ -95,7 +101,7 @@ fn an_abandoned_request_is_not_executed_after_later_ones() {
     let refused = ask(&service, session, 5, 5, unlink("none"));
     assert_eq!(refused, Err(MdError::NotFound));
     assert_eq!(late(4), Err(MdError::Stale));
-    assert_eq!(late(6), Ok(Reply::Done));
+    assert_eq!(late(6), Ok(Reply::Unlinked(Default::default())));
 }
 
 #[test]
@@ -108,7 +114,10 @@ fn a_retry_happens_once_over_a_restart() {
     drop(service);
     let service = service_in(dir.path());
     assert_eq!(ask(&service, session, 1, 1, create("a")).unwrap(), first);
-    assert_eq!(ask(&service, session, 2, 1, unlink("a")), Ok(Reply::Done));
+    assert_eq!(
+        ask(&service, session, 2, 1, unlink("a")),
+        Ok(Reply::Unlinked(Default::default()))
+    );
 }
 
 #[test]

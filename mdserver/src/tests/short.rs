@@ -28,6 +28,7 @@ impl Md {
             parent,
             name: name.to_vec(),
         })
+        .map(drop)
     }
 
     pub(crate) fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), MdError> {
@@ -53,6 +54,7 @@ impl Md {
             new_name,
             flags,
         })
+        .map(drop)
     }
 
     pub(crate) fn readdir(

@@ -44,7 +44,7 @@ pub use dims::{DimsError, MaxDim, format_dims, format_max_dims, parse_dims, pars
 pub use dtype::{ByteOrder, DType, DTypeError, DTypeKind};
 pub use fill::{Fill, FillError};
 pub use hyperslab::{Axis, Cut, Hyperslab, intersect};
-pub use ids::{ChunkId, ObjectId, ServerId, SessionId, Version};
+pub use ids::{ChunkId, ObjectId, ServerId, SessionId, ShardId, Version};
 pub use layout::placement::{Placement, PlacementError};
 pub use layout_name::{Layout, LayoutError};
 pub use region::Region;

@@ -16,6 +16,21 @@ pub struct S3Addr {
     pub(crate) region: Option<String>,
 }
 
+impl S3Addr {
+    /// A part of the prefix.
+    #[must_use]
+    pub fn below(&self, part: &str) -> S3Addr {
+        let prefix = match self.prefix.is_empty() {
+            true => part.to_owned(),
+            false => format!("{}/{part}", self.prefix),
+        };
+        S3Addr {
+            prefix,
+            ..self.clone()
+        }
+    }
+}
+
 impl FromStr for S3Addr {
     type Err = String;
 

@@ -12,6 +12,8 @@
 //!   full lease of silence the metadata service takes it to be fenced. Before the first reply it admits none either;
 //!   the list in its directory only says which sessions are over.
 //!
+//! Of a filesystem that is divided into shards each shard has its sessions, whose numbers say so, and sends its list.
+//!
 //! Deliberately elsewhere: immutable chunks. Those that a session stores after its end are never committed.
 
 use std::fs::{self, File};
@@ -19,7 +21,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::{RwLock, RwLockReadGuard};
-use slabfs_model::{ServerId, SessionId};
+use slabfs_model::{ServerId, SessionId, ShardId};
 
 use super::orders::Alive;
 use crate::{
@@ -34,6 +36,12 @@ const FIRST_LINE: &str = "slabfs sessions 1";
 /// Admits changes of grid chunks by live sessions, and refuses all others.
 #[derive(Debug)]
 pub struct Fence {
+    shards: Vec<Sessions>,
+}
+
+/// The sessions of one shard.
+#[derive(Debug)]
+struct Sessions {
     state: RwLock<State>,
     file: Option<PathBuf>,
 }
@@ -54,18 +62,64 @@ pub(super) struct Entered<'a> {
 impl Fence {
     /// A fence without a file, for a store in memory.
     pub fn in_memory() -> Fence {
+        let alive = Alive::default();
         Fence {
-            state: RwLock::new(State {
-                alive: Alive::default(),
-                until: None,
-            }),
-            file: None,
+            shards: vec![Sessions {
+                state: RwLock::new(State { alive, until: None }),
+                file: None,
+            }],
         }
     }
 
     /// The fence of the store in `dir`, with the session list that the last process stored.
     pub fn open(dir: &Path) -> Fence {
-        let file = dir.join(FILE);
+        Fence::open_divided(dir, 1)
+    }
+
+    /// The same for a filesystem of several shards, with a list of each.
+    pub fn open_divided(dir: &Path, shards: u8) -> Fence {
+        let file = |shard| match shard {
+            0 => dir.join(FILE),
+            shard => dir.join(format!("{FILE}-{shard}")),
+        };
+        Fence {
+            shards: (0..shards)
+                .map(|shard| Sessions::open(file(shard)))
+                .collect(),
+        }
+    }
+
+    /// Admits a request of a session until the guard is dropped.
+    pub(super) fn enter(&self, session: SessionId) -> Result<Entered<'_>> {
+        let sessions = match self.shards.as_slice() {
+            [only] => Some(only),
+            all => all.get(usize::from(session.shard().0)),
+        };
+        sessions
+            .ok_or(StoreError::Fenced(session))
+            .and_then(|sessions| sessions.enter(session))
+    }
+
+    /// The version of a shard's list in force.
+    pub(super) fn obeys(&self, shard: ShardId) -> u64 {
+        self.of(shard).map_or(0, Sessions::obeys)
+    }
+
+    /// Puts a new list of a shard into force, if there is one, after all requests admitted under the old one have completed.
+    /// Admits requests until `until`.
+    pub(crate) fn take(&self, shard: ShardId, alive: Option<Alive>, until: Moment) {
+        if let Some(sessions) = self.of(shard) {
+            sessions.take(alive, until);
+        }
+    }
+
+    fn of(&self, shard: ShardId) -> Option<&Sessions> {
+        self.shards.get(usize::from(shard.0))
+    }
+}
+
+impl Sessions {
+    fn open(file: PathBuf) -> Sessions {
         let alive = match fs::read_to_string(&file) {
             Ok(text) => parse(&text).unwrap_or_else(|| {
                 tracing::warn!(
@@ -81,14 +135,13 @@ impl Fence {
                 Alive::default()
             }
         };
-        Fence {
+        Sessions {
             state: RwLock::new(State { alive, until: None }),
             file: Some(file),
         }
     }
 
-    /// Admits a request of a session until the guard is dropped.
-    pub(super) fn enter(&self, session: SessionId) -> Result<Entered<'_>> {
+    fn enter(&self, session: SessionId) -> Result<Entered<'_>> {
         let state = self.state.read();
         if state.alive.is_over(session) {
             return Err(StoreError::Fenced(session));
@@ -104,14 +157,11 @@ impl Fence {
         Ok(Entered { _state: state })
     }
 
-    /// The version of the list in force.
-    pub(super) fn obeys(&self) -> u64 {
+    fn obeys(&self) -> u64 {
         self.state.read().alive.version
     }
 
-    /// Puts a new list into force, if there is one, after all requests admitted under the old one have completed.
-    /// Admits requests until `until`.
-    pub(crate) fn take(&self, alive: Option<Alive>, until: Moment) {
+    fn take(&self, alive: Option<Alive>, until: Moment) {
         let mut state = self.state.write();
         state.until = Some(until);
         let Some(mut alive) = alive else { return };
@@ -199,8 +249,8 @@ mod tests {
             fence.enter(SessionId(4)),
             Err(StoreError::Unavailable { .. })
         ));
-        fence.take(Some(alive(7, 6, &[5, 3])), soon());
-        assert_eq!(fence.obeys(), 7);
+        fence.take(ShardId::NAMES, Some(alive(7, 6, &[5, 3])), soon());
+        assert_eq!(fence.obeys(ShardId::NAMES), 7);
         for (session, is_live) in [
             (0, false),
             (3, true),
@@ -222,7 +272,7 @@ mod tests {
         }
         // The metadata service did not reply in time: no session is admitted, and those that are over still get
         // `Fenced`.
-        fence.take(None, Moment::now());
+        fence.take(ShardId::NAMES, None, Moment::now());
         assert!(matches!(
             fence.enter(SessionId(3)),
             Err(StoreError::Unavailable { .. })
@@ -231,16 +281,16 @@ mod tests {
             fence.enter(SessionId(4)).err(),
             Some(StoreError::Fenced(SessionId(4)))
         );
-        assert_eq!(fence.obeys(), 7);
+        assert_eq!(fence.obeys(ShardId::NAMES), 7);
     }
 
     #[test]
     fn admitted_requests_complete_before_a_new_list_comes_into_force() {
         let fence = Fence::in_memory();
-        fence.take(Some(alive(1, 4, &[3])), soon());
+        fence.take(ShardId::NAMES, Some(alive(1, 4, &[3])), soon());
         let entered = fence.enter(SessionId(3)).unwrap();
         std::thread::scope(|scope| {
-            let taken = scope.spawn(|| fence.take(Some(alive(2, 4, &[])), soon()));
+            let taken = scope.spawn(|| fence.take(ShardId::NAMES, Some(alive(2, 4, &[])), soon()));
             // It waits for the lock or has not reached it yet: the new list is not in force.
             std::thread::yield_now();
             assert!(!taken.is_finished());
@@ -254,10 +304,10 @@ mod tests {
     fn the_session_list_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let fence = Fence::open(dir.path());
-        assert_eq!(fence.obeys(), 0);
-        fence.take(Some(alive(9, 8, &[7, 2])), soon());
+        assert_eq!(fence.obeys(ShardId::NAMES), 0);
+        fence.take(ShardId::NAMES, Some(alive(9, 8, &[7, 2])), soon());
         let next = Fence::open(dir.path());
-        assert_eq!(next.obeys(), 9);
+        assert_eq!(next.obeys(ShardId::NAMES), 9);
         assert_eq!(
             next.enter(SessionId(3)).err(),
             Some(StoreError::Fenced(SessionId(3)))
@@ -269,6 +319,34 @@ mod tests {
         // A truncated file is ignored.
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
         fs::write(dir.path().join(FILE), &text[..text.len() - 5]).unwrap();
-        assert_eq!(Fence::open(dir.path()).obeys(), 0);
+        assert_eq!(Fence::open(dir.path()).obeys(ShardId::NAMES), 0);
+    }
+
+    #[test]
+    fn each_shard_has_its_sessions() {
+        let dir = tempfile::tempdir().unwrap();
+        let fence = Fence::open_divided(dir.path(), 2);
+        let session = |shard, low: u64| SessionId(ShardId(shard).session(1 << 46 | low));
+        let list = |shard, version| Alive {
+            version,
+            next: session(shard, 8),
+            live: vec![session(shard, 5)],
+        };
+        fence.take(ShardId(0), Some(list(0, 3)), soon());
+        assert!(fence.enter(session(0, 5)).is_ok());
+        assert!(fence.enter(session(0, 4)).is_err());
+        // The other shard has not replied yet.
+        assert!(matches!(
+            fence.enter(session(1, 5)),
+            Err(StoreError::Unavailable { .. })
+        ));
+        fence.take(ShardId(1), Some(list(1, 9)), soon());
+        assert!(fence.enter(session(1, 5)).is_ok());
+        let over = session(1, 4);
+        assert_eq!(fence.enter(over).err(), Some(StoreError::Fenced(over)));
+        let none = session(2, 5);
+        assert_eq!(fence.enter(none).err(), Some(StoreError::Fenced(none)));
+        let next = Fence::open_divided(dir.path(), 2);
+        assert_eq!([0, 1, 2].map(|shard| next.obeys(ShardId(shard))), [3, 9, 0]);
     }
 }

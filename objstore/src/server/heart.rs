@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use slabfs_model::ServerId;
+use slabfs_model::{ServerId, ShardId};
 
 use super::{Fence, Registrar, Retire, ServerOrders, ServerReport, tally::Tally};
 use crate::{
@@ -27,6 +27,9 @@ use crate::{
 /// The maximum number of reports without a pause, while there are orders.
 const BURST: u32 = 64;
 
+/// How soon a heartbeat that waits for an id stops.
+const STOPS: Duration = Duration::from_millis(100);
+
 /// The server that a heartbeat reports for, and the interval.
 #[derive(Debug, Clone)]
 pub struct HeartOptions {
@@ -38,6 +41,8 @@ pub struct HeartOptions {
     pub host: String,
     /// It is in the memory of a mount.
     pub memory: bool,
+    /// The shard that it reports to.
+    pub shard: ShardId,
     /// Time between two reports.
     pub interval: Duration,
 }
@@ -53,6 +58,7 @@ impl HeartOptions {
             addr,
             host,
             memory: false,
+            shard: ShardId::NAMES,
             interval: Duration::from_secs(1),
         }
     }
@@ -69,6 +75,8 @@ struct Shared {
     registrar: Arc<dyn Registrar>,
     fence: Arc<Fence>,
     options: HeartOptions,
+    /// The heartbeat to the first shard, which assigns the id.
+    first: Option<Arc<Shared>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -101,14 +109,41 @@ impl Heart {
         fence: Arc<Fence>,
         options: HeartOptions,
     ) -> Result<Heart> {
-        let shared = Arc::new(Shared {
+        Heart::of(Shared {
             store,
             registrar,
             fence,
             options,
+            first: None,
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
-        });
+        })
+    }
+
+    /// Starts to report the same server to another shard, `registrar`, under the id that the first one assigns.
+    pub fn start_other(&self, shard: ShardId, registrar: Arc<dyn Registrar>) -> Result<Heart> {
+        let Shared {
+            store,
+            fence,
+            options,
+            ..
+        } = &*self.shared;
+        Heart::of(Shared {
+            store: Arc::clone(store),
+            registrar,
+            fence: Arc::clone(fence),
+            options: HeartOptions {
+                shard,
+                ..options.clone()
+            },
+            first: Some(Arc::clone(&self.shared)),
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn of(shared: Shared) -> Result<Heart> {
+        let shared = Arc::new(shared);
         let thread = {
             let shared = shared.clone();
             thread::Builder::new()
@@ -200,7 +235,27 @@ impl Drop for Heart {
     }
 }
 
+/// Waits until the first shard has assigned the id; false if the heartbeat is to stop.
+fn await_id(shared: &Shared) -> bool {
+    let Some(first) = &shared.first else {
+        return true;
+    };
+    loop {
+        if shared.state.lock().stop {
+            return false;
+        }
+        let mut state = first.state.lock();
+        if state.id.is_some() {
+            return true;
+        }
+        first.changed.wait_for(&mut state, STOPS);
+    }
+}
+
 fn beat(shared: &Shared) {
+    if !await_id(shared) {
+        return;
+    }
     let mut done = Vec::new();
     let mut tally = Tally::default();
     let mut burst = 0;
@@ -215,7 +270,10 @@ fn beat(shared: &Shared) {
                 let late = sent.elapsed() > shared.options.interval;
                 let has_sessions = orders.sessions.is_some();
                 let nothing = orders.delete.is_empty();
-                shared.fence.take(orders.sessions, sent + trusted(lease));
+                let until = sent + trusted(lease);
+                shared
+                    .fence
+                    .take(shared.options.shard, orders.sessions, until);
                 done = carry_out(shared, orders.delete);
                 if nothing {
                     shared.state.lock().answered = asked;
@@ -257,7 +315,10 @@ fn beat(shared: &Shared) {
 fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<ServerOrders> {
     // Mounts would go to it, instead of to the process that serves its chunks now.
     shared.store.may_answer()?;
-    let known = shared.state.lock().id;
+    let known = match &shared.first {
+        None => shared.state.lock().id,
+        Some(first) => first.state.lock().id,
+    };
     let held = tally.step(shared.store.as_ref())?;
     let report = ServerReport {
         memory: shared.options.memory,
@@ -270,7 +331,7 @@ fn report(shared: &Shared, tally: &mut Tally, done: &mut Vec<Retire>) -> Result<
         stored: held.bytes,
         engine: shared.store.counts(),
         deleted: done.clone(),
-        obeys: shared.fence.obeys(),
+        obeys: shared.fence.obeys(shared.options.shard),
     };
     let orders = shared.registrar.heartbeat(report)?;
     done.clear();

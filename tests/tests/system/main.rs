@@ -69,6 +69,7 @@ mod same_host;
 mod search;
 mod selections;
 mod servers;
+mod shards;
 mod shells;
 mod sparse;
 mod streams;

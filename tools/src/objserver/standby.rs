@@ -10,7 +10,6 @@ use slabfs_mdserver::RemoteMd;
 use slabfs_mdserver::api::{Metadata, ServerInfo, op};
 use slabfs_mdserver::client::Md;
 use slabfs_objstore::Addr;
-use slabfs_objstore::server::Registrar;
 use slabfs_objstore::wire::messages::kind;
 use slabfs_objstore::wire::{Key, Listener, Pool};
 use slabfs_s3::{Bucket, S3Addr, uuid_of};
@@ -27,7 +26,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// The standby, and later the server.
 pub(super) struct Standby {
     shared: Arc<Shared>,
-    metadata: Arc<RemoteMd>,
+    metadata: Vec<Arc<RemoteMd>>,
     identity: String,
     thread: JoinHandle<anyhow::Result<()>>,
 }
@@ -65,18 +64,18 @@ impl Standby {
         args: &Args,
         addr: &S3Addr,
         identity: &str,
-        (metadata, key): (Arc<RemoteMd>, Option<Key>),
+        (metadata, key): (Vec<Arc<RemoteMd>>, Option<Key>),
     ) -> anyhow::Result<Standby> {
         let uuid = uuid_of(&Bucket::open(addr)?, identity)
             .with_context(|| format!("cannot use the store {addr}"))?;
         let shared = Arc::new(Shared::default());
         let thread = {
             let (args, addr, identity) = (args.clone(), addr.clone(), identity.to_owned());
-            let (shared, metadata) = (Arc::clone(&shared), Arc::clone(&metadata));
+            let (shared, metadata) = (Arc::clone(&shared), metadata.clone());
             std::thread::Builder::new()
                 .name("standby".to_owned())
                 .spawn(move || {
-                    let free = follow(&metadata, uuid, key.as_ref(), &shared);
+                    let free = follow(&metadata[0], uuid, key.as_ref(), &shared);
                     let done = free.and_then(|free| match free {
                         true => serve(&args, &addr, &identity, (metadata, key), &shared),
                         false => Ok(()),
@@ -172,14 +171,14 @@ fn serve(
     args: &Args,
     addr: &S3Addr,
     identity: &str,
-    (metadata, key): (Arc<RemoteMd>, Option<Key>),
+    (metadata, key): (Vec<Arc<RemoteMd>>, Option<Key>),
     shared: &Arc<Shared>,
 ) -> anyhow::Result<()> {
     tracing::info!("no other server serves the chunks of {identity}: this one does from now on");
     let listener = Listener::bind(&args.listen, key).context("cannot listen")?;
     let store = node::open_bucket(addr, &args.data, Some(identity), args.cache_size)?;
-    let registrar = metadata as Arc<dyn Registrar>;
-    let data = DataNode::start(store, registrar, Some(listener), args.host.clone())?;
+    let registrars = super::registrars(&metadata);
+    let data = DataNode::start(store, registrars, Some(listener), args.host.clone())?;
     let replaced = data.own_end();
     let watching = {
         let shared = Arc::clone(shared);
@@ -223,7 +222,7 @@ impl Live for Standby {
             .thread
             .join()
             .map_err(|_| anyhow!("a thread panicked"))?;
-        self.metadata.close();
+        self.metadata.iter().for_each(|shard| shard.close());
         done
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
-use slabfs_mdserver::api::Ino;
+use slabfs_mdserver::api::{Entry, Ino};
 use slabfs_model::layout::boxes_of_run;
 use slabfs_model::{Coords, Hyperslab, Region, Selection};
 
@@ -142,6 +142,15 @@ impl Handle {
             released: AtomicBool::new(false),
             counted: AtomicBool::new(false),
             row: Arc::default(),
+        }
+    }
+
+    /// The object as of its last change that this mount knows.
+    pub(crate) fn entry(&self) -> Entry {
+        let geometry = self.object.geometry.read();
+        Entry {
+            attr: geometry.attr.clone(),
+            info: Some(geometry.info.clone()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slabfs_mdserver::api::{CREATOR_RESERVE, Create, Created, Entry, Ino, op};
+use slabfs_mdserver::api::{Birth, CREATOR_RESERVE, Create, Created, Entry, Ino, op};
 use slabfs_model::Selection;
 
 use crate::client::commit::Unsynced;
@@ -88,6 +88,30 @@ impl Client {
             (made, handle)
         };
         Ok((made, self.ready(handle)?))
+    }
+
+    /// Has an object whose name is in another shard created here, unless it is, and opens it; `None` if it was removed since.
+    ///
+    /// # Errors
+    /// Those of the metadata service.
+    pub(crate) fn adopt_open(
+        self: &Arc<Self>,
+        birth: &Birth,
+        mode: OpenMode,
+    ) -> Result<Option<Arc<Handle>>, FsError> {
+        let handle = {
+            let _attached = self.attached.read_recursive();
+            let adopt = op::Adopt {
+                births: vec![birth.clone()],
+                open: true,
+            };
+            let Some(entry) = self.md.call(adopt)?.pop() else {
+                return Ok(None);
+            };
+            let object = self.opened(&entry)?;
+            self.handle(object, mode, None)?
+        };
+        self.ready(handle).map(Some)
     }
 
     fn handle(

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use slabfs_mdserver::api::{Beat, MdError, Metadata, ROOT, ServerInfo, op};
+use slabfs_mdserver::api::{Beat, MdError, Metadata, ROOT, ServerInfo, Shard, op};
 use slabfs_mdserver::client::Md;
 use slabfs_objstore::client::{Servers, Verifiers};
 use slabfs_objstore::{Addr, Moment};
@@ -57,6 +57,20 @@ impl Client {
         servers: Arc<Servers>,
         options: ClientOptions,
     ) -> Result<Arc<Client>, FsError> {
+        Client::start_shard(metadata, servers, options, Shard::default(), Arc::default())
+    }
+
+    /// The same for one of the shards of a filesystem, whose clients share `family`.
+    ///
+    /// # Errors
+    /// As [`Client::start`]; `Invalid` if the service is not that shard.
+    pub(crate) fn start_shard(
+        metadata: Arc<dyn Metadata>,
+        servers: Arc<Servers>,
+        options: ClientOptions,
+        shard: Shard,
+        family: Arc<()>,
+    ) -> Result<Arc<Client>, FsError> {
         let host = options.host.clone().unwrap_or_else(|| {
             nix::unistd::gethostname()
                 .map(|name| name.to_string_lossy().into_owned())
@@ -66,6 +80,12 @@ impl Client {
         let strict = options.consistency == Consistency::Strict;
         let pid = std::process::id();
         let (md, attached) = Md::attach_as(metadata, &host, pid, options.read_only, strict)?;
+        if attached.shard != shard {
+            if let Err(error) = md.call(op::Detach { clean: true }) {
+                tracing::debug!("the session ends by its lease: {error}");
+            }
+            return Err(FsError::Invalid(wrong_shard(attached.shard, shard)));
+        }
         servers.set_session(attached.session);
         adopt_servers(&servers, &attached.servers);
         let root_created = md.call(op::GetAttr { ino: ROOT })?.attr.crtime;
@@ -103,11 +123,12 @@ impl Client {
             stopping: Mutex::new(false),
             wake: Condvar::new(),
             threads: Mutex::default(),
-            locks: Locks::new(attached.locks),
+            locks: Locks::new(attached.locks, shard.index),
             rights: Rights::new(attached.rights),
             transfers: Transfers::default(),
             coupling: Coupling::new(options.memory.clone()),
             lease: Lease::new(sent, lease),
+            family,
             root_created,
             replaced: AtomicBool::new(false),
             lease_time: Mutex::new(lease),
@@ -456,6 +477,26 @@ impl Client {
             .map_err(FsError::from);
         polls.into_iter().for_each(join);
         synced.and(detached)
+    }
+}
+
+/// Says that a service is another shard than the one it was taken for.
+fn wrong_shard(is: Shard, wanted: Shard) -> String {
+    match (is.divided(), wanted.divided()) {
+        (true, false) => format!(
+            "the metadata of this filesystem is in {} shards, and this service is number {}: give the addresses of all, in the order of \
+             their numbers (--md once for each)",
+            is.of, is.index
+        ),
+        (false, true) => format!(
+            "the metadata of this filesystem is not in shards, and the addresses of {} were given: give --md once",
+            wanted.of
+        ),
+        _ => format!(
+            "this metadata service is shard {} of {}, and was given as shard {} of {}: give --md once for each shard, in the order of \
+             their numbers",
+            is.index, is.of, wanted.index, wanted.of
+        ),
     }
 }
 

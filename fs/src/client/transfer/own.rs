@@ -318,14 +318,29 @@ fn launch(cores: &[&Arc<Core>], waker: Option<&Waker>) -> Result<Started, FsErro
     let Some(first) = cores.first() else {
         return Ok(Started::Yes);
     };
-    let client = &first.plan.handle.client;
-    let ours = |core: &&Arc<Core>| Arc::ptr_eq(&core.plan.handle.client, client);
-    if !cores.iter().all(ours) {
+    let client = |core: &Arc<Core>| Arc::clone(&core.plan.handle.client);
+    let family = client(first).family.clone();
+    if !cores
+        .iter()
+        .all(|core| Arc::ptr_eq(&client(core).family, &family))
+    {
         return Err(FsError::Invalid(
             "transfers of different sessions cannot be started as one".into(),
         ));
     }
-    client.launch(cores, waker)
+    // Those of objects in one shard at a time. What is started already is not started again by a later poll.
+    let mut left: Vec<&Arc<Core>> = cores.to_vec();
+    while let Some(first) = left.first() {
+        let ours = client(first);
+        let (these, others): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|core| Arc::ptr_eq(&core.plan.handle.client, &ours));
+        left = others;
+        if let Started::NoRoom = ours.launch(&these, waker)? {
+            return Ok(Started::NoRoom);
+        }
+    }
+    Ok(Started::Yes)
 }
 
 /// Waits for all of them and returns their results in order; starts those that were not started, together.

@@ -29,8 +29,9 @@ pub(in crate::mount) fn answer(
         return reply.ok();
     };
     let owner = api::LockOwner(owner.0);
-    let locks = shared.client.closing_records(&file.lock_file(), owner);
-    let ending = shared.client.file_locks(&file.lock_file(), file.id);
+    let client = shared.client.of(file.object);
+    let locks = client.closing_records(&file.lock_file(), owner);
+    let ending = client.file_locks(&file.lock_file(), file.id);
     if !file.has_dirty() && !locks && ending.is_empty() {
         return end("flush", inode, file.flush(), reply);
     }
@@ -40,7 +41,7 @@ pub(in crate::mount) fn answer(
             return reply.ok();
         };
         let flushed = file.flush();
-        let client = &shared_there.client;
+        let client = shared_there.client.of(file.object);
         if locks {
             // After the flush: the next holder of the lock must see the writes made under it.
             client.unlock_all(file.lock_file(), LockKind::Record, owner);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use fuser::ReplyEmpty;
-use slabfs_mdserver::api::op;
 
 use crate::mount::errno::end;
 use crate::mount::shared::Shared;
@@ -17,7 +16,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, reply: ReplyEmp
     }
     let worker = shared.clone();
     shared.pool.submit(Box::new(move || {
-        let done = worker.client.md().call(op::Sync {});
+        let done = worker.client.sync_metadata();
         end("fsyncdir", inode, done, reply);
     }));
 }

@@ -16,7 +16,7 @@ pub(in crate::mount) fn answer_from_memory(
 ) -> Option<ReplyAttr> {
     let shown = match shared.nodes.get(inode) {
         Some(Node::Plain(ino)) => {
-            let cached = shared.client.cached_directory(ino);
+            let cached = shared.client.names().cached_directory(ino);
             cached.map(|entry| shared.shown(&entry))
         }
         Some(Node::Hidden(hidden)) if hidden.repeats().is_none() => {

@@ -47,7 +47,7 @@ fn show(shared: &Shared, conflict: &LockConflict, reply: ReplyLock) {
         LockMode::Shared => libc::F_RDLCK,
         LockMode::Exclusive => libc::F_WRLCK,
     };
-    let here = conflict.session == shared.client.md().session();
+    let here = conflict.session == shared.client.names().md().session();
     let pid = if here { conflict.pid } else { 0 };
     let span = conflict.span;
     reply.locked(span.first.min(LAST), span.last.min(LAST), typ, pid);

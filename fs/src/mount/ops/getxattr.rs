@@ -43,13 +43,13 @@ fn value(shared: &Arc<Shared>, inode: u64, name: &[u8]) -> Outcome<Vec<u8>> {
     match (shared.node(inode)?, owner(name)) {
         (Node::Plain(ino), Owner::Slabfs(attribute)) => of_object(shared, ino, attribute),
         (Node::Plain(ino), Owner::Default(attribute)) => {
-            match shared.client.md().call(op::GetDefaults { ino }) {
+            match shared.client.names().md().call(op::GetDefaults { ino }) {
                 Ok(defaults) => attribute.read(&defaults).ok_or(MdError::NoData.into()),
                 Err(MdError::NotDirectory) => none(),
                 Err(error) => Err(error.into()),
             }
         }
-        (Node::Plain(ino), Owner::Stored) => Ok(shared.client.md().call(op::GetXattr {
+        (Node::Plain(ino), Owner::Stored) => Ok(shared.client.md(ino).call(op::GetXattr {
             ino,
             name: name.to_vec(),
         })?),
@@ -78,7 +78,7 @@ fn of_object(shared: &Arc<Shared>, ino: Ino, attribute: Attribute) -> Outcome<Ve
 
 /// The number of an object's chunks; computed for a grid that is too large to list.
 fn chunks(shared: &Arc<Shared>, ino: Ino, info: &ArrayInfo) -> Outcome<u64> {
-    let view = shared.client.own_layout(ino)?;
+    let view = shared.client.of(ino).own_layout(ino)?;
     match &info.layout {
         Layout::Grid(chunk) if !view.complete => Ok(info
             .dims

@@ -1,7 +1,6 @@
 //! Link: adds a name for an inode. A selection cannot have further names (`EPERM`, as for directories).
 
 use fuser::Errno;
-use slabfs_mdserver::api::op;
 
 use super::place;
 use crate::mount::errno::{Outcome, refused};
@@ -19,11 +18,6 @@ pub(in crate::mount) fn link(
         return refused(Errno::EPERM, "only objects can have a second name");
     };
     let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
-    let entry = shared.client.md().call(op::Link {
-        ino,
-        parent,
-        name: stored.to_vec(),
-    })?;
-    let entry = shared.client.with_unflushed(entry);
+    let entry = shared.client.link(ino, parent, stored.to_vec())?;
     Ok(shared.shown(&entry).named(&stored))
 }

@@ -51,11 +51,16 @@ fn of_inode(shared: &Shared, caller: Caller, ino: Ino, list: &mut Vec<u8>) -> Ou
             .iter()
             .for_each(|name| push(list, name.as_bytes()));
     } else if entry.attr.kind == Kind::Directory
-        && !shared.client.md().call(op::GetDefaults { ino })?.is_empty()
+        && !shared
+            .client
+            .names()
+            .md()
+            .call(op::GetDefaults { ino })?
+            .is_empty()
     {
         push(list, defaults::ALL.as_bytes());
     }
-    for name in shared.client.md().call(op::ListXattr { ino })? {
+    for name in shared.client.md(ino).call(op::ListXattr { ino })? {
         if caller.uid == 0 || !name.starts_with(b"trusted.") {
             push(list, &name);
         }

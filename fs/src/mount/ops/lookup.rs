@@ -68,7 +68,7 @@ pub(in crate::mount) fn answer(
         (true, Some(Node::Plain(directory))) => {
             let waiter = shared.clone();
             shared.waits.submit(Box::new(move || {
-                let found = match waiter.client.await_name(directory, &name) {
+                let found = match waiter.client.names().await_name(directory, &name) {
                     Ok(true) => look_up(&waiter, caller, parent, &name),
                     Ok(false) => found,
                     Err(error) => Err(error.into()),

@@ -38,7 +38,7 @@ pub(in crate::mount) fn make(
         Made::Symlink { target } => (Kind::Symlink, 0o777, 0, Some(target)),
     };
     let (parent, stored) = place::entry(shared, parent, name, Errno::EINVAL)?;
-    let created = shared.client.md().call(Create {
+    let created = shared.client.make(Create {
         parent,
         name: stored.to_vec(),
         kind,

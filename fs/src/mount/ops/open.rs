@@ -241,7 +241,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
             let error = FsError::Replaced.to_string();
             let service = (client.metadata_addr(), Some(error.as_str()));
             hidden::status(
-                client.md().session().0,
+                client.names().md().session().0,
                 false,
                 false,
                 service,
@@ -254,18 +254,18 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
         }
         Hidden::Status => {
             // A service whose journal has failed answers everything else.
-            let synced = client.md().call(op::Sync {});
+            let synced = client.sync_metadata();
             let metadata_error = synced.err().map(|error| error.to_string());
             hidden::status(
-                client.md().session().0,
+                client.names().md().session().0,
                 client.alone(),
                 client.local(),
                 (client.metadata_addr(), metadata_error.as_deref()),
-                client.md().call(op::Engine {})?,
-                &client.md().call(op::Servers {})?,
+                client.names().md().call(op::Engine {})?,
+                &client.names().md().call(op::Servers {})?,
             )
         }
-        Hidden::Layout(ino) => match serde_json::to_value(client.layout(ino)?) {
+        Hidden::Layout(ino) => match serde_json::to_value(client.of(ino).layout(ino)?) {
             Ok(value) => value,
             Err(error) => {
                 tracing::error!(%error, "a layout cannot be written as JSON");

@@ -185,7 +185,7 @@ fn dots(
             None if inode == ROOT.0 => ROOT.0,
             None => {
                 let directory = slabfs_model::ObjectId(inode);
-                match shared.client.md().call(op::Lookup {
+                match shared.client.names().md().call(op::Lookup {
                     parent: directory,
                     name: b"..".to_vec(),
                 }) {
@@ -209,11 +209,7 @@ fn list_entries(
 ) -> Outcome<()> {
     let mut cookie = if offset <= 2 { 0 } else { offset };
     loop {
-        let page = match shared.client.md().call(op::ReadDir {
-            ino: directory,
-            cookie,
-            limit: PAGE,
-        }) {
+        let page = match shared.client.read_dir(directory, cookie, PAGE) {
             // It was removed while open: it is empty.
             Err(MdError::NotFound) => return Ok(()),
             page => page?,

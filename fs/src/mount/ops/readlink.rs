@@ -20,5 +20,5 @@ fn target(shared: &Shared, inode: u64) -> Outcome<Vec<u8>> {
         return Ok(target.to_vec());
     }
     let ino = shared.plain(inode)?;
-    Ok(shared.client.md().call(op::ReadLink { ino })?)
+    Ok(shared.client.md(ino).call(op::ReadLink { ino })?)
 }

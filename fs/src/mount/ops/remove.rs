@@ -12,12 +12,16 @@ use crate::mount::shared::Shared;
 pub(in crate::mount) fn unlink(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<()> {
     let (parent, name) = place::entry(shared, parent, name, Errno::EPERM)?;
     let name = name.into_owned();
-    Ok(shared.client.md().call(op::Unlink { parent, name })?)
+    Ok(shared.client.unlink(parent, name)?)
 }
 
 /// Removes an empty directory.
 pub(in crate::mount) fn rmdir(shared: &Shared, parent: u64, name: &[u8]) -> Outcome<()> {
     let (parent, name) = place::entry(shared, parent, name, Errno::EPERM)?;
     let name = name.into_owned();
-    Ok(shared.client.md().call(op::Rmdir { parent, name })?)
+    Ok(shared
+        .client
+        .names()
+        .md()
+        .call(op::Rmdir { parent, name })?)
 }

@@ -22,12 +22,16 @@ pub(in crate::mount) fn remove(shared: &Shared, inode: u64, name: &[u8]) -> Outc
                 return Err(MdError::NoData.into());
             }
             let change = attribute.remove();
-            shared.client.md().call(op::SetDefaults { ino, change })?;
+            shared
+                .client
+                .names()
+                .md()
+                .call(op::SetDefaults { ino, change })?;
             Ok(())
         }
         Owner::Stored => {
             let ino = shared.plain(inode)?;
-            Ok(shared.client.md().call(op::RemoveXattr {
+            Ok(shared.client.md(ino).call(op::RemoveXattr {
                 ino,
                 name: name.to_vec(),
             })?)

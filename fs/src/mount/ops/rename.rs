@@ -26,8 +26,7 @@ pub(in crate::mount) fn rename(
     };
     let (parent, name) = place::entry(shared, from.0, from.1, Errno::EINVAL)?;
     let (new_parent, new_name) = place::entry(shared, to.0, to.1, Errno::EINVAL)?;
-    let md = shared.client.md();
-    Ok(md.call(op::Rename {
+    Ok(shared.client.rename(op::Rename {
         parent,
         name: name.into_owned(),
         new_parent,

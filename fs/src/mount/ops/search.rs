@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fuser::Errno;
-use slabfs_mdserver::api::{self, Find, Kind, MdError, ROOT, op};
+use slabfs_mdserver::api::{self, Kind, MdError, ROOT, op};
 use slabfs_mdserver::tags::query::Query;
 
 use super::readdir::{Listed, UNNUMBERED, What};
@@ -44,6 +44,7 @@ pub(super) fn look_up_found(
             for name in &names {
                 ino = shared
                     .client
+                    .names()
                     .md()
                     .call(op::Lookup {
                         parent: ino,
@@ -59,14 +60,12 @@ pub(super) fn look_up_found(
         Some(Target::Ino(ino)) => (ino, None),
         None => return Err(MdError::NotFound.into()),
     };
-    let found = shared.client.md().call(Find {
+    let search = Search {
         query: query.to_owned(),
         who: Some(who(caller)),
-        limit: 1,
-        only: Some(ino),
-        ..Find::default()
-    })?;
-    let Some(hit) = found.hits.into_iter().next() else {
+        ..Search::default()
+    };
+    let Some(hit) = shared.client.hit(&search, ino)? else {
         return Err(MdError::NotFound.into());
     };
     let path = path.unwrap_or(hit.path);

@@ -109,7 +109,7 @@ fn defers(shared: &Shared, caller: Caller, ino: Ino, handle: Option<u64>) -> Res
     // A caller in a PID namespace that the mount does not see has no number.
     if handle.is_some()
         || caller.pid == 0
-        || !shared.client.defers_truncate(ino)
+        || !shared.client.of(ino).defers_truncate(ino)
         || !shared.families.mapped(ino, None).is_empty()
     {
         return Ok(false);

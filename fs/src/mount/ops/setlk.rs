@@ -151,5 +151,6 @@ pub(super) fn ask(
     let then = move |decided: Result<Locked, MdError>| {
         then(decided.map_err(|error| report(operation, inode, &error.into())));
     };
-    shared.client.lock(ask, open, Box::new(then));
+    let client = shared.client.of(ask.file.ino);
+    client.lock(ask, open, Box::new(then));
 }

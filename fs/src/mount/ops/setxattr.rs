@@ -58,7 +58,7 @@ fn set(
         }
         .into()),
         Owner::Stored => {
-            shared.client.md().call(op::SetXattr {
+            shared.client.md(ino).call(op::SetXattr {
                 ino,
                 name: name.to_vec(),
                 value: value.to_vec(),
@@ -91,7 +91,11 @@ fn set_default(
         Some(there) => check_flags(flags, there)?,
         None => return refused(Errno::EINVAL, "defaults are those of directories"),
     }
-    shared.client.md().call(op::SetDefaults { ino, change })?;
+    shared
+        .client
+        .names()
+        .md()
+        .call(op::SetDefaults { ino, change })?;
     Ok(())
 }
 
@@ -101,7 +105,7 @@ pub(super) fn has_default(
     ino: Ino,
     attribute: &DefaultAttribute,
 ) -> Outcome<Option<bool>> {
-    match shared.client.md().call(op::GetDefaults { ino }) {
+    match shared.client.names().md().call(op::GetDefaults { ino }) {
         Ok(defaults) => Ok(Some(attribute.read(&defaults).is_some())),
         Err(MdError::NotDirectory) => Ok(None),
         Err(error) => Err(error.into()),
@@ -131,8 +135,8 @@ fn apply(shared: &Arc<Shared>, ino: Ino, change: Change, reply: ReplyEmpty) {
         None,
         move |shared| -> Outcome<()> {
             match change {
-                Change::Declare(change) => shared.client.declare(ino, change)?,
-                Change::Resize(dims) => shared.client.set_dims(ino, dims)?,
+                Change::Declare(change) => shared.client.of(ino).declare(ino, change)?,
+                Change::Resize(dims) => shared.client.of(ino).set_dims(ino, dims)?,
             };
             Ok(())
         },

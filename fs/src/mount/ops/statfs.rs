@@ -13,7 +13,7 @@ const FREE_INODES: u64 = 1 << 40;
 
 /// Replies with the totals.
 pub(in crate::mount) fn answer(shared: &Shared, inode: u64, reply: ReplyStatfs) {
-    match shared.client.md().call(op::StatFs {}) {
+    match shared.client.names().md().call(op::StatFs {}) {
         Ok(totals) => reply.statfs(
             totals.total / BLOCK,
             totals.free / BLOCK,

@@ -111,13 +111,13 @@ pub(super) fn look_up(shared: &Shared, view: Hidden, name: &[u8]) -> Outcome<Sho
         }
         Hidden::ZarrGroup(ino) if name == ZARR_JSON => {
             let attr = shared.client.getattr(ino)?.attr;
-            let tags = made::tags(shared.client.md().tags(ino)?);
+            let tags = made::tags(shared.client.md(ino).tags(ino)?);
             make(shared, &attr, made::zarr_group(&tags))
         }
         Hidden::ZarrGroup(ino) => zarr(shared, &stored(shared, ino, name)?.attr),
         Hidden::ZarrArray(ino) if name == ZARR_JSON => {
             let (attr, info) = object(shared, ino)?;
-            let tags = made::tags(shared.client.md().tags(ino)?);
+            let tags = made::tags(shared.client.md(ino).tags(ino)?);
             make(shared, &attr, made::zarr_array(&attr, &info, &tags))
         }
         Hidden::ZarrArray(ino) if name == CHUNKS => {
@@ -202,7 +202,7 @@ fn hdf5(shared: &Shared, attr: &Attr) -> Outcome<Shown> {
 pub(super) fn npy(shared: &Shared, ino: Ino) -> Outcome<Shown> {
     let (attr, info) = object(shared, ino)?;
     let tags = match made::needs_tags(&info) {
-        true => made::tags(shared.client.md().tags(ino)?),
+        true => made::tags(shared.client.md(ino).tags(ino)?),
         false => Map::<String, Value>::new(),
     };
     make(shared, &attr, made::npy(&attr, &info, &tags))

@@ -95,7 +95,7 @@ pub(in crate::mount) fn answer(
     };
     how.drop_setid = how.drop_setid.filter(|_| shared.setids.has(file.object));
     // Before anything else: the write then detects a loss of the session after this point.
-    let epoch = how.by_kernel.then(|| shared.client.epoch());
+    let epoch = how.by_kernel.then(|| shared.client.of(file.object).epoch());
     if how.by_kernel && file.family.discards() {
         return reply.error(report("write", file.inode, &FsError::Lost.into()));
     }

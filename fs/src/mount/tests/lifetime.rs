@@ -13,7 +13,7 @@ fn a_second_mount_at_the_same_point_is_refused() {
         return;
     };
     let options = MountOptions::default();
-    let second = Mount::start(stage.client.clone(), stage.running.point(), &options);
+    let second = Mount::start(stage.clients.clone(), stage.running.point(), &options);
     assert!(matches!(second, Err(MountError::Busy { .. })), "{second:?}");
     fs::write(stage.path("still"), "there").unwrap();
 }
@@ -42,7 +42,7 @@ fn an_unmount_detaches_a_mount_that_is_in_use() {
         drop(file);
         // The written bytes are there when it is mounted again.
         let again = Mount::start(
-            stage.client.clone(),
+            stage.clients.clone(),
             stage.running.point(),
             &MountOptions::default(),
         )

@@ -13,6 +13,7 @@ use slabfs_objstore::wire::Listener;
 use slabfs_objstore::{Addr, ChunkStore};
 
 use crate::client::{Client, ClientOptions};
+use crate::clients::Clients;
 use crate::mount::{Mount, MountOptions, Running};
 
 /// Where the services of a mount run.
@@ -30,6 +31,7 @@ pub(super) const BOTH: [Services; 2] = [Services::Here, Services::Away];
 /// A mount and its services; dropping it shuts them down.
 pub(super) struct Stage {
     pub(super) client: Arc<Client>,
+    pub(super) clients: Arc<Clients>,
     pub(super) running: Running,
     root: PathBuf,
     service: Arc<Service>,
@@ -95,9 +97,11 @@ impl Stage {
         assert_eq!(client.local(), !away);
         let root = directory.path().join("mnt");
         std::fs::create_dir(&root).unwrap();
-        let running = Mount::start(client.clone(), &root, &MountOptions::default()).unwrap();
+        let clients: Arc<Clients> = Arc::new(client.clone().into());
+        let running = Mount::start(clients.clone(), &root, &MountOptions::default()).unwrap();
         Some(Stage {
             client,
+            clients,
             running,
             root,
             service,

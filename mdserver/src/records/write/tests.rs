@@ -11,7 +11,7 @@ use slabfs_model::{
 use smallvec::SmallVec;
 
 use super::*;
-use crate::api::{Defaults, SpecChange};
+use crate::api::{Birth, Defaults, Entry, SpecChange};
 use crate::records::decode;
 
 fn by_postcard<T: Serialize>(record: &T) -> Vec<u8> {
@@ -209,6 +209,15 @@ fn bodies() -> impl Strategy<Value = Body> {
         }),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Body::Symlink),
         Just(Body::Node),
+        Just(Body::Remote(None)),
+        (attr(), info(), prop::option::of(specs())).prop_map(|(attr, info, inherited)| {
+            let info = Some(info.into());
+            Body::Remote(Some(Box::new(Birth {
+                entry: Entry { attr, info },
+                inherited,
+                tags: vec![(b"user.a".to_vec(), Tag::int(-5))],
+            })))
+        }),
     ]
 }
 

@@ -219,15 +219,15 @@ fn a_closed_fence_is_waited_for_and_a_fenced_session_is_not() {
     // The metadata service has not been heard from: the write waits until it is.
     thread::scope(|scope| {
         let waiting = scope.spawn(write);
-        fence.take(Some(alive(1, &[3])), soon);
+        fence.take(slabfs_model::ShardId::NAMES, Some(alive(1, &[3])), soon);
         waiting.join().unwrap().unwrap();
     });
     // When the session ends, the write fails at once. A change of the session ends the wait as well.
-    fence.take(Some(alive(2, &[4])), soon);
+    fence.take(slabfs_model::ShardId::NAMES, Some(alive(2, &[4])), soon);
     assert_eq!(write(), Err(StoreError::Fenced(SessionId(3))));
     servers.set_session(SessionId(4));
     write().unwrap();
-    fence.take(None, Moment::now());
+    fence.take(slabfs_model::ShardId::NAMES, None, Moment::now());
     thread::scope(|scope| {
         let waiting = scope.spawn(write);
         // Before the write begins or while it waits: in both cases it ends.

@@ -63,6 +63,7 @@ fn the_heart_registers_deletes_and_acknowledges() {
     });
     let options = HeartOptions {
         memory: false,
+        shard: slabfs_model::ShardId::NAMES,
         host: "node1".into(),
         uuid: [6; 16],
         addr: Some(Addr::Tcp("node:1".into())),

@@ -417,7 +417,11 @@ fn fenced_rig() -> (Rig, Arc<Fence>) {
         next: SessionId(5),
         live: vec![SessionId(3)],
     };
-    fence.take(Some(alive), Moment::now() + Duration::from_secs(600));
+    fence.take(
+        slabfs_model::ShardId::NAMES,
+        Some(alive),
+        Moment::now() + Duration::from_secs(600),
+    );
     let rig = rig_with(Some(fence.clone()));
     (rig, fence)
 }
@@ -472,7 +476,7 @@ fn a_session_that_is_over_changes_no_grid_chunk() {
     let name = vec![free(9)];
     assert_eq!(rig.outcome_for(over, kind::DELETE, &name, b"").failed, None);
     // No session is admitted while the metadata service does not reply.
-    fence.take(None, Moment::now());
+    fence.take(slabfs_model::ShardId::NAMES, None, Moment::now());
     assert!(
         all(3)
             .iter()

@@ -192,9 +192,14 @@ fn awaited() -> (Then, Receiver<Result<Locked, MdError>>) {
 
 impl Locks {
     /// The locks of a session that attached to a lock server in this epoch.
-    pub(in crate::client) fn new(epoch: LockEpoch) -> Locks {
+    pub(in crate::client) fn new(epoch: LockEpoch, shard: slabfs_model::ShardId) -> Locks {
         let locks = Locks::default();
-        locks.state.lock().epoch = epoch;
+        {
+            let mut state = locks.state.lock();
+            state.epoch = epoch;
+            // Tickets of the first client are used for requests to the others, too.
+            state.last_ticket = u64::from(shard.0) << TICKETS;
+        }
         locks
     }
 
@@ -230,6 +235,9 @@ impl Locks {
         state
     }
 }
+
+/// The bit of tickets from which on they have the number of the shard: more are never used.
+const TICKETS: u32 = 48;
 
 impl Client {
     /// A number for a lock request, by which it can be interrupted.
