@@ -144,10 +144,22 @@ impl Cluster {
     /// # Panics If something does not start.
     #[track_caller]
     pub fn in_shards(shards: usize, servers: usize, mounts: usize) -> Cluster {
-        let parts = (Area::new(), shards, None, None);
+        let parts = (Area::new(), (shards, 1), None, None);
         let mut cluster = Cluster::build(Over::Unix, servers, &[], parts);
         cluster.start_all(mounts);
         cluster
+    }
+
+    /// Over unix sockets, with the metadata in so many shards, each with so many metadata servers over a journal in etcd. Those
+    /// of the first shard are first. The etcd is started, and nothing else.
+    ///
+    /// # Panics If etcd does not start.
+    #[track_caller]
+    pub fn in_shards_over_etcd(shards: usize, each: usize, servers: usize) -> Cluster {
+        let area = Area::new();
+        let etcd = Etcd::start(&area, 1, &[]);
+        let parts = (area, (shards, each), Some(etcd), None);
+        Cluster::build(Over::Unix, servers, &[], parts)
     }
 
     /// Over TCP on the loopback, with a shared key.
@@ -180,7 +192,7 @@ impl Cluster {
             Over::Unix,
             servers,
             mount_flags,
-            (area, mds, Some(etcd), None),
+            (area, (1, mds), Some(etcd), None),
         )
     }
 
@@ -201,7 +213,7 @@ impl Cluster {
             network.add(area.path());
         }
         let etcd = Etcd::start_on(&area, 0..members, &network);
-        let parts = (area, mds, Some(etcd), Some(network));
+        let parts = (area, (1, mds), Some(etcd), Some(network));
         Cluster::build(Over::Machines, servers, mount_flags, parts)
     }
 
@@ -215,7 +227,12 @@ impl Cluster {
     fn over(over: Over, servers: usize, mount_flags: &[&str]) -> Cluster {
         let area = Area::new();
         let network = (over == Over::Network).then(|| Network::new(area.path()));
-        Cluster::build(over, servers, mount_flags, (area, shards(), None, network))
+        Cluster::build(
+            over,
+            servers,
+            mount_flags,
+            (area, (shards(), 1), None, network),
+        )
     }
 
     #[track_caller]
@@ -223,7 +240,12 @@ impl Cluster {
         over: Over,
         servers: usize,
         mount_flags: &[&str],
-        (area, mds, etcd, network): (Area, usize, Option<Etcd>, Option<Network>),
+        (area, (shards, each), etcd, network): (
+            Area,
+            (usize, usize),
+            Option<Etcd>,
+            Option<Network>,
+        ),
     ) -> Cluster {
         let inside = network.as_ref().map(Network::hub);
         // Behind the members of etcd.
@@ -243,20 +265,12 @@ impl Cluster {
                 format!("tcp:{}:7070", network::address(machine))
             }
         };
-        let md_addrs: Vec<String> = match mds {
+        let md_addrs: Vec<String> = match shards * each {
             1 => vec![addr("md.s")],
             mds => (0..mds).map(|i| addr(&format!("md{i}.s"))).collect(),
         };
-        let in_shards = etcd.is_none() && mds > 1;
-        let of_mds: Vec<&str> = match in_shards {
-            true => md_addrs.iter().map(String::as_str).collect(),
-            false => Vec::new(),
-        };
-        let standbys = md_addrs.join(",");
-        let of_mds: Vec<&str> = match in_shards {
-            true => of_mds.iter().flat_map(|addr| ["--md", addr]).collect(),
-            false => vec!["--md", &standbys],
-        };
+        let of_shards: Vec<String> = md_addrs.chunks(each).map(|all| all.join(",")).collect();
+        let of_mds: Vec<&str> = of_shards.iter().flat_map(|all| ["--md", all]).collect();
         let args = |words: &[&str]| {
             let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             if let Some(key) = &key {
@@ -289,8 +303,8 @@ impl Cluster {
                 let journal = ["--meta", &etcd.url("test"), "--checkpoints", &checkpoints];
                 words.extend(journal.map(str::to_owned));
             }
-            if in_shards {
-                words.extend(["--shard".to_owned(), format!("{i}/{}", md_addrs.len())]);
+            if shards > 1 {
+                words.extend(["--shard".to_owned(), format!("{}/{shards}", i / each)]);
             }
             let mut md = node(name, words);
             md.inside = on(first + i);
@@ -314,7 +328,7 @@ impl Cluster {
             mounts: Vec::new(),
             servers,
             mds,
-            in_shards,
+            in_shards: shards > 1,
             etcd,
             flags,
             key,
@@ -333,12 +347,20 @@ impl Cluster {
         (0..mounts).for_each(|_| self.add_mount());
     }
 
-    /// Starts the metadata server and waits for it.
+    /// Starts the metadata server, or its shards, and waits for it.
     ///
     /// # Panics If it does not start.
     #[track_caller]
     pub fn start_md(&mut self) {
-        self.start_md_at(0);
+        self.parts().for_each(|md| self.start_md_at(md));
+    }
+
+    /// The numbers of those that are one metadata server together.
+    fn parts(&self) -> std::ops::Range<usize> {
+        match self.in_shards {
+            true => 0..self.mds.len(),
+            false => 0..1,
+        }
     }
 
     /// Starts metadata server `i` and waits for it.
@@ -374,12 +396,26 @@ impl Cluster {
     /// # Panics If there is none within the time of polls.
     #[track_caller]
     pub fn leader(&self) -> usize {
+        self.leader_below("test", 0..self.mds.len())
+    }
+
+    /// The leader of a shard of [`Cluster::in_shards_over_etcd`] with `each` metadata servers a shard.
+    ///
+    /// # Panics If there is none within the time of polls.
+    #[track_caller]
+    pub fn leader_of_shard(&self, shard: usize, each: usize) -> usize {
+        let prefix = format!("test/shard-{shard}");
+        self.leader_below(&prefix, shard * each..(shard + 1) * each)
+    }
+
+    #[track_caller]
+    fn leader_below(&self, prefix: &str, mds: std::ops::Range<usize>) -> usize {
         let leading = |i: &usize| {
             let addr = flag(&self.mds[*i].args, "--listen");
             let runs = self.mds[*i].service.is_some();
-            runs && self.etcd().get("test", "leader").contains(addr)
+            runs && self.etcd().get(prefix, "leader").contains(addr)
         };
-        poll::until("a leader", || (0..self.mds.len()).find(|i| leading(i)))
+        poll::until("a leader", || mds.clone().find(|i| leading(i)))
     }
 
     /// The etcd of [`Cluster::over_etcd`].
@@ -556,14 +592,14 @@ impl Cluster {
         self.mounts[i].service.as_mut().expect("launched").ready();
     }
 
-    /// Ends the metadata server with SIGKILL.
+    /// Ends the metadata server, or its shards, with SIGKILL.
     pub fn kill_md(&mut self) {
-        self.mds[0].take().kill9();
+        self.parts().for_each(|md| self.kill_md_at(md));
     }
 
-    /// Stops the metadata server cleanly.
+    /// Stops the metadata server, or its shards, cleanly.
     pub fn stop_md(&mut self) {
-        self.mds[0].take().stop();
+        self.parts().for_each(|md| self.stop_md_at(md));
     }
 
     /// Ends data server `i` with SIGKILL.
@@ -624,8 +660,8 @@ impl Cluster {
             .collect();
         mounts.iter().for_each(|&i| self.stop_mount(i));
         (0..self.servers.len()).for_each(|i| self.stop_server(i));
-        (0..self.mds.len()).for_each(|i| self.stop_md_at(i));
-        (0..self.mds.len()).for_each(|i| self.start_md_at(i));
+        self.stop_md();
+        self.start_md();
         (0..self.servers.len()).for_each(|i| self.start_server(i));
         mounts.iter().for_each(|&i| self.start_mount(i));
     }

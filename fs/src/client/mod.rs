@@ -37,14 +37,15 @@ mod session;
 mod stored;
 pub mod transfer;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
-use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Time};
+use slabfs_mdserver::api::{CHUNK_LIMIT, Ino, Shard, Time};
 use slabfs_mdserver::client::Md;
+use slabfs_model::ShardId;
 use slabfs_objstore::client::{Counters, Servers};
 
 pub use coherence::locks::{Locked, Then};
@@ -191,6 +192,10 @@ pub struct Client {
     transfers: Transfers,
     coupling: Coupling,
     lease: Lease,
+    /// The session with the shard that has the names, if that is another one.
+    names: OnceLock<Md>,
+    /// Which shard it is the client of.
+    shard: Shard,
     /// Shared by the clients of all shards of one filesystem on this mount.
     family: Arc<()>,
     /// When the root directory was created, by which the filesystem is known again.
@@ -245,6 +250,23 @@ impl Client {
     /// Whether nothing may be changed through this client.
     pub fn read_only(&self) -> bool {
         self.options.read_only
+    }
+
+    /// The metadata service that has the names of objects.
+    fn names(&self) -> &Md {
+        self.names.get().unwrap_or(&self.md)
+    }
+
+    /// Takes the session with the shard that has the names.
+    pub(crate) fn take_names(&self, names: &Md) {
+        if self.names.set(names.clone()).is_err() {
+            tracing::error!("a client has its names already");
+        }
+    }
+
+    /// The shard, if the filesystem has several.
+    fn only_shard(&self) -> Option<ShardId> {
+        self.shard.divided().then_some(self.shard.index)
     }
 
     fn servers(&self) -> &Servers {

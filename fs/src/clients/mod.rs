@@ -134,6 +134,9 @@ impl Clients {
     }
 
     fn over(all: Vec<Arc<Client>>) -> Clients {
+        for client in all.iter().skip(1) {
+            client.take_names(all[0].md());
+        }
         let shards = Shards::new(all.iter().map(|client| client.md().clone()).collect());
         Clients {
             all,

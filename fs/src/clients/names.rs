@@ -145,6 +145,17 @@ impl Clients {
         }
     }
 
+    /// After an `fsync`: the names of the object are on disk, too, where its own shard does not have them.
+    ///
+    /// # Errors
+    /// Those of the metadata service.
+    pub fn sync_name(&self, ino: Ino) -> Result<(), FsError> {
+        match self.shards.is_remote(ino) {
+            true => Ok(self.names().md().call(op::Sync {})?),
+            false => Ok(()),
+        }
+    }
+
     /// Removes a name of anything but a directory.
     ///
     /// # Errors

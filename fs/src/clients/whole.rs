@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use slabfs_mdserver::api::{LockTicket, op};
+use slabfs_mdserver::api::{Ino, LockTicket, ServerInfo, op};
 use slabfs_model::{ObjectId, ServerId, ShardId};
 
 use super::Clients;
@@ -54,12 +54,12 @@ impl Clients {
         self.all.iter().any(|client| client.replaced())
     }
 
-    /// Waits until no session is lapsed.
+    /// Waits until the session with the shard that has an inode is not lapsed.
     ///
     /// # Errors
     /// As [`Client::wait_alive`].
-    pub fn wait_alive(&self) -> Result<(), FsError> {
-        self.all.iter().try_for_each(|client| client.wait_alive())
+    pub fn wait_alive(&self, ino: Ino) -> Result<(), FsError> {
+        self.of(ino).wait_alive()
     }
 
     /// Sets the cache above the clients.
@@ -157,25 +157,44 @@ impl Clients {
         clean: bool,
     ) -> Result<Drained, FsError> {
         if !self.divided() {
-            return self.names().drain_slice(server, after, clean);
+            return self
+                .names()
+                .drain_slice(server, after, clean, (true, false));
         }
-        // The first number of a shard is where its round begins.
+        // The first number of a shard is where its round begins; a server is empty if no shard has found anything on it.
         let index = ObjectId(after).shard();
-        let client = self.of(ObjectId(after));
-        let begins = after == index.numbers();
-        let from = match begins {
+        let from = match after == index.numbers() {
             true => 0,
             false => after,
         };
-        let mut done = client.drain_slice(server, from, clean)?;
-        done.clean &= clean || after == 0;
         let next = ShardId(index.0.saturating_add(1));
-        if done.next.is_none() && usize::from(next.0) < self.all.len() {
+        let last = usize::from(next.0) >= self.all.len();
+        let so_far = clean || after == 0;
+        let client = self.of(ObjectId(after));
+        // Each shard finds out by itself, some moments before or after others.
+        let servers = self.names().md().call(op::Servers {})?;
+        let away = servers
+            .iter()
+            .any(|known| known.id == server && !known.online);
+        let mut done = client.drain_slice(server, from, so_far, (last && so_far, away))?;
+        done.clean &= so_far;
+        if done.next.is_none() && !last {
             done.next = Some(next.numbers());
-            done.empty = false;
         }
-        done.empty &= done.clean;
         Ok(done)
+    }
+
+    /// The data servers, those in the memory of mounts among them.
+    ///
+    /// # Errors
+    /// Those of the metadata services.
+    pub fn servers(&self) -> Result<Vec<ServerInfo>, FsError> {
+        let mut all = self.names().md().call(op::Servers {})?;
+        for client in &self.all[1..] {
+            let known = client.md().call(op::Servers {})?;
+            all.extend(known.into_iter().filter(|server| server.memory));
+        }
+        Ok(all)
     }
 
     /// Counters and state, as `.slabfs/stats` shows them; of a filesystem that is divided, those of all shards are added.
@@ -199,6 +218,12 @@ fn add(sum: &mut serde_json::Value, one: &serde_json::Value) {
                     continue;
                 }
                 match sum.get_mut(key) {
+                    // A mount that was stopped loses all of them at once.
+                    Some(known) if key == "sessions_lost" => {
+                        if value.as_u64() > known.as_u64() {
+                            *known = value.clone();
+                        }
+                    }
                     Some(known) => add(known, value),
                     None => {
                         sum.insert(key.clone(), value.clone());

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use slabfs_mdserver::api::Ino;
+use slabfs_model::ShardId;
 
 /// An object with open handles.
 #[derive(Debug)]
@@ -97,10 +98,11 @@ impl Families {
         self.any_mapped.load(Ordering::Acquire)
     }
 
-    /// The families with pages in the kernel, and their inodes that have them.
-    pub(super) fn all_mapped(&self) -> Vec<(Arc<Family>, Vec<u64>)> {
+    /// The families of objects of a shard, or of all, with pages in the kernel, and their inodes that have them.
+    pub(super) fn all_mapped(&self, shard: Option<ShardId>) -> Vec<(Arc<Family>, Vec<u64>)> {
         let all: Vec<Arc<Family>> = self.by_object.lock().values().cloned().collect();
         all.into_iter()
+            .filter(|family| shard.is_none_or(|shard| family.object.shard() == shard))
             .map(|family| {
                 let inodes = family.mapped(None);
                 (family, inodes)

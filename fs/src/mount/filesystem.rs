@@ -38,12 +38,18 @@ impl SlabFs {
         SlabFs { shared }
     }
 
-    /// Runs an operation on this thread if it can wait only for this process, else on the pool.
-    fn run(&self, what: &'static str, operation: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+    /// Runs an operation on this thread if it can wait only for this process, else on the pool, as soon as the session with the shard
+    /// that has `inode` is not lapsed.
+    fn run(
+        &self,
+        what: &'static str,
+        inode: INodeNo,
+        operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) {
         if self.shared.client.is_same_host() {
             guarded(what, || operation(&self.shared));
         } else {
-            self.hand_over(what, &self.shared.pool, operation);
+            self.hand_over((what, inode), &self.shared.pool, operation);
         }
     }
 
@@ -52,11 +58,12 @@ impl SlabFs {
     fn run_on_names(
         &self,
         what: &'static str,
+        inode: INodeNo,
         operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) {
         match self.shared.client.shared() {
-            true => self.hand_over(what, &self.shared.waits, operation),
-            false => self.run(what, operation),
+            true => self.hand_over((what, inode), &self.shared.waits, operation),
+            false => self.run(what, inode, operation),
         }
     }
 
@@ -65,12 +72,13 @@ impl SlabFs {
     fn run_on_bytes(
         &self,
         what: &'static str,
+        inode: INodeNo,
         operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) {
         if self.shared.client.strict() || self.shared.families.any_was_mapped() {
-            self.hand_over(what, &self.shared.waits, operation);
+            self.hand_over((what, inode), &self.shared.waits, operation);
         } else {
-            self.run(what, operation);
+            self.run(what, inode, operation);
         }
     }
 
@@ -84,7 +92,7 @@ impl SlabFs {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (Caller::of(request), bytes(name));
-        self.run_on_names(what, move |shared| {
+        self.run_on_names(what, parent, move |shared| {
             let made = ops::make::make(shared, caller, parent.0, &name, made);
             ops::lookup::give(shared, (what, parent.0), made, reply);
         });
@@ -92,13 +100,13 @@ impl SlabFs {
 
     fn hand_over(
         &self,
-        what: &'static str,
+        (what, inode): (&'static str, INodeNo),
         pool: &Pool,
         operation: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) {
         let shared = self.shared.clone();
         pool.submit(Box::new(move || {
-            if let Err(error) = shared.client.wait_alive() {
+            if let Err(error) = shared.client.wait_alive(shared.nodes.about(inode.0)) {
                 // The operation fails by itself, and has an errno for it.
                 tracing::debug!(what, %error, "the operation starts all the same");
             }
@@ -124,7 +132,7 @@ impl Filesystem for SlabFs {
             ops::lookup::answer_from_memory(shared, parent.0, &name, reply)
         });
         let Some(reply) = reply else { return };
-        self.run("lookup", move |shared| {
+        self.run("lookup", parent, move |shared| {
             ops::lookup::answer(shared, caller, parent.0, name, reply);
         });
     }
@@ -152,11 +160,11 @@ impl Filesystem for SlabFs {
             let Some(asked) = tried("getattr", || shared.ask_for_root(reply)) else {
                 return;
             };
-            return self.run("getattr", move |shared| {
+            return self.run("getattr", inode, move |shared| {
                 ops::getattr::answer_root(shared, asked);
             });
         }
-        self.run("getattr", move |shared| {
+        self.run("getattr", inode, move |shared| {
             ops::getattr::answer(shared, inode.0, reply);
         });
     }
@@ -193,13 +201,13 @@ impl Filesystem for SlabFs {
             ops::setattr::answer(shared, caller, inode.0, wanted, reply);
         };
         match size {
-            Some(_) => self.run_on_bytes("setattr", set),
-            None => self.run_on_names("setattr", set),
+            Some(_) => self.run_on_bytes("setattr", inode, set),
+            None => self.run_on_names("setattr", inode, set),
         }
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
-        self.run("readlink", move |shared| {
+        self.run("readlink", inode, move |shared| {
             ops::readlink::answer(shared, inode.0, reply);
         });
     }
@@ -233,7 +241,7 @@ impl Filesystem for SlabFs {
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run_on_names("unlink", move |shared| {
+        self.run_on_names("unlink", parent, move |shared| {
             let done = ops::remove::unlink(shared, parent.0, &name);
             end("unlink", parent.0, done, reply);
         });
@@ -241,7 +249,7 @@ impl Filesystem for SlabFs {
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run_on_names("rmdir", move |shared| {
+        self.run_on_names("rmdir", parent, move |shared| {
             let done = ops::remove::rmdir(shared, parent.0, &name);
             end("rmdir", parent.0, done, reply);
         });
@@ -271,7 +279,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEmpty,
     ) {
         let (name, new_name) = (bytes(name), bytes(new_name));
-        self.run_on_names("rename", move |shared| {
+        self.run_on_names("rename", parent, move |shared| {
             let (from, to) = ((parent.0, &name[..]), (new_parent.0, &new_name[..]));
             let done = ops::rename::rename(shared, from, to, flags);
             end("rename", parent.0, done, reply);
@@ -287,7 +295,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEntry,
     ) {
         let name = bytes(new_name);
-        self.run_on_names("link", move |shared| {
+        self.run_on_names("link", inode, move |shared| {
             let linked = ops::link::link(shared, inode.0, new_parent.0, &name);
             ops::lookup::give(shared, ("link", inode.0), linked, reply);
         });
@@ -302,7 +310,7 @@ impl Filesystem for SlabFs {
         };
         match ops::open::answers_locally(&self.shared, inode.0) {
             true => guarded("open", || open(&self.shared)),
-            false => self.run("open", open),
+            false => self.run("open", inode, open),
         }
     }
 
@@ -317,7 +325,7 @@ impl Filesystem for SlabFs {
         reply: ReplyCreate,
     ) {
         let (caller, name, flags) = (Caller::of(request), bytes(name), OpenFlags(flags));
-        self.run_on_names("create", move |shared| {
+        self.run_on_names("create", parent, move |shared| {
             for_thread(caller.pid, || {
                 ops::create::answer(shared, caller, parent.0, name, mode, flags, reply);
             });
@@ -412,7 +420,7 @@ impl Filesystem for SlabFs {
         reply: ReplyDirectory,
     ) {
         let caller = Caller::of(request);
-        self.run("readdir", move |shared| {
+        self.run("readdir", inode, move |shared| {
             ops::readdir::answer(shared, caller, inode.0, offset, reply);
         });
     }
@@ -426,7 +434,7 @@ impl Filesystem for SlabFs {
         reply: ReplyDirectoryPlus,
     ) {
         let caller = Caller::of(request);
-        self.run("readdirplus", move |shared| {
+        self.run("readdirplus", inode, move |shared| {
             ops::readdirplus::answer(shared, caller, inode.0, offset, reply);
         });
     }
@@ -473,7 +481,7 @@ impl Filesystem for SlabFs {
         {
             return reply.error(Errno::EINTR);
         }
-        self.run("getlk", move |shared| {
+        self.run("getlk", inode, move |shared| {
             ops::getlk::answer(shared, number, (inode.0, handle.0), wanted, reply);
         });
     }
@@ -509,14 +517,14 @@ impl Filesystem for SlabFs {
         {
             return reply.error(Errno::EINTR);
         }
-        self.run("setlk", move |shared| {
+        self.run("setlk", inode, move |shared| {
             ops::setlk::answer(shared, number, (inode.0, handle.0), wanted, sleep, reply);
         });
     }
 
     fn interrupt(&self, _request: &Request, unique: RequestId) {
         match self.shared.interrupts.interrupt(unique.0) {
-            Some(Awaited::Lock(ticket)) => self.run("interrupt", move |shared| {
+            Some(Awaited::Lock(ticket)) => self.run("interrupt", INodeNo::ROOT, move |shared| {
                 shared.client.interrupt_lock(ticket)
             }),
             // The wait itself continues, as that of a killed program.
@@ -526,7 +534,7 @@ impl Filesystem for SlabFs {
     }
 
     fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
-        self.run("statfs", move |shared| {
+        self.run("statfs", inode, move |shared| {
             ops::statfs::answer(shared, inode.0, reply);
         });
     }
@@ -542,7 +550,7 @@ impl Filesystem for SlabFs {
         reply: ReplyEmpty,
     ) {
         let (name, value) = (bytes(name), value.to_vec());
-        self.run_on_bytes("setxattr", move |shared| {
+        self.run_on_bytes("setxattr", inode, move |shared| {
             ops::setxattr::answer(shared, inode.0, &name, &value, flags, reply);
         });
     }
@@ -559,21 +567,21 @@ impl Filesystem for SlabFs {
             return reply.error(errno);
         }
         let name = bytes(name);
-        self.run("getxattr", move |shared| {
+        self.run("getxattr", inode, move |shared| {
             ops::getxattr::answer(shared, inode.0, &name, size, reply);
         });
     }
 
     fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = Caller::of(request);
-        self.run("listxattr", move |shared| {
+        self.run("listxattr", inode, move |shared| {
             ops::listxattr::answer(shared, caller, inode.0, size, reply);
         });
     }
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run_on_names("removexattr", move |shared| {
+        self.run_on_names("removexattr", inode, move |shared| {
             let done = ops::removexattr::remove(shared, inode.0, &name);
             end_inode("removexattr", inode.0, done, reply);
         });
@@ -605,7 +613,7 @@ impl Filesystem for SlabFs {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.run_on_bytes("lseek", move |shared| {
+        self.run_on_bytes("lseek", inode, move |shared| {
             ops::lseek::answer(shared, inode.0, handle.0, offset, whence, reply);
         });
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fuser::{Errno, FileAttr, ReplyAttr, Request, RequestId, WaitingRequests};
 use slabfs_mdserver::api::{Attr, Entry, Ino, Kind, MdError, SetAttr, Time, op};
+use slabfs_model::ShardId;
 
 use super::hdf5_files::Hdf5Files;
 use crate::call;
@@ -480,15 +481,15 @@ impl Shared {
 }
 
 impl Caches for Shared {
-    fn drop_all(&self) {
-        for (_, inodes) in self.families.all_mapped() {
+    fn drop_all(&self, shard: Option<ShardId>) {
+        for (_, inodes) in self.families.all_mapped(shard) {
             self.inval.forget(inodes, Forget::Pages, None);
         }
         self.root.answer_as_it_was();
     }
 
-    fn discard_all(&self) {
-        for (family, inodes) in self.families.all_mapped() {
+    fn discard_all(&self, shard: Option<ShardId>) {
+        for (family, inodes) in self.families.all_mapped(shard) {
             family.discard();
             let then = Box::new(move || family.discarded());
             self.inval.forget(inodes, Forget::Pages, Some(then));

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use slabfs_mdserver::api::{Metadata, ROOT, op};
+use slabfs_mdserver::api::{Metadata, ROOT};
 use slabfs_objstore::client::Servers;
 
 pub use connect::{ConnectOptions, shards_of, shards_text};
@@ -191,7 +191,7 @@ impl Session {
     /// # Errors
     /// If the metadata service is away.
     pub fn servers(&self) -> Result<Vec<ServerInfo>, Error> {
-        Ok(self.client()?.names().md().call(op::Servers {})?)
+        Ok(self.client()?.servers()?)
     }
 
     /// Syncs all data written by this session to the servers' disks.

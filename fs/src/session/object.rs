@@ -265,7 +265,12 @@ impl Object {
     /// # Errors
     /// Of the sync, or of a background flush since the last call.
     pub fn sync(&self) -> Result<(), Error> {
-        self.handle()?.fsync().map_err(|error| self.about(error))
+        let handle = self.handle()?;
+        handle.fsync().map_err(|error| self.about(error))?;
+        let client = self.session.client()?;
+        client
+            .sync_name(handle.ino())
+            .map_err(|error| self.about(error))
     }
 
     /// Closes it, with a flush, after its started transfers have ended.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::RwLock;
-use slabfs_mdserver::api::Ino;
+use slabfs_mdserver::api::{Ino, ROOT};
 use slabfs_model::Selection;
 
 use super::hidden::Hidden;
@@ -102,6 +102,18 @@ impl Nodes {
         }
         let table = self.table.read();
         table.by_number.get(&number).map(|known| known.node.clone())
+    }
+
+    /// The inode of the metadata service that a number is, or whose data it shows; the root for what has no data.
+    pub fn about(&self, number: u64) -> Ino {
+        match self.get(number) {
+            Some(Node::Plain(ino)) => ino,
+            Some(Node::Selection(selection)) => selection.object,
+            Some(Node::Made(made)) => made.of,
+            Some(Node::Chunks(chunks)) => chunks.of,
+            Some(Node::Hidden(hidden)) => hidden.repeats().unwrap_or(ROOT),
+            Some(Node::Search(_) | Node::Found(_)) | None => ROOT,
+        }
     }
 
     /// The number of a selection; counts a lookup.

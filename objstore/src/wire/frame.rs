@@ -26,7 +26,8 @@ const MAGIC: [u8; 4] = *b"SLBW";
 /// mounts report locks that may be ending. 9: mounts cache names. 10: changes of grid chunks carry the connection
 /// epoch of their client. 11: checksums of headers and, over TCP, of payloads; parts of large tilings. 12: lists of
 /// locks, and paths of inodes. 13: encoded chunks, and records of which a part is shown.
-pub const VERSIONS: (u16, u16) = (16, 16);
+/// 14 and 15: coupled objects. 16: write verifiers. 17: shards.
+pub const VERSIONS: (u16, u16) = (17, 17);
 
 /// The most file descriptors with one reply; the kernel allows 253.
 pub const MAX_FILES: usize = 64;

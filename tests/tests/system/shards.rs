@@ -163,6 +163,32 @@ fn what_a_dead_client_left_is_finished() {
     cluster.stop_and_fsck().ok();
 }
 
+/// Over etcd each shard has a leader and a standby, and moves when its leader dies. A reply that has come is not lost, without any
+/// `fsync`.
+#[test]
+fn each_shard_moves_when_its_leader_dies() {
+    needs_mount!();
+    const EACH: usize = 2;
+    let mut cluster = Cluster::in_shards_over_etcd(2, EACH, 1);
+    cluster.md_flags(&["--leader-lease", "2s"]);
+    cluster.start_all(2);
+    for (round, shard) in [1, 0].into_iter().enumerate() {
+        let before = cluster.at(0, format!("before{round}"));
+        fs::write(&before, "before").expect("a file");
+        fs::create_dir(cluster.at(0, format!("d{round}"))).expect("a directory");
+        let leader = cluster.leader_of_shard(shard, EACH);
+        cluster.kill_md_at(leader);
+        // Programs wait, and go on with the standby.
+        let after = cluster.at(0, format!("d{round}/after"));
+        fs::write(&after, "after").expect("a file");
+        assert_ne!(cluster.leader_of_shard(shard, EACH), leader);
+        let there = |name: String| fs::read_to_string(cluster.at(1, name)).expect("its content");
+        assert_eq!(there(format!("before{round}")), "before");
+        assert_eq!(there(format!("d{round}/after")), "after");
+        cluster.start_md_at(leader);
+    }
+}
+
 /// Wrong addresses are refused, with a message that says which.
 #[test]
 fn addresses_in_a_wrong_order_are_refused() {

@@ -1,6 +1,6 @@
 //! `slabfs-sim`: what slabfs would do on clusters that are larger than those at hand.
 //!
-//! A discrete simulation of metadata services (with the shards of `docs/decisions/33-shards.md`, which are not built), etcd, data
+//! A discrete simulation of metadata services (with the shards of `docs/decisions/33-shards.md`), etcd, data
 //! servers and mounts, with costs that were measured, or are assumed (`costs`). It shows which process limits which work at which
 //! size, not how fast a certain cluster is: there are no failures, no caches that miss, and one network without contention.
 //!

@@ -53,7 +53,11 @@ pub(crate) fn play(work: Work, size: Size) -> Outcome {
     let etcd = shards;
     let server = |i: usize| etcd + 1 + i % servers;
     let mount = |i: usize| etcd + 1 + servers + i;
-    let shard_of = |object: usize| object.wrapping_mul(0x9e37_79b9_7f4a_7c15) % shards;
+    // The first shard has names only.
+    let shard_of = |object: usize| match shards {
+        1 => 0,
+        _ => 1 + object % (shards - 1),
+    };
     let mut engine = Engine::new(etcd + 1 + servers + mounts, shards, etcd);
     let of_metadata = |program, time, log| Request {
         program,
@@ -82,8 +86,8 @@ pub(crate) fn play(work: Work, size: Size) -> Outcome {
         let steps = match work {
             // Without shards a create is one request.
             Work::Files => vec![
-                (shards > 1).then(|| (shard, of_metadata(program, COSTS.create, Some(shard)))),
                 Some((0, of_metadata(program, COSTS.create, Some(0)))),
+                (shards > 1).then(|| (shard, of_metadata(program, COSTS.create, Some(shard)))),
                 Some(network),
                 Some(data),
                 Some((shard, of_metadata(program, COSTS.commit, Some(shard)))),

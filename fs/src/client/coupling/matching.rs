@@ -423,7 +423,7 @@ impl Client {
             true => format!(" and {} more", missing.len() - MOST_NAMED),
             false => String::new(),
         };
-        let paths = self.md.call(op::Paths {
+        let paths = self.names().call(op::Paths {
             inos: vec![ino],
             who: None,
         });

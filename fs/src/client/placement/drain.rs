@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use slabfs_mdserver::api::{Entry, Ino, MdError, Stored, StoredChunk, op};
+use slabfs_mdserver::api::{Entry, Ino, MdError, ServerInfo, Stored, StoredChunk, op};
 use slabfs_model::layout::{Grid, Record, boxes_of_run};
 use slabfs_model::{ChunkId, Coords, Fill, Hyperslab, ObjectId, ServerId};
 use slabfs_objstore::client::{Verifiers, WriteKind, WritePiece};
@@ -85,7 +85,7 @@ impl Client {
 
     /// Moves chunks off a marked server, beginning after object `after` (0 for all); `clean` is the value that the
     /// previous slice returned. A server is empty when a complete round has found no chunk, over all pages of
-    /// objects.
+    /// objects; in the last round, that of the last shard, it is asked for its chunks itself, unless it is known to be `away`.
     ///
     /// # Errors
     /// When the metadata service or the server is unreachable, or the server is not marked (any more); an error of a
@@ -95,6 +95,7 @@ impl Client {
         server: ServerId,
         after: u64,
         clean: bool,
+        (last, away): (bool, bool),
     ) -> Result<Drained, FsError> {
         // Also so that no copy uses a list from before the mark.
         if !self.ask_servers()?.draining.contains(&server) {
@@ -114,11 +115,10 @@ impl Client {
             }
         }
         done.clean = clean;
-        if clean && done.next.is_none() {
+        if clean && last && done.next.is_none() {
             let servers = self.md().call(op::Servers {})?;
-            done.away = servers
-                .iter()
-                .any(|known| known.id == server && !known.online);
+            let offline = |known: &ServerInfo| known.id == server && !known.online;
+            done.away = away || servers.iter().any(offline);
             // Chunks it may still store are garbage: it has to delete them when it returns.
             done.empty = done.away || {
                 self.ensure_known(server)?;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::{Entry, Ino, MdError, RightsBegun, op};
-use slabfs_model::SessionId;
+use slabfs_model::{SessionId, ShardId};
 use slabfs_objstore::{Moment, StoreError};
 
 use crate::client::Client;
@@ -47,11 +47,12 @@ const REPLACED_PAUSE: Duration = Duration::from_secs(5);
 
 /// A cache above the client: the kernel's, through the mount.
 pub trait Caches: Send + Sync {
-    /// Other mounts may change cached data: it is dropped. Data modified by programs arrives as writes.
-    fn drop_all(&self);
-    /// The session is over: everything is dropped, and data modified by programs is rejected until it is. Returns as
-    /// soon as it is rejected.
-    fn discard_all(&self);
+    /// Other mounts may change cached data of objects of a shard (`None`: of all objects): it is dropped. Data modified by
+    /// programs arrives as writes.
+    fn drop_all(&self, shard: Option<ShardId>);
+    /// The session with a shard is over: everything of its objects is dropped, and data modified by programs is rejected until it
+    /// is. Returns as soon as it is rejected.
+    fn discard_all(&self, shard: Option<ShardId>);
     /// Other mounts, or a program's write, are about to change bytes of an object: its pages of those bytes are
     /// dropped, and all pages of selections. Returns when they are; data that programs have modified in them has
     /// arrived as writes by then.
@@ -234,7 +235,7 @@ impl Client {
             );
             self.drop_cached();
             if let Some(caches) = self.lease.caches() {
-                caches.drop_all();
+                caches.drop_all(self.only_shard());
             }
             if !self.lease.wait(false) {
                 return;
@@ -262,7 +263,7 @@ impl Client {
             "the metadata service has given up this session; what was not flushed is lost"
         );
         if let Some(caches) = self.lease.caches() {
-            caches.discard_all();
+            caches.discard_all(self.only_shard());
         }
         // This order: an operation admitted in the next epoch has waited for its session. And after the kernel's
         // pages are rejected: a page write that was not rejected arrived in the epoch that ends here.

@@ -7,8 +7,8 @@
 
 pub(in crate::client) mod lease;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -128,6 +128,8 @@ impl Client {
             transfers: Transfers::default(),
             coupling: Coupling::new(options.memory.clone()),
             lease: Lease::new(sent, lease),
+            names: OnceLock::new(),
+            shard,
             family,
             root_created,
             replaced: AtomicBool::new(false),

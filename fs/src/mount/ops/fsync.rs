@@ -17,8 +17,13 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     if !matches!(&*open, Open::File(_) | Open::Composed(_)) {
         return reply.ok();
     }
+    let there = Arc::clone(shared);
     shared.pool.submit(Box::new(move || match &*open {
-        Open::File(file) => end("fsync", inode, file.fsync(), reply),
+        Open::File(file) => {
+            let synced = file.fsync();
+            let synced = synced.and_then(|()| Ok(there.client.sync_name(file.object)?));
+            end("fsync", inode, synced, reply);
+        }
         Open::Composed(file) => end("fsync", inode, file.fsync(), reply),
         Open::Text(_) | Open::Call(_) => reply.ok(),
     }));

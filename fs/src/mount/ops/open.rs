@@ -262,7 +262,7 @@ fn text(shared: &Shared, what: Hidden) -> Outcome<Vec<u8>> {
                 client.local(),
                 (client.metadata_addr(), metadata_error.as_deref()),
                 client.names().md().call(op::Engine {})?,
-                &client.names().md().call(op::Servers {})?,
+                &client.servers()?,
             )
         }
         Hidden::Layout(ino) => match serde_json::to_value(client.of(ino).layout(ino)?) {

@@ -244,6 +244,7 @@ fn write_on_pool(
             };
             if how.sync {
                 file.fsync()?;
+                shared.client.sync_name(file.object)?;
             }
             let dropped = match how.drop_setid {
                 Some(caller) => shared.drop_setid(object, caller)?,

@@ -37,9 +37,9 @@ impl Kernel {
 }
 
 impl Caches for Kernel {
-    fn drop_all(&self) {}
+    fn drop_all(&self, _: Option<slabfs_model::ShardId>) {}
 
-    fn discard_all(&self) {}
+    fn discard_all(&self, _: Option<slabfs_model::ShardId>) {}
 
     fn drop_pages(&self, _ino: Ino, bytes: Range<u64>) {
         let times = {

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use slabfs_mdserver::RemoteMd;
-use slabfs_mdserver::api::{Commit, Create, Entry, Ino, Kind, ROOT, TagChange, op};
-use slabfs_mdserver::client::Md;
+use slabfs_mdserver::api::{
+    Commit, Create, Created, Entry, Ino, Kind, MdError, ROOT, TagChange, op,
+};
+use slabfs_mdserver::client::{Md, Shards};
 use slabfs_model::{Tag, TagKind};
 use slabfs_objstore::Addr;
 
@@ -68,7 +70,7 @@ const WORKS: [(Work, &str); 4] = [
 
 /// Measures all rounds and prints the table.
 pub(crate) fn run(args: &EnginesArgs) -> anyhow::Result<()> {
-    let columns = ["local", "etcd", "keys", "puts"];
+    let columns = ["local", "2 shards", "4 shards", "etcd", "keys", "puts"];
     let brackets = Brackets::Column("local");
     let table = Table::new("engines", &["what"], columns, brackets, Format::Samples);
     crate::report(&args.common, table, |table| measure(args, table))
@@ -89,12 +91,18 @@ fn measure(args: &EnginesArgs, table: &mut Table) -> anyhow::Result<()> {
     let checkpoints = checkpoints.display().to_string();
     let journal = ["--meta", &url, "--checkpoints", &checkpoints];
     let etcd = start_service(&slabfs, &work, "etcd", &journal)?;
+    let two = start_shards(&slabfs, &work, 2)?;
+    let four = start_shards(&slabfs, &work, 4)?;
+    let local = vec![local];
+    let etcd = vec![etcd];
     let keys = keys::Keys::new(endpoints, args.clients)?;
     let time = Duration::from_secs(args.seconds);
     for round in 0..=args.rounds {
         for (work, name) in WORKS {
             let mut rates = vec![
                 ("local", rate(&local, args.clients, time, work, round)?),
+                ("2 shards", rate(&two, args.clients, time, work, round)?),
+                ("4 shards", rate(&four, args.clients, time, work, round)?),
                 ("etcd", rate(&etcd, args.clients, time, work, round)?),
             ];
             if work != Work::Lookup {
@@ -149,6 +157,16 @@ fn start_service(slabfs: &Path, work: &Path, name: &str, flags: &[&str]) -> anyh
     Ok(Addr::Unix(work.join(format!("{name}.sock"))))
 }
 
+/// Starts the services of a filesystem in shards; returns their addresses.
+fn start_shards(slabfs: &Path, work: &Path, shards: u8) -> anyhow::Result<Vec<Addr>> {
+    (0..shards)
+        .map(|shard| {
+            let flags = ["--shard", &format!("{shard}/{shards}")];
+            start_service(slabfs, work, &format!("shard{shard}of{shards}"), &flags)
+        })
+        .collect()
+}
+
 fn service(slabfs: &Path, work: &Path, name: &str, flags: &[&str]) -> Command {
     let socket = work.join(format!("{name}.sock"));
     let listen = format!("unix:{}", socket.display());
@@ -170,20 +188,21 @@ fn attach(addr: &Addr) -> anyhow::Result<Md> {
 
 /// One client with what it works on.
 struct Client {
-    md: Md,
+    shards: Shards,
     container: Ino,
     object: Ino,
     generation: u32,
 }
 
 impl Client {
-    fn connect(addr: &Addr, name: &str) -> anyhow::Result<Client> {
-        let md = attach(addr)?;
-        let container = create(&md, ROOT, name, Kind::Directory)?.attr.ino;
-        let object = create(&md, container, "object", Kind::Object)?;
+    fn connect(addrs: &[Addr], name: &str) -> anyhow::Result<Client> {
+        let all: anyhow::Result<Vec<Md>> = addrs.iter().map(attach).collect();
+        let shards = Shards::new(all?);
+        let container = create(&shards, ROOT, name, Kind::Directory)?.attr.ino;
+        let object = create(&shards, container, "object", Kind::Object)?;
         let info = object.info.context("an object without a form")?;
         Ok(Client {
-            md,
+            shards,
             container,
             object: object.attr.ino,
             generation: info.generation,
@@ -194,14 +213,14 @@ impl Client {
         match work {
             Work::Create => {
                 create(
-                    &self.md,
+                    &self.shards,
                     self.container,
                     &format!("f{number}"),
                     Kind::Object,
                 )?;
             }
             Work::Commit => {
-                self.md.call(Commit {
+                self.shards.of(self.object)?.call(Commit {
                     ino: self.object,
                     generation: self.generation,
                     records: Vec::new(),
@@ -224,13 +243,17 @@ impl Client {
                     set: vec![("step".to_owned(), tag)],
                     remove: Vec::new(),
                 }];
-                self.md.call(op::Tag { changes })?;
+                self.shards.tag(changes)?;
             }
             Work::Lookup => {
-                self.md.call(op::Lookup {
+                let found = self.shards.names().call(op::Lookup {
                     parent: self.container,
                     name: b"object".to_vec(),
                 })?;
+                let ino = found.attr.ino;
+                if self.shards.is_remote(ino) {
+                    self.shards.of(ino)?.call(op::GetAttr { ino })?;
+                }
             }
         }
         Ok(())
@@ -240,12 +263,15 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         // A session that is not detached ends by its lease.
-        drop(self.md.call(op::Detach { clean: true }));
+        drop(self.shards.report());
+        for md in self.shards.all() {
+            drop(md.call(op::Detach { clean: true }));
+        }
     }
 }
 
-fn create(md: &Md, parent: Ino, name: &str, kind: Kind) -> anyhow::Result<Entry> {
-    let made = md.call(Create {
+fn create(shards: &Shards, parent: Ino, name: &str, kind: Kind) -> anyhow::Result<Entry> {
+    let create = Create {
         parent,
         name: name.as_bytes().to_vec(),
         kind,
@@ -256,14 +282,30 @@ fn create(md: &Md, parent: Ino, name: &str, kind: Kind) -> anyhow::Result<Entry>
         target: None,
         exclusive: true,
         open: false,
-    })?;
+    };
+    let adopt = |made: &Created| {
+        let births = made.birth.as_deref().cloned();
+        let adopt = op::Adopt {
+            births: births.into_iter().collect(),
+            open: false,
+        };
+        let mut entries = shards.of(made.entry.attr.ino)?.call(adopt)?;
+        Ok::<_, MdError>(entries.pop().map(|entry| (entry, ())))
+    };
+    let (made, _) = shards.create(&create, adopt)?;
     Ok(made.entry)
 }
 
 /// Operations a second of all clients.
-fn rate(addr: &Addr, clients: u64, time: Duration, work: Work, round: u64) -> anyhow::Result<f64> {
+fn rate(
+    addrs: &[Addr],
+    clients: u64,
+    time: Duration,
+    work: Work,
+    round: u64,
+) -> anyhow::Result<f64> {
     let clients: anyhow::Result<Vec<Client>> = (0..clients)
-        .map(|i| Client::connect(addr, &format!("{work:?}-{round}-{i}")))
+        .map(|i| Client::connect(addrs, &format!("{work:?}-{round}-{i}")))
         .collect();
     let clients = clients?;
     timed(time, clients.len() as u64, |i, number| {

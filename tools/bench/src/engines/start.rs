@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sys::signal::Signal;
 use slabfs_mdserver::api::{Kind, NewObject, ROOT, SpecChange, op};
-use slabfs_mdserver::client::Md;
+use slabfs_mdserver::client::{Md, Shards};
 use slabfs_objstore::Addr;
 
 use super::{attach, create, service, start_etcd};
@@ -104,7 +104,8 @@ fn fill(work: &Path, name: &str, objects: u64) -> anyhow::Result<Duration> {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
                 scope.spawn(|| {
-                    let md = attach(&addr)?;
+                    let shards = Shards::new(vec![attach(&addr)?]);
+                    let md = shards.names();
                     let mut container = None;
                     loop {
                         let from = next.fetch_add(AT_ONCE, Ordering::Relaxed);
@@ -115,12 +116,13 @@ fn fill(work: &Path, name: &str, objects: u64) -> anyhow::Result<Duration> {
                         let parent = match container {
                             Some((parent, until)) if from < until => parent,
                             _ => {
-                                let made = create(&md, ROOT, &format!("d{from}"), Kind::Directory)?;
+                                let made =
+                                    create(&shards, ROOT, &format!("d{from}"), Kind::Directory)?;
                                 container = Some((made.attr.ino, from + 10 * AT_ONCE));
                                 made.attr.ino
                             }
                         };
-                        create_many(&md, parent, from..objects.min(from + AT_ONCE))?;
+                        create_many(md, parent, from..objects.min(from + AT_ONCE))?;
                     }
                 })
             })
