@@ -5,14 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use slabfs_mdserver::check::{self, Census, Class, Depth, Facts, Finding, Looked};
 use slabfs_mdserver::kv::{KvError, LocalKv, MetaKv, Recovery};
 use slabfs_model::ServerId;
-use slabfs_objstore::ChunkStore;
-use slabfs_objstore::store::LocalStore;
+use slabfs_objstore::store::Inspect;
+use slabfs_s3::{Bucket, S3Addr, S3Options, S3Store};
 
 use crate::args::show_size;
 use crate::node;
@@ -35,6 +36,9 @@ use crate::progress::Progress;
       reads every chunk and compares it with its checksums
   slabfs fsck --data md --chunks os1 --chunks os2
       the directories of an mdserver and of its objservers
+  slabfs fsck --data md --chunks os1 \\
+      --store 's3://chunks/fs1?endpoint=http://s3.site:8333'
+      with the chunks in a bucket; os1 is the directory of the cache
   slabfs fsck --data data --json | jq '.findings[].class'")]
 pub(crate) struct Args {
     /// The --data of `slabfs up`, or of the mdserver
@@ -43,6 +47,9 @@ pub(crate) struct Args {
     /// The --data of an objserver; repeat for each. Directories that are not named are not checked
     #[arg(long, value_name = "DIR")]
     chunks: Vec<PathBuf>,
+    /// The --store of objservers over a bucket, whose --data has a cache: the chunks in the bucket are checked
+    #[arg(long, value_name = "URL")]
+    store: Option<S3Addr>,
     /// Also read the data of every chunk, and look up every tag in the index
     #[arg(long)]
     deep: bool,
@@ -250,32 +257,34 @@ fn look(
     let depth = if args.deep { Depth::Data } else { Depth::Heads };
     let mut stores = Vec::new();
     for dir in &places.chunks {
-        let store = node::open_store(dir)?;
+        let chunks = Chunks::open(dir, args)?;
+        let store = Arc::clone(&chunks.store);
         let known = facts.servers.iter();
         let id = known
-            .filter(|(_, server)| server.uuid == store.id())
+            .filter(|(_, server)| server.uuid == chunks.id)
             .map(|(id, _)| *id)
             .next();
         match id {
             Some(id) => {
                 let progress = match args.deep && !args.json {
-                    true => Progress::begin("reading chunks", stored(&store)?),
+                    true => Progress::begin("reading chunks", stored(&*store)?),
                     false => Progress::none(),
                 };
                 let seen = &mut |bytes| progress.at(bytes);
                 let looked = facts
                     .chunks(
                         kv,
-                        (id, &store),
+                        (id, &*store),
                         depth,
                         &mut |finding| report.add(finding),
                         seen,
                     )
                     .with_context(|| format!("cannot check {}", dir.display()))?;
                 report.servers.insert(id.0, looked);
-                stores.push((id, store));
+                let left = chunks.compare(report)?;
+                stores.push((id, chunks, left));
             }
-            None => foreign(&store, dir, report)?,
+            None => foreign(&*store, dir, report)?,
         }
     }
     for (id, server) in &facts.servers {
@@ -295,11 +304,87 @@ fn look(
     if args.repair {
         repair(&stores, args.drop_newer, report)?;
     }
+    for (_, chunks, _) in stores {
+        chunks.close()?;
+    }
     Ok(())
 }
 
+/// The chunks of a data server, and those of a bucket if they are there.
+struct Chunks {
+    id: [u8; 16],
+    store: Arc<dyn Inspect>,
+    bucket: Option<Arc<S3Store>>,
+}
+
+impl Chunks {
+    fn open(dir: &Path, args: &Args) -> anyhow::Result<Chunks> {
+        let is_cache = dir.join("identity").is_file();
+        match (is_cache, &args.store) {
+            (true, Some(addr)) => {
+                let unusable = || format!("cannot use {addr} with the cache {}", dir.display());
+                let bucket = Bucket::open(addr).with_context(unusable)?;
+                let options = S3Options {
+                    durability: addr.durability(),
+                    ..S3Options::default()
+                };
+                let store = S3Store::open(dir, bucket, None, options).with_context(unusable)?;
+                let store = Arc::new(store);
+                Ok(Chunks {
+                    id: store.id(),
+                    store: Arc::clone(&store) as Arc<dyn Inspect>,
+                    bucket: Some(store),
+                })
+            }
+            (true, None) => bail!(
+                "{} is the cache of an objserver over a bucket; give its --store, too",
+                dir.display()
+            ),
+            (false, _) => {
+                let store = node::open_store(dir)?;
+                Ok(Chunks {
+                    id: store.id(),
+                    store,
+                    bucket: None,
+                })
+            }
+        }
+    }
+
+    /// Reports objects of the bucket that are missing, or that nothing refers to; returns the latter.
+    fn compare(&self, report: &mut Report) -> anyhow::Result<Vec<String>> {
+        let Some(bucket) = &self.bucket else {
+            return Ok(Vec::new());
+        };
+        let objects = bucket.compare()?;
+        for (name, key) in objects.missing {
+            report.add(Finding {
+                class: Class::MissingChunk,
+                subject: name.to_string(),
+                detail: format!("its object {key} is not in the bucket"),
+            });
+        }
+        for key in &objects.unreferenced {
+            report.add(Finding {
+                class: Class::Garbage,
+                subject: format!("object {key}"),
+                detail: "no chunk is in it".to_owned(),
+            });
+        }
+        Ok(objects.unreferenced)
+    }
+
+    /// Leaves the bucket as a data server that ends in order.
+    fn close(self) -> anyhow::Result<()> {
+        match self.bucket {
+            Some(bucket) => bucket.close().context("closing the bucket"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The bytes of all chunks of a data server.
-fn stored(store: &LocalStore) -> anyhow::Result<u64> {
+fn stored(store: &dyn Inspect) -> anyhow::Result<u64> {
     let (mut bytes, mut after) = (0, None);
     loop {
         let page = store.list(after, PAGE)?;
@@ -312,7 +397,7 @@ fn stored(store: &LocalStore) -> anyhow::Result<u64> {
 }
 
 /// Handles a directory whose data server the metadata does not know: one that was never registered is empty.
-fn foreign(store: &LocalStore, dir: &Path, report: &mut Report) -> anyhow::Result<()> {
+fn foreign(store: &dyn Inspect, dir: &Path, report: &mut Report) -> anyhow::Result<()> {
     if !store.list(None, 1)?.is_empty() {
         report.add(Finding {
             class: Class::ForeignServer,
@@ -326,7 +411,7 @@ fn foreign(store: &LocalStore, dir: &Path, report: &mut Report) -> anyhow::Resul
 /// Deletes unreferenced chunks if nothing else is wrong, because only then is it certain that they stay
 /// unreferenced. Whether chunks stored after the metadata may go only the user can know (`drop_newer`).
 fn repair(
-    stores: &[(ServerId, std::sync::Arc<LocalStore>)],
+    stores: &[(ServerId, Chunks, Vec<String>)],
     drop_newer: bool,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -340,7 +425,11 @@ fn repair(
         tracing::warn!("nothing is deleted: first repair what else was found");
         return Ok(());
     }
-    for (id, store) in stores {
+    for (id, chunks, left) in stores {
+        let store = &chunks.store;
+        if let Some(bucket) = &chunks.bucket {
+            bucket.delete_unreferenced(left)?;
+        }
         let Some(looked) = report.servers.get(&id.0) else {
             continue;
         };

@@ -257,7 +257,10 @@ pub(crate) fn open_bucket(
         )
     };
     let bucket = Bucket::open(addr).with_context(unusable)?;
-    let options = S3Options { cache_bytes };
+    let options = S3Options {
+        cache_bytes,
+        durability: addr.durability(),
+    };
     let store = Arc::new(S3Store::open(dir, bucket, identity, options).with_context(unusable)?);
     let uploads = store.start_uploads()?;
     Ok(Chunks::Bucket(store, uploads))

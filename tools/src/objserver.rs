@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// Keep chunks in a bucket: s3://BUCKET/PREFIX, and ?endpoint=URL behind it if it is not AWS; --data has a cache then.
-    /// Credentials as for the AWS tools
+    /// Credentials as for the AWS tools. With durability=local behind it fsync waits for the local disk only
     #[arg(long, value_name = "URL")]
     store: Option<S3Addr>,
     /// With --store: the name under which the chunks are in the bucket; a server that is started with the name of another one

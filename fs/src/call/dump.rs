@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slabfs_mdserver::api::op;
+use slabfs_mdserver::api::{MdError, op};
 use slabfs_model::hex;
 
 use super::{CallError, Context};
@@ -27,6 +27,14 @@ pub(super) fn run(context: &Context, request: &Request) -> Result<Value, CallErr
             "a dump contains the names and tags of all users: only root and the user who mounted may have it"
                 .to_owned(),
         ));
+    }
+    if context.client.divided() {
+        return Err(MdError::NotSupported(
+            "the metadata is in several shards, and a dump would have the names only: copy the directories of the stopped services, \
+             or keep the journals in etcd"
+                .to_owned(),
+        )
+        .into());
     }
     let page = context.client.names().md().call(op::Dump {
         ticket: request.ticket,

@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use slabfs_mdserver::api::{Find, Found, Hit, Ino, MAX_HITS, MAX_PATHS, MdError, ROOT, op};
+use slabfs_mdserver::api::{Find, Found, Hit, Ino, MAX_HITS, MAX_PATHS, MdError, ROOT, Time, op};
 use slabfs_mdserver::client::Md;
+use slabfs_mdserver::tags::fits;
 use slabfs_mdserver::tags::query::{Builtin, Query};
 
 use super::Clients;
@@ -91,16 +92,7 @@ impl Clients {
                 }
             }
         }
-        Query::parse(&search.query)
-            .map_err(|error| MdError::Invalid(error.to_string()))
-            .and_then(|query| match query.names(Builtin::Name) || query.names(Builtin::Path) {
-                true => Err(MdError::NotSupported(
-                    "a search by name or path finds nothing where the metadata is in shards: search by tags and other properties, \
-                     and choose among the paths"
-                        .to_owned(),
-                )),
-                false => Ok(()),
-            })?;
+        let named = Named::of(search)?;
         // The position is the shard and the position in it.
         let mut at = 0;
         if let Some((&shard, rest)) = after.as_deref().and_then(<[u8]>::split_first) {
@@ -109,17 +101,20 @@ impl Clients {
         }
         let mut hits = Vec::new();
         while let Some(client) = self.all.get(at) {
-            let (found, next) = page(client.md(), &find)?;
             hits.extend(match at {
-                0 => found,
-                _ => self.with_paths(search, found)?,
-            });
-            match &next {
-                Some(next) => find.after = Some(next.clone()),
-                None => {
-                    find.after = None;
-                    at += 1;
+                0 => {
+                    let (found, next) = page(client.md(), &find)?;
+                    find.after = next;
+                    found
                 }
+                _ => {
+                    let (found, next) = page(client.md(), &named.find(&find))?;
+                    find.after = next;
+                    named.choose(self, search, self.with_paths(search, found)?)?
+                }
+            });
+            if find.after.is_none() {
+                at += 1;
             }
             if !hits.is_empty() {
                 let position = [&[at as u8], find.after.as_deref().unwrap_or_default()].concat();
@@ -139,10 +134,13 @@ impl Clients {
             limit: 1,
             ..search.first()
         };
-        let (hits, _) = page(self.md(ino), &find)?;
         let hits = match self.shards.is_remote(ino) {
-            true => self.with_paths(search, hits)?,
-            false => hits,
+            true => {
+                let named = Named::of(search)?;
+                let (hits, _) = page(self.md(ino), &named.find(&find))?;
+                named.choose(self, search, self.with_paths(search, hits)?)?
+            }
+            false => page(self.md(ino), &find)?.0,
         };
         Ok(hits.into_iter().next())
     }
@@ -229,6 +227,76 @@ impl Clients {
         }
         let sorted = heap.into_sorted_vec();
         Ok(sorted.into_iter().map(|ordered| ordered.hit).collect())
+    }
+}
+
+/// A search for objects whose names are in another shard: their own shard looks for what does not depend on names, and the rest is
+/// decided here.
+enum Named {
+    /// Names do not matter.
+    No,
+    /// They do; the text of the query without them.
+    Yes { query: Query, without: String },
+}
+
+impl Named {
+    fn of(search: &Search) -> Result<Named, MdError> {
+        let query = Query::parse(&search.query);
+        let query = query.map_err(|error| MdError::Invalid(error.to_string()))?;
+        if !query.names(Builtin::Name) && !query.names(Builtin::Path) {
+            return Ok(Named::No);
+        }
+        let without = query.without_names().to_string();
+        Ok(Named::Yes { query, without })
+    }
+
+    /// What the objects' shard is asked for.
+    fn find(&self, find: &Find) -> Find {
+        match self {
+            Named::No => find.clone(),
+            Named::Yes { without, .. } => Find {
+                query: without.clone(),
+                with_tags: true,
+                with_form: true,
+                ..find.clone()
+            },
+        }
+    }
+
+    /// The hits that fit the query with their names.
+    fn choose(
+        &self,
+        clients: &Clients,
+        search: &Search,
+        hits: Vec<Hit>,
+    ) -> Result<Vec<Hit>, FsError> {
+        let Named::Yes { query, .. } = self else {
+            return Ok(hits);
+        };
+        let now = Time::now();
+        let mut chosen = Vec::with_capacity(hits.len());
+        for mut hit in hits {
+            if hit.tags_cut {
+                let (few, all) = (hit.tags, clients.md(hit.ino).tags(hit.ino)?);
+                hit.tags = all;
+                let fits = fits(query, &hit, now);
+                hit.tags = few;
+                if !fits {
+                    continue;
+                }
+            } else if !fits(query, &hit, now) {
+                continue;
+            }
+            let asked = search.first();
+            if !asked.with_tags {
+                (hit.tags, hit.tags_cut) = (Vec::new(), false);
+            }
+            if !asked.with_form {
+                hit.form = None;
+            }
+            chosen.push(hit);
+        }
+        Ok(chosen)
     }
 }
 

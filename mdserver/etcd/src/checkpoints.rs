@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use slabfs_mdserver::kv::{Lsn, Snapshot};
 use slabfs_objstore::StoreError;
-use slabfs_s3::{Bucket, S3Addr};
+use slabfs_s3::{Bucket, Durability, S3Addr};
 
 use crate::error::EtcdError;
 use crate::log::Pointer;
@@ -30,7 +30,12 @@ impl FromStr for CheckpointsAddr {
 
     fn from_str(text: &str) -> Result<CheckpointsAddr, String> {
         match text.starts_with("s3:") {
-            true => text.parse().map(CheckpointsAddr::Bucket),
+            true => match text.parse::<S3Addr>()? {
+                addr if addr.durability() != Durability::Bucket => {
+                    Err("checkpoints are always in the bucket: leave durability out".to_owned())
+                }
+                addr => Ok(CheckpointsAddr::Bucket(addr)),
+            },
             false if text.is_empty() => Err("an empty path is no directory".to_owned()),
             false => Ok(CheckpointsAddr::Directory(text.into())),
         }

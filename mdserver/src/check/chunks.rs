@@ -8,8 +8,8 @@
 use serde::Serialize;
 use slabfs_model::layout::grid::Grid;
 use slabfs_model::{ChunkId, ObjectId, ServerId, ShardId};
-use slabfs_objstore::store::LocalStore;
-use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
+use slabfs_objstore::store::Inspect;
+use slabfs_objstore::{ChunkForm, ChunkName, StoreError};
 
 use super::{CheckError, Class, Facts, Finding, PAGE, Walk};
 use crate::api::Stored;
@@ -174,7 +174,7 @@ struct Look<'a, 'w> {
     walk: Walk<'w>,
     facts: &'a Facts,
     server: ServerId,
-    store: &'a LocalStore,
+    store: &'a dyn Inspect,
     depth: Depth,
     looked: Looked,
     /// The object that was looked up last: chunks of one object follow each other.
@@ -190,7 +190,7 @@ impl Facts {
     pub fn chunks(
         &self,
         kv: &dyn MetaKv,
-        (server, store): (ServerId, &LocalStore),
+        (server, store): (ServerId, &dyn Inspect),
         depth: Depth,
         report: &mut dyn FnMut(Finding),
         seen: &mut dyn FnMut(u64),

@@ -238,7 +238,7 @@ impl Subject for Candidate<'_, '_> {
 }
 
 /// The name of a user on the service's machine.
-fn user_name(uid: u32) -> Option<String> {
+pub(super) fn user_name(uid: u32) -> Option<String> {
     thread_local! {
         static LAST: RefCell<Option<(u32, Option<String>)>> = const { RefCell::new(None) };
     }

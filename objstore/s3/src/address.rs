@@ -14,9 +14,26 @@ pub struct S3Addr {
     /// Another service than that of AWS.
     pub(crate) endpoint: Option<String>,
     pub(crate) region: Option<String>,
+    pub(crate) durability: Durability,
+}
+
+/// What a sync waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The bytes are in the bucket.
+    #[default]
+    Bucket,
+    /// They are on the local disk; they are lost with the machine, as long as they are not in the bucket.
+    Local,
 }
 
 impl S3Addr {
+    /// What a sync waits for.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
     /// A part of the prefix.
     #[must_use]
     pub fn below(&self, part: &str) -> S3Addr {
@@ -54,12 +71,15 @@ impl FromStr for S3Addr {
             ));
         }
         let (mut endpoint, mut region) = (None, None);
+        let mut durability = Durability::Bucket;
         for (key, value) in url.query_pairs() {
             match &*key {
                 "endpoint" if Url::parse(&value).is_ok_and(|url| url.has_host()) => {
                     endpoint = Some(value.trim_end_matches('/').to_owned());
                 }
                 "region" if !value.is_empty() => region = Some(value.into_owned()),
+                "durability" if value == "local" => durability = Durability::Local,
+                "durability" if value == "bucket" => durability = Durability::Bucket,
                 _ => {
                     return Err(wrong(&format!(
                         "has the setting {key}={value}, which is none"
@@ -72,6 +92,7 @@ impl FromStr for S3Addr {
             prefix: url.path().trim_matches('/').to_owned(),
             endpoint,
             region,
+            durability,
         })
     }
 }
@@ -83,7 +104,15 @@ impl fmt::Display for S3Addr {
             write!(f, "/{}", self.prefix)?;
         }
         let mut sign = '?';
-        for (key, value) in [("endpoint", &self.endpoint), ("region", &self.region)] {
+        let durability = match self.durability {
+            Durability::Bucket => None,
+            Durability::Local => Some("local".to_owned()),
+        };
+        for (key, value) in [
+            ("endpoint", &self.endpoint),
+            ("region", &self.region),
+            ("durability", &durability),
+        ] {
             if let Some(value) = value {
                 write!(f, "{sign}{key}={value}")?;
                 sign = '&';
@@ -104,6 +133,7 @@ mod tests {
             "s3://chunks/a/b",
             "s3://chunks/a?endpoint=http://127.0.0.1:8333",
             "s3://chunks/a?endpoint=https://s3.example.org&region=eu",
+            "s3://chunks/a?durability=local",
         ] {
             let addr: S3Addr = text.parse().expect(text);
             assert_eq!(addr.to_string(), text);
@@ -114,6 +144,7 @@ mod tests {
             "s3://ab/c",
             "s3://u:p@chunks/a",
             "s3://chunks?x=y",
+            "s3://chunks?durability=none",
             "s3://chunks?endpoint=nowhere",
         ] {
             assert!(text.parse::<S3Addr>().is_err(), "{text}");

@@ -271,6 +271,15 @@ impl Bucket {
     /// # Errors
     /// Those of the object store.
     pub fn list(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        let sized = self.list_sizes(folder)?;
+        Ok(sized.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// The same, with the size of each object in bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list_sizes(&self, folder: &str) -> Result<Vec<(String, u64)>, StoreError> {
         let path = self.path(folder);
         let found: Result<Vec<_>, Error> = self
             .runtime
@@ -280,9 +289,9 @@ impl Bucket {
         let below = |meta: &object_store::ObjectMeta| {
             let parts = meta.location.prefix_match(&path)?;
             let parts: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
-            Some(parts.join("/"))
+            Some((parts.join("/"), meta.size))
         };
-        let mut keys: Vec<String> = found.iter().filter_map(below).collect();
+        let mut keys: Vec<(String, u64)> = found.iter().filter_map(below).collect();
         keys.sort_unstable();
         Ok(keys)
     }

@@ -8,6 +8,7 @@ use slabfs_model::{Hyperslab, ObjectId, for_each_run};
 use slabfs_objstore::store::{Allocated, Patch, Patches, Space};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
+use crate::address::Durability;
 use crate::cache::Kind;
 use crate::index::{Stored, of_object};
 use crate::segment::BLOCK;
@@ -124,7 +125,8 @@ impl ChunkStore for S3Store {
         let blocks = coverage(form, slab);
         let partial = blocks.iter().filter(|(_, bytes)| **bytes < BLOCK);
         let partial = partial.map(|(block, _)| *block).collect();
-        self.change(name, form, partial, || {
+        let may = blocks.keys().copied().collect();
+        self.change(name, form, (partial, may), || {
             let done = self.local.write(name, form, slab, data);
             (blocks.into_keys().collect(), done)
         })
@@ -139,7 +141,7 @@ impl ChunkStore for S3Store {
     ) -> Result<()> {
         // Which ranges come is known only as they come; they lie in front of the end.
         let needed: BTreeSet<u64> = (0..end.div_ceil(BLOCK)).collect();
-        self.change(name, form, needed, || {
+        self.change(name, form, (needed.clone(), needed), || {
             let mut noting = Noting {
                 patches,
                 touched: BTreeSet::new(),
@@ -236,7 +238,10 @@ impl ChunkStore for S3Store {
                 return Err(StoreError::Missing(name.clone()));
             }
         }
-        self.upload(&names.iter().cloned().collect())
+        match self.options.durability {
+            Durability::Bucket => self.upload(&names.iter().cloned().collect()),
+            Durability::Local => self.sync_locally(names),
+        }
     }
 
     fn list(&self, after: Option<ChunkName>, limit: usize) -> Result<Vec<(ChunkName, u64)>> {
@@ -321,7 +326,10 @@ impl S3Store {
             state.index.chunks.contains_key(name) || state.cache.chunks.contains_key(name)
         };
         match exists {
-            true => self.change_locked(name, form, touched.clone(), || (touched, work())),
+            true => {
+                let may = (touched.clone(), touched.clone());
+                self.change_locked(name, form, may, || (touched, work()))
+            }
             // It refuses wrong requests.
             false => work(),
         }

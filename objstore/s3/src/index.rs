@@ -158,14 +158,40 @@ impl Index {
         self.handovers.extend([number.saturating_sub(1), number]);
     }
 
-    /// The segments that chunks are in, and those of handovers.
-    pub(crate) fn needed(&self) -> BTreeSet<u64> {
-        let spans = self.chunks.values().flat_map(Stored::spans);
-        let segments = spans.filter_map(|span| match span.object {
-            Object::Segment(number) => Some(number),
-            Object::Own(_) => None,
-        });
-        segments.chain(self.handovers.iter().copied()).collect()
+    /// The segments that chunks are in, with the bytes that are used of each.
+    pub(crate) fn used(&self) -> BTreeMap<u64, u64> {
+        let mut used = BTreeMap::new();
+        for span in self.chunks.values().flat_map(Stored::spans) {
+            if let Object::Segment(number) = span.object {
+                *used.entry(number).or_default() += span.len;
+            }
+        }
+        used
+    }
+
+    /// What is in these segments: chunks, and for those of grids the blocks.
+    pub(crate) fn within(&self, segments: &BTreeSet<u64>) -> Vec<(ChunkName, ChunkForm, Vec<u64>)> {
+        let inside = |span: &Span| match span.object {
+            Object::Segment(number) => segments.contains(&number),
+            Object::Own(_) => false,
+        };
+        let mut found = Vec::new();
+        for (name, stored) in &self.chunks {
+            match stored {
+                Stored::Chunk { form, span, .. } if inside(span) => {
+                    found.push((name.clone(), form.clone(), Vec::new()));
+                }
+                Stored::Chunk { .. } => {}
+                Stored::Grid { form, blocks } => {
+                    let blocks = blocks.iter().filter(|(_, span)| inside(span));
+                    let blocks: Vec<u64> = blocks.map(|(block, _)| *block).collect();
+                    if !blocks.is_empty() {
+                        found.push((name.clone(), form.clone(), blocks));
+                    }
+                }
+            }
+        }
+        found
     }
 }
 

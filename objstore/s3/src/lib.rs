@@ -8,6 +8,8 @@
 //! - `segment`: what an upload writes: one object with small chunks, blocks of grid chunks and deletions, packed, behind a
 //!   table. Large immutable chunks are objects of their own.
 //! - `index`: where each chunk is; built from the segments' tables, and stored itself now and then.
+//! - `merge`: small segments, and those of which little is used, become new ones.
+//! - `journal`: what is in the cache, for the next process; `kept`: what that one takes over.
 //! - `chunks`: the calls of the trait; `owner`: which process has the identity.
 //! - `bucket`: requests with deadlines and counters.
 //!
@@ -25,6 +27,10 @@ mod bucket;
 mod cache;
 mod chunks;
 mod index;
+mod inspect;
+mod journal;
+mod kept;
+mod merge;
 mod owner;
 mod segment;
 mod store;
@@ -32,6 +38,7 @@ mod store;
 mod tests;
 mod upload;
 
-pub use address::S3Addr;
+pub use address::{Durability, S3Addr};
 pub use bucket::{Bucket, BucketCounts};
+pub use inspect::Objects;
 pub use store::{S3Options, S3Store, Uploads, uuid_of};

@@ -19,9 +19,12 @@ use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use slabfs_objstore::store::{LocalOptions, LocalStore, Patch, Patches};
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
+use crate::address::Durability;
 use crate::bucket::{Bucket, Made};
 use crate::cache::{Cache, Kind};
 use crate::index::{Index, Object, Span, Stored};
+use crate::journal::{Journal, Record};
+use crate::kept::Left;
 use crate::owner::LOOK;
 use crate::segment::{BLOCK, Entry, Head, Writer, check, head, table};
 
@@ -45,12 +48,15 @@ pub(crate) const PLENTY: u64 = 1 << 50;
 pub struct S3Options {
     /// Bytes of the cache, about.
     pub cache_bytes: u64,
+    /// What a sync waits for.
+    pub durability: Durability,
 }
 
 impl Default for S3Options {
     fn default() -> Self {
         Self {
             cache_bytes: 8 << 30,
+            durability: Durability::Bucket,
         }
     }
 }
@@ -91,6 +97,7 @@ pub struct S3Store {
     pub(crate) verifier: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: S3Options,
+    pub(crate) journal: Journal,
     pub(crate) state: Mutex<State>,
     pub(crate) stripes: Box<[RwLock<()>]>,
     /// What syncs wait for that nothing uploads yet.
@@ -101,6 +108,8 @@ pub struct S3Store {
     pub(crate) garbage: Mutex<Vec<String>>,
     /// Objects that uploads which failed may have created.
     pub(crate) tried: Mutex<Vec<String>>,
+    /// Segments that are merged next.
+    pub(crate) to_merge: Mutex<BTreeSet<u64>>,
     pub(crate) is_replaced: AtomicBool,
     pub(crate) replacing: (Mutex<()>, Condvar),
     /// When this process had the identity for certain, in milliseconds of the clock that counts suspended time.
@@ -129,7 +138,7 @@ impl Drop for Uploads {
 
 impl S3Store {
     /// Opens the store of this identity; if none is given, of that which `dir` names, or of a new one. The cache in `dir` is
-    /// emptied.
+    /// kept if it can be relied on (`journal`), and emptied else.
     ///
     /// # Errors
     /// No bucket, damaged segments, a directory that is in use, a name that is none.
@@ -171,17 +180,20 @@ impl S3Store {
         std::fs::write(&named, &id).map_err(|error| failed("naming the identity in", error))?;
         let uuid = uuid_of(&bucket, &id)?;
         let cache = dir.join("cache");
-        // It may have what was never acknowledged, and what another process has changed since.
-        match std::fs::remove_dir_all(&cache) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed("emptying the cache in", error));
+        let left = Left::in_dir(dir, &options);
+        if left.is_none() {
+            // It may have what was never acknowledged, and what another process has changed since.
+            match std::fs::remove_dir_all(&cache) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed("emptying the cache in", error));
+                }
+                _ => {}
             }
-            _ => {}
         }
         let local = LocalStore::open(
             &cache,
             LocalOptions {
-                fsync: false,
+                fsync: options.durability == Durability::Local,
                 open_files: None,
             },
         )?;
@@ -195,18 +207,20 @@ impl S3Store {
             verifier: u64::from_le_bytes(std::array::from_fn(|i| verifier[i])),
             dir: dir.to_owned(),
             options,
+            journal: Journal::of(dir),
             state: Mutex::default(),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             wanted: Mutex::default(),
             uploading: Mutex::new(0),
             garbage: Mutex::default(),
             tried: Mutex::default(),
+            to_merge: Mutex::default(),
             is_replaced: AtomicBool::new(false),
             replacing: Default::default(),
             owned: AtomicU64::new(0),
             closing: Arc::default(),
         };
-        store.load()?;
+        store.load(left)?;
         Ok(store)
     }
 
@@ -243,6 +257,7 @@ impl S3Store {
                     return;
                 }
             }
+            self.shorten_journal();
             if let Err(error) = self.look_for_another() {
                 tracing::warn!(
                     "it is not certain that no other process serves these chunks: {error}"
@@ -253,6 +268,9 @@ impl S3Store {
                 continue;
             }
             last = Instant::now();
+            if let Err(error) = self.merge() {
+                tracing::warn!("segments are merged later: {error}");
+            }
             if let Err(error) = self.upload_all() {
                 tracing::warn!("chunks stay in the cache alone for now: {error}");
             }
@@ -314,8 +332,8 @@ impl S3Store {
         format!("{}/index/{number:016x}", self.id)
     }
 
-    /// Reads the newest index, and the tables of the segments behind it.
-    pub(crate) fn load(&mut self) -> Result<()> {
+    /// Reads the newest index, and the tables of the segments behind it; takes over what is `left` of the cache, and the identity.
+    pub(crate) fn load(&mut self, left: Option<Left>) -> Result<()> {
         let mut index = Index::default();
         if let Some(newest) = self.bucket.list(&format!("{}/index", self.id))?.last() {
             let key = format!("{}/index/{newest}", self.id);
@@ -329,6 +347,7 @@ impl S3Store {
             index =
                 postcard::from_bytes(bytes).map_err(|error| damaged(&key, error.to_string()))?;
         }
+        let mut left = left.filter(|left| left.follows(index.handovers.last().copied()));
         let (mut garbage, mut writer) = (Vec::new(), None);
         let segments = self.bucket.list(&format!("{}/segments", self.id))?;
         let numbers = segments
@@ -343,6 +362,7 @@ impl S3Store {
                 return Err(damaged(&self.segment_key(number), missing));
             }
             let (found, entries) = self.read_table(number)?;
+            left = left.filter(|left| left.wrote(number, found.writer));
             if writer.replace(found.writer) != Some(found.writer) {
                 index.note_handover(number);
             }
@@ -350,8 +370,11 @@ impl S3Store {
         }
         self.state.get_mut().index = index;
         *self.garbage.get_mut() = garbage;
+        let kept = self.keep(left)?;
         // What another process of this identity still uploads fails from here on.
-        self.take_over()
+        self.take_over(kept)?;
+        self.begin_journal();
+        Ok(())
     }
 
     /// Reads the header and the table of a segment.
@@ -456,6 +479,13 @@ impl S3Store {
                     true => self.local.put_encoded(name, &form, &slices)?,
                     false => self.local.put(name, &form, &slices)?,
                 }
+                self.journal.note(&Record::Free {
+                    name: name.clone(),
+                    form: form.clone(),
+                    sealed: true,
+                    dirty: false,
+                    bytes: span.len,
+                });
                 let kind = Kind::Free {
                     sealed: true,
                     dirty: None,
@@ -488,6 +518,12 @@ impl S3Store {
                 };
                 self.local
                     .patch(name, form, end.unwrap_or(1), &mut patches)?;
+                self.journal.note(&Record::Blocks {
+                    name: name.clone(),
+                    form: form.clone(),
+                    blocks: missing.iter().map(|(block, _)| *block).collect(),
+                    dirty: false,
+                });
                 let bytes: u64 = missing.iter().map(|(_, span)| span.len).sum();
                 let mut state = self.state.lock();
                 if !state.cache.chunks.contains_key(name) {
@@ -537,6 +573,7 @@ impl S3Store {
                 }
                 state.cache.remove(&name);
             }
+            self.journal.note(&Record::Removed(name.clone()));
             if let Err(error) = self.local.delete(std::slice::from_ref(&name)) {
                 tracing::warn!("{name} stays in the cache: {error}");
             }
@@ -569,22 +606,29 @@ impl S3Store {
         };
         state.cache.put(name, form, kind, bytes);
         drop(state);
+        self.journal.note(&Record::Free {
+            name: name.clone(),
+            form: form.clone(),
+            sealed,
+            dirty: sealed,
+            bytes,
+        });
         self.evict();
     }
 
-    /// Changes a grid chunk in the cache, of which `needed` has to be there. `work` returns the blocks that it changed, or
-    /// may have changed.
+    /// Changes blocks of a grid chunk in the cache, none but `may`, of which `needed` have to be there. `work` returns the blocks that
+    /// it changed, or may have changed.
     pub(crate) fn change(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
-        needed: BTreeSet<u64>,
+        (needed, may): (BTreeSet<u64>, BTreeSet<u64>),
         work: impl FnOnce() -> (BTreeSet<u64>, Result<()>),
     ) -> Result<()> {
         self.check()?;
         self.make_room()?;
         let _stripe = self.lock(name);
-        self.change_locked(name, form, needed, work)
+        self.change_locked(name, form, (needed, may), work)
     }
 
     /// The same; the caller holds the stripe.
@@ -592,10 +636,16 @@ impl S3Store {
         &self,
         name: &ChunkName,
         form: &ChunkForm,
-        needed: BTreeSet<u64>,
+        (needed, may): (BTreeSet<u64>, BTreeSet<u64>),
         work: impl FnOnce() -> (BTreeSet<u64>, Result<()>),
     ) -> Result<()> {
         self.bring(name, form, &Wanted::Blocks(needed))?;
+        self.journal.note(&Record::Blocks {
+            name: name.clone(),
+            form: form.clone(),
+            blocks: may,
+            dirty: true,
+        });
         let (touched, done) = work();
         let mut state = self.state.lock();
         if !state.cache.chunks.contains_key(name) {
@@ -669,6 +719,7 @@ impl S3Store {
         let _uploading = self.uploading.lock();
         for name in &names {
             let _stripe = self.lock(name);
+            self.journal.note(&Record::Removed(name.clone()));
             let mut state = self.state.lock();
             state.cache.remove(name);
             // It is not there any more, although the bucket does not know that yet.

@@ -20,7 +20,10 @@ fn bucket(dir: &Path) -> Bucket {
 }
 
 fn open(dir: &Path, name: &str, cache_bytes: u64) -> S3Store {
-    let options = S3Options { cache_bytes };
+    let options = S3Options {
+        cache_bytes,
+        ..S3Options::default()
+    };
     S3Store::open(
         &dir.join(name),
         bucket(&dir.join("bucket")),
@@ -146,6 +149,330 @@ fn a_process_that_was_replaced_stops() {
     assert!(new.read(&free(2), &form, &all(10), &mut out).is_err());
     new.put(&free(2), &form, &[IoSlice::new(&[4; 10])]).unwrap();
     new.sync(&[free(2)]).unwrap();
+}
+
+/// A process that is killed loses nothing if the next one has its directory: what was not uploaded is there, and uploaded then. The
+/// verifier stays.
+#[test]
+fn a_killed_process_leaves_its_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[2_500_000], 1, Codec::None, &[]);
+    let bytes = |seed: u8| -> Vec<u8> { (0..2_500_000).map(|i| (i % 251) as u8 ^ seed).collect() };
+    let part = Hyperslab::from_region(&Region::new(&[1_500_000], &[10]));
+    let store = open(dir.path(), "a", 1 << 30);
+    let verifier = store.verifier();
+    for id in 1..4 {
+        store
+            .put(&free(id), &form, &[IoSlice::new(&bytes(id as u8))])
+            .unwrap();
+    }
+    store
+        .write(&grid(0), &form, &all(2_500_000), &[IoSlice::new(&bytes(9))])
+        .unwrap();
+    store.sync(&[free(1), grid(0)]).unwrap();
+    // Not synced: a part of a block, a chunk, a stream that goes on, and a deletion.
+    store
+        .write(&grid(0), &form, &part, &[IoSlice::new(&[7; 10])])
+        .unwrap();
+    store
+        .append(&free(5), &form, 0, &[IoSlice::new(&bytes(5)[..1000])])
+        .unwrap();
+    store.delete(&[free(3)]).unwrap();
+    drop(store);
+
+    let store = open(dir.path(), "a", 1 << 30);
+    assert_eq!(store.verifier(), verifier);
+    let mut out = vec![0; 2_500_000];
+    for id in 1..3 {
+        store
+            .read(&free(id), &form, &all(2_500_000), &mut out)
+            .unwrap();
+        assert!(out == bytes(id as u8));
+    }
+    assert!(
+        store
+            .read(&free(3), &form, &all(2_500_000), &mut out)
+            .is_err()
+    );
+    let mut wanted = bytes(9);
+    wanted[1_500_000..1_500_010].fill(7);
+    store
+        .read(&grid(0), &form, &all(2_500_000), &mut out)
+        .unwrap();
+    assert!(out == wanted);
+    assert!(store.counts().got_bytes < 200_000, "the cache is used");
+    store
+        .append(&free(5), &form, 1000, &[IoSlice::new(&bytes(5)[1000..])])
+        .unwrap();
+    store.seal(&free(5), &form).unwrap();
+    store.sync(&[free(2), free(5), grid(0)]).unwrap();
+    drop(store);
+
+    // Another directory has all of it from the bucket.
+    let other = open(dir.path(), "b", 1 << 30);
+    assert_ne!(other.verifier(), verifier);
+    for (name, wanted) in [(free(2), bytes(2)), (free(5), bytes(5)), (grid(0), wanted)] {
+        other.read(&name, &form, &all(2_500_000), &mut out).unwrap();
+        assert!(out == wanted, "{name}");
+    }
+    let changed = bytes(1);
+    other
+        .write(&grid(0), &form, &all(2_500_000), &[IoSlice::new(&changed)])
+        .unwrap();
+    other.sync(&[grid(0)]).unwrap();
+    drop(other);
+    // The first directory is of before: nothing of it is used.
+    let store = open(dir.path(), "a", 1 << 30);
+    assert_ne!(store.verifier(), verifier);
+    store
+        .read(&grid(0), &form, &all(2_500_000), &mut out)
+        .unwrap();
+    assert!(out == changed);
+}
+
+/// Random writes, syncs, kills and restarts, against what was written.
+#[test]
+fn random_kills() {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = move |n: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % n
+    };
+    let dir = tempfile::tempdir().unwrap();
+    const LEN: usize = 3_300_000;
+    let form = conformance::form(&[LEN as u64], 1, Codec::None, &[]);
+    let mut model = vec![vec![0_u8; LEN]; 3];
+    let mut store = open(dir.path(), "a", 4 << 20);
+    for step in 0..300 {
+        let at = below(3);
+        match below(10) {
+            0 => {
+                drop(store);
+                store = open(dir.path(), "a", 4 << 20);
+            }
+            1 => store.sync(&[grid(at)]).unwrap(),
+            2 => store.upload_all().unwrap(),
+            3 => {
+                let _uploading = store.uploading.lock();
+                store.store_index().unwrap();
+            }
+            4 => store.merge().unwrap(),
+            5 => {
+                let mut out = vec![0; LEN];
+                store
+                    .read(&grid(at), &form, &all(LEN as u64), &mut out)
+                    .or_else(|error| match error {
+                        slabfs_objstore::StoreError::Missing(_) => Ok(()),
+                        other => Err(other),
+                    })
+                    .unwrap();
+                assert!(out == model[at as usize], "step {step}");
+            }
+            _ => {
+                let from = below(LEN as u64 - 1);
+                let len = 1 + below((LEN as u64 - from).min(1_200_000));
+                let value = 1 + below(250) as u8;
+                let slab = Hyperslab::from_region(&Region::new(&[from], &[len]));
+                let bytes = vec![value; len as usize];
+                store
+                    .write(&grid(at), &form, &slab, &[IoSlice::new(&bytes)])
+                    .unwrap();
+                model[at as usize][from as usize..(from + len) as usize].fill(value);
+            }
+        }
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = open(dir.path(), "b", 4 << 20);
+    for (at, wanted) in model.iter().enumerate() {
+        let mut out = vec![0; LEN];
+        store
+            .read(&grid(at as u64), &form, &all(LEN as u64), &mut out)
+            .unwrap();
+        assert!(out == *wanted);
+    }
+}
+
+/// With `durability=local` a sync waits for the local disk; after a start of the machine what was synced is there, and what the
+/// bucket has is fetched again.
+#[test]
+fn a_local_sync_survives_a_restart_of_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[1_500_000], 1, Codec::None, &[]);
+    let bytes = |seed: u8| -> Vec<u8> { vec![seed; 1_500_000] };
+    let open = |name: &str| {
+        let options = S3Options {
+            durability: crate::Durability::Local,
+            ..S3Options::default()
+        };
+        let bucket = bucket(&dir.path().join("bucket"));
+        S3Store::open(&dir.path().join(name), bucket, Some("one"), options).unwrap()
+    };
+    let store = open("a");
+    let verifier = store.verifier();
+    store
+        .write(&grid(0), &form, &all(1_500_000), &[IoSlice::new(&bytes(1))])
+        .unwrap();
+    store
+        .put(&free(1), &form, &[IoSlice::new(&bytes(2))])
+        .unwrap();
+    store.upload_all().unwrap();
+    let puts = store.counts().puts;
+    let part = Hyperslab::from_region(&Region::new(&[10], &[10]));
+    store
+        .write(&grid(0), &form, &part, &[IoSlice::new(&[9; 10])])
+        .unwrap();
+    store
+        .put(&free(2), &form, &[IoSlice::new(&bytes(3))])
+        .unwrap();
+    store.sync(&[grid(0), free(2)]).unwrap();
+    assert_eq!(store.counts().puts, puts, "nothing is uploaded");
+    drop(store);
+    // Another start of the machine: the journal is of an earlier one.
+    let path = dir.path().join("a/journal");
+    crate::journal::tests::with_another_boot(&path);
+    let store = open("a");
+    assert_ne!(
+        store.verifier(),
+        verifier,
+        "what was not synced may be lost"
+    );
+    let mut out = vec![0; 1_500_000];
+    store
+        .read(&grid(0), &form, &all(1_500_000), &mut out)
+        .unwrap();
+    let mut wanted = bytes(1);
+    wanted[10..20].fill(9);
+    assert!(out == wanted);
+    for (id, seed) in [(1, 2), (2, 3)] {
+        store
+            .read(&free(id), &form, &all(1_500_000), &mut out)
+            .unwrap();
+        assert!(out == bytes(seed));
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = open("b");
+    store
+        .read(&grid(0), &form, &all(1_500_000), &mut out)
+        .unwrap();
+    assert!(out == wanted);
+}
+
+/// Segments in the bucket.
+fn segments(store: &S3Store) -> usize {
+    store.bucket.list("one/segments").unwrap().len()
+}
+
+/// Many small segments become few, and what little is used of large ones too; nothing is lost, also if the process ends in the
+/// middle.
+#[test]
+fn segments_are_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[10], 1, Codec::None, &[]);
+    let large = conformance::form(&[1_500_000], 1, Codec::None, &[]);
+    let filled = |id: u64| vec![id as u8; 1_500_000];
+    let check = |store: &S3Store| {
+        let mut out = [0; 10];
+        for id in 0..40 {
+            store.read(&free(id), &form, &all(10), &mut out).unwrap();
+            assert_eq!(out, [id as u8; 10]);
+        }
+        let mut out = vec![0; 1_500_000];
+        for id in [100, 104] {
+            store
+                .read(&free(id), &large, &all(1_500_000), &mut out)
+                .unwrap();
+            assert!(out == filled(id));
+        }
+        store
+            .read(&grid(0), &large, &all(1_500_000), &mut out)
+            .unwrap();
+        let mut wanted = filled(7);
+        wanted[..10].fill(39);
+        assert!(out == wanted);
+    };
+    let store = open(dir.path(), "a", 1 << 30);
+    store
+        .write(
+            &grid(0),
+            &large,
+            &all(1_500_000),
+            &[IoSlice::new(&filled(7))],
+        )
+        .unwrap();
+    for id in 0..40 {
+        let bytes = [id as u8; 10];
+        store
+            .put(&free(id), &form, &[IoSlice::new(&bytes)])
+            .unwrap();
+        let part = Hyperslab::from_region(&Region::new(&[0], &[10]));
+        store
+            .write(&grid(0), &large, &part, &[IoSlice::new(&bytes)])
+            .unwrap();
+        store.sync(&[free(id), grid(0)]).unwrap();
+    }
+    // Five in one segment, of which three go.
+    for id in 100..105 {
+        store
+            .put(&free(id), &large, &[IoSlice::new(&filled(id))])
+            .unwrap();
+    }
+    store.sync(&[]).unwrap();
+    store.delete(&[free(101), free(102), free(103)]).unwrap();
+    let store_index = |store: &S3Store| {
+        let _uploading = store.uploading.lock();
+        store.store_index().unwrap();
+    };
+    store_index(&store);
+    assert!(segments(&store) > 40, "{}", segments(&store));
+    assert!(!store.to_merge.lock().is_empty());
+    store.merge().unwrap();
+    check(&store);
+    // One that is written to and deleted meanwhile.
+    store.delete(&[free(39)]).unwrap();
+    store
+        .put(&free(39), &form, &[IoSlice::new(&[39; 10])])
+        .unwrap();
+    store.upload_all().unwrap();
+    drop(store);
+    let store = open(dir.path(), "b", 1 << 30);
+    check(&store);
+    store_index(&store);
+    assert!(segments(&store) < 10, "{}", segments(&store));
+    check(&store);
+    store.close().unwrap();
+    drop(store);
+    let store = open(dir.path(), "c", 1 << 16);
+    check(&store);
+    assert_eq!(store.compare().unwrap(), crate::Objects::default());
+}
+
+/// Objects that are missing, and those that uploads left, are found.
+#[test]
+fn the_bucket_is_compared_with_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let form = conformance::form(&[3_000_000], 1, Codec::None, &[]);
+    let store = open(dir.path(), "a", 1 << 30);
+    let bytes = vec![5; 3_000_000];
+    store.put(&free(1), &form, &[IoSlice::new(&bytes)]).unwrap();
+    store.sync(&[free(1)]).unwrap();
+    assert_eq!(store.compare().unwrap(), crate::Objects::default());
+    let left = "one/chunks/0000000000000009.5".to_owned();
+    store
+        .bucket
+        .create(&left, bytes::Bytes::from_static(b"left"))
+        .unwrap();
+    assert_eq!(store.compare().unwrap().unreferenced, [left.clone()]);
+    store.delete_unreferenced(&[left]).unwrap();
+    assert_eq!(store.compare().unwrap(), crate::Objects::default());
+    let own = store.bucket.list("one/chunks").unwrap();
+    let key = format!("one/chunks/{}", own[0]);
+    assert!(store.delete_unreferenced(&[key.clone()]).is_err());
+    store.bucket.delete_all(&[key.clone()]).unwrap();
+    assert_eq!(store.compare().unwrap().missing, [(free(1), key)]);
 }
 
 /// Creates the next segment as this process does, without its knowledge: as if the answer was lost.

@@ -13,6 +13,8 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 use crate::bucket::Made;
 use crate::cache::{Cached, Change, Kind};
 use crate::index::Stored;
+use crate::journal::Record;
+use crate::merge::choose;
 use crate::owner::now_ms;
 use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
 use crate::store::{S3Store, State, damaged};
@@ -70,13 +72,18 @@ impl S3Store {
                 }
                 return Err(error);
             }
-            let mut state = self.state.lock();
             for (name, taken) in taken {
-                if let Some(cached) = state.cache.chunks.get_mut(&name) {
-                    cached.note_uploaded(&taken);
+                // No change of it is under way, so the record is right.
+                let _stripe = self.stripe(&name).read();
+                let stored = {
+                    let mut state = self.state.lock();
+                    let cached = state.cache.chunks.get_mut(&name);
+                    cached.and_then(|cached| cached.note_uploaded(&taken))
+                };
+                if let Some(blocks) = stored {
+                    self.journal.note(&Record::Stored { name, blocks });
                 }
             }
-            drop(state);
             self.garbage.lock().extend(deleted.into_values().flatten());
             *uploading += 1;
             if uploading.is_multiple_of(INDEX_EVERY)
@@ -256,13 +263,13 @@ impl S3Store {
             return Err(error);
         }
         self.garbage.lock().extend(deleted.into_values().flatten());
-        let (number, bytes, live) = {
+        let (number, bytes, used) = {
             let state = self.state.lock();
             let bytes = postcard::to_stdvec(&state.index);
             let bytes = bytes.map_err(|error| {
                 StoreError::Invalid(format!("cannot encode the index: {error}"))
             })?;
-            (state.index.next, bytes, state.index.needed())
+            (state.index.next, bytes, state.index.used())
         };
         let mut summed = crc32c(&bytes).to_le_bytes().to_vec();
         summed.extend_from_slice(&bytes);
@@ -291,24 +298,28 @@ impl S3Store {
             }
         }
         self.bucket.delete_all(&garbage)?;
-        let numbered = |folder: &str| -> Result<Vec<u64>, StoreError> {
-            let names = self.bucket.list(&format!("{}/{folder}", self.id))?;
-            Ok(names
-                .iter()
-                .filter_map(|name| u64::from_str_radix(name, 16).ok())
-                .collect())
+        let numbered = |folder: &str| -> Result<Vec<(u64, u64)>, StoreError> {
+            let names = self.bucket.list_sizes(&format!("{}/{folder}", self.id))?;
+            let number = |(name, size): &(String, u64)| {
+                let number = u64::from_str_radix(name, 16).ok()?;
+                Some((number, *size))
+            };
+            Ok(names.iter().filter_map(number).collect())
         };
-        let segments = numbered("segments")?;
+        let mut segments = numbered("segments")?;
+        segments.retain(|(segment, _)| *segment < number);
+        let handovers = self.state.lock().index.handovers.clone();
         let dead = segments
-            .into_iter()
-            .filter(|segment| *segment < number && !live.contains(segment))
-            .map(|segment| self.segment_key(segment));
+            .iter()
+            .filter(|(segment, _)| !used.contains_key(segment) && !handovers.contains(segment))
+            .map(|(segment, _)| self.segment_key(*segment));
         self.bucket.delete_all(&dead.collect::<Vec<_>>())?;
+        *self.to_merge.lock() = choose(&segments, &used);
         for folder in ["index", "closed"] {
             let older = numbered(folder)?
                 .into_iter()
-                .filter(|older| *older < number)
-                .map(|older| format!("{}/{folder}/{older:016x}", self.id));
+                .filter(|(older, _)| *older < number)
+                .map(|(older, _)| format!("{}/{folder}/{older:016x}", self.id));
             self.bucket.delete_all(&older.collect::<Vec<_>>())?;
         }
         Ok(())
@@ -316,16 +327,24 @@ impl S3Store {
 }
 
 impl Cached {
-    /// Clears the marks of what was uploaded and has not changed since.
-    fn note_uploaded(&mut self, taken: &Taken) {
+    /// Clears the marks of what was uploaded and has not changed since; returns that: of a grid chunk its blocks.
+    fn note_uploaded(&mut self, taken: &Taken) -> Option<BTreeSet<u64>> {
         match (&mut self.kind, taken) {
             (Kind::Free { dirty, .. }, Taken::Free(change)) if *dirty == Some(*change) => {
                 *dirty = None;
+                Some(BTreeSet::new())
             }
             (Kind::Grid { dirty, .. }, Taken::Blocks(blocks)) => {
-                dirty.retain(|block, change| blocks.get(block) != Some(change));
+                let clean = |(block, change): &(&u64, &Change)| dirty.get(*block) == Some(change);
+                let clean: BTreeSet<u64> = blocks
+                    .iter()
+                    .filter(clean)
+                    .map(|(block, _)| *block)
+                    .collect();
+                dirty.retain(|block, _| !clean.contains(block));
+                (!clean.is_empty()).then_some(clean)
             }
-            _ => {}
+            _ => None,
         }
     }
 }

@@ -16,7 +16,7 @@ mod local;
 pub(crate) mod memory;
 
 pub use blank::{Blank, Place};
-pub use local::{Held, LocalOptions, LocalStore};
+pub use local::{Held, Inspect, LocalOptions, LocalStore};
 pub(crate) use local::{SameHostChunk, part, write_part};
 pub use memory::{MemoryBytes, MemoryFiles, MemoryPlace, MemoryStore};
 

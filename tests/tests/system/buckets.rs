@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -23,6 +24,7 @@ fn a_bucket_passes_the_suite_of_chunk_stores() {
     // Not all is in the cache.
     let options = S3Options {
         cache_bytes: 4 << 20,
+        ..S3Options::default()
     };
     let store = S3Store::open(&area.at("cache"), bucket, Some("one"), options).expect("a store");
     conformance::run(&store);
@@ -100,6 +102,81 @@ fn another_server_takes_over() {
     }
     assert!(file::read(&cluster.at(1, "file0")) == wanted);
     assert!(file::read(&cluster.at(0, "array")) == array);
+}
+
+/// `slabfs fsck` of a bucket: what is right, an object that an upload left behind, and one that is missing.
+#[test]
+fn a_bucket_is_checked() {
+    needs_mount!();
+    let weed = Weed::shared();
+    let prefix = "a_bucket_is_checked";
+    let mut cluster = cluster(&weed, prefix);
+    let mut random = Random::new(3);
+    for at in 0..20 {
+        let path = cluster.at(0, format!("f{at}"));
+        fs::write(&path, random.bytes(10_000)).expect("a file");
+        let synced = fs::File::open(&path).and_then(|file| file.sync_all());
+        synced.expect("synced");
+    }
+    let array = cluster.at(0, "array");
+    create(&array, "1000,1000", "f4", &[]);
+    file::write(&array, &random.bytes(4_000_000));
+    (0..2).for_each(|i| cluster.stop_mount(i));
+    (0..2).for_each(|i| cluster.stop_server(i));
+    cluster.stop_md();
+    let url = weed.url(prefix);
+    let fsck = |more: &[&str]| {
+        let mut command = Command::new(slabfs_tests::binary::path());
+        command.args(["fsck", "--deep", "--store", &url]).args(more);
+        command.arg("--data").arg(cluster.md_data());
+        for i in 0..2 {
+            command.arg("--chunks").arg(cluster.server_data(i));
+        }
+        let output = command.envs(CREDENTIALS).output().expect("fsck");
+        let text = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    };
+    let (status, text) = fsck(&[]);
+    assert_eq!(status, Some(0), "{text}");
+    let addr = url.parse().expect("an address");
+    let bucket = Bucket::open_with(&addr, &CREDENTIALS).expect("the bucket");
+    let left = bucket.store_parts("one/chunks/ffff.0", &mut &b"left"[..]);
+    left.expect("an object");
+    let (status, text) = fsck(&[]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("one/chunks/ffff.0"), "{text}");
+    let (status, text) = fsck(&["--repair"]);
+    assert_eq!(status, Some(0), "{text}");
+    let (status, text) = fsck(&[]);
+    assert_eq!(status, Some(0), "{text}");
+    let own = |identity: &str| {
+        let listed = bucket.list(&format!("{identity}/chunks")).expect("objects");
+        let key = |name: String| format!("{identity}/chunks/{name}");
+        listed.into_iter().map(key).next()
+    };
+    let key = own("one").or_else(|| own("two")).expect("a large chunk");
+    bucket
+        .delete_all(std::slice::from_ref(&key))
+        .expect("deleted");
+    let (status, text) = fsck(&[]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains(&key), "{text}");
+    // Without the bucket's address it is not taken for an empty store.
+    let refused = slabfs(
+        [
+            "fsck",
+            "--data",
+            &cluster.md_data().display().to_string(),
+            "--chunks",
+        ]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([cluster.server_data(0).display().to_string()]),
+    );
+    assert!(refused.stderr.contains("--store"), "{}", refused.stderr);
 }
 
 /// A standby takes over by itself when its server is killed.
@@ -182,10 +259,10 @@ fn removed_files_leave_the_bucket() {
     }
 }
 
-/// What was not synced when a server was killed is an error of the next sync, once in each program; then all goes on. Data in
-/// chunks that were lost is EIO until it is written again.
+/// A killed server that is started on its directory has lost nothing. If the directory is lost, too, what was not synced is an error
+/// of the next sync, once in each program; then all goes on. Data in chunks that were lost is EIO until it is written again.
 #[test]
-fn what_a_killed_server_loses_is_an_error() {
+fn what_a_server_loses_with_its_directory_is_an_error() {
     needs_mount!();
     let weed = Weed::start();
     let mut cluster = cluster(&weed, "fs");
@@ -202,26 +279,40 @@ fn what_a_killed_server_loses_is_an_error() {
         file.create(true).truncate(false).write(true).read(true);
         file.open(cluster.at(0, name)).expect("a file")
     };
-    let (old, new) = (vec![1; 4 << 16], vec![2; 4 << 16]);
+    let (first, old, new) = (vec![3; 4 << 16], vec![1; 4 << 16], vec![2; 4 << 16]);
     let files = names.map(|name| [open(&cluster, name), open(&cluster, name)]);
     for [file, _] in &files {
-        file.write_all_at(&old, 0).expect("written");
+        file.write_all_at(&first, 0).expect("written");
         file.sync_all().expect("synced");
     }
-    // Nothing is uploaded from here on, however long it takes.
-    let stopped = weed.service();
-    stopped.signal(Signal::SIGSTOP);
-    for (name, [file, _]) in names.iter().zip(&files) {
-        file.write_all_at(&new, 0).expect("written");
-        // Another mount gets it, so this one has sent it.
-        assert!(file::read(&cluster.at(1, name)) == new);
-    }
-    for server in 0..2 {
-        cluster.kill_server(server);
-    }
-    stopped.signal(Signal::SIGCONT);
-    for server in 0..2 {
-        cluster.start_server(server);
+    for (bytes, loses) in [(&old, false), (&new, true)] {
+        // Nothing is uploaded from here on, however long it takes.
+        let stopped = weed.service();
+        stopped.signal(Signal::SIGSTOP);
+        for (name, [file, _]) in names.iter().zip(&files) {
+            file.write_all_at(bytes, 0).expect("written");
+            // Another mount gets it, so this one has sent it.
+            assert!(file::read(&cluster.at(1, name)) == *bytes);
+        }
+        for server in 0..2 {
+            cluster.kill_server(server);
+            if loses {
+                fs::remove_dir_all(cluster.server_data(server)).expect("removed");
+            }
+        }
+        stopped.signal(Signal::SIGCONT);
+        for server in 0..2 {
+            cluster.start_server(server);
+        }
+        if loses {
+            break;
+        }
+        for (name, both) in names.iter().zip(&files) {
+            for file in both {
+                file.sync_all().expect(name);
+            }
+            assert!(file::read(&cluster.at(1, name)) == *bytes, "{name}");
+        }
     }
     for (name, both) in names.iter().zip(&files) {
         for file in both {

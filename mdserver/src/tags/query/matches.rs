@@ -19,6 +19,14 @@ impl Query {
         self.root.names(builtin)
     }
 
+    /// A query that finds all that this one does, and more, and does not depend on names: what it says of names and paths is left out.
+    #[must_use]
+    pub fn without_names(&self) -> Query {
+        Query {
+            root: self.root.without_names(true),
+        }
+    }
+
     /// The keys of the tags that the query names, without patterns of keys.
     pub fn tags(&self) -> BTreeSet<&str> {
         let mut keys = BTreeSet::new();
@@ -33,6 +41,31 @@ impl Node {
             Self::And(nodes) | Self::Or(nodes) => nodes.iter().any(|node| node.names(builtin)),
             Self::Not(node) => node.names(builtin),
             Self::Term(term) => term.key == Key::Builtin(builtin),
+        }
+    }
+
+    /// `wider`: what a name decides counts as true, so that more is found; else as false, where less is found by that.
+    fn without_names(&self, wider: bool) -> Node {
+        let all = |nodes: &[Node]| nodes.iter().map(|node| node.without_names(wider)).collect();
+        match self {
+            Self::And(nodes) => Self::And(all(nodes)),
+            Self::Or(nodes) => Self::Or(all(nodes)),
+            Self::Not(node) => Self::Not(Box::new(node.without_names(!wider))),
+            Self::Term(Term {
+                key: Key::Builtin(Builtin::Name | Builtin::Path),
+                ..
+            }) => {
+                // Everything has a size.
+                let always = Self::Term(Term {
+                    key: Key::Builtin(Builtin::Size),
+                    test: Test::Has,
+                });
+                match wider {
+                    true => always,
+                    false => Self::Not(Box::new(always)),
+                }
+            }
+            Self::Term(term) => Self::Term(term.clone()),
         }
     }
 

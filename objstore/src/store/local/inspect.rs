@@ -3,6 +3,7 @@
 use super::LocalStore;
 use super::file::head::Encoding;
 use super::segment::Kind;
+use crate::ChunkStore;
 use crate::error::{Result, StoreError};
 use crate::name::{ChunkForm, ChunkName};
 
@@ -17,13 +18,18 @@ pub struct Held {
     pub raw: Option<u64>,
 }
 
-impl LocalStore {
+/// A store whose chunks can be checked without reading them.
+pub trait Inspect: ChunkStore {
     /// Describes a chunk from its head.
     ///
     /// # Errors
     /// [`StoreError::Missing`] if there is no such chunk, [`StoreError::Damaged`] if its head cannot be read or its
     /// file is shorter than the head states.
-    pub fn describe(&self, name: &ChunkName) -> Result<Held> {
+    fn describe(&self, name: &ChunkName) -> Result<Held>;
+}
+
+impl Inspect for LocalStore {
+    fn describe(&self, name: &ChunkName) -> Result<Held> {
         let grid = matches!(name, ChunkName::Grid { .. });
         self.look(
             name,

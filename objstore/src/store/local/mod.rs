@@ -49,7 +49,7 @@ use self::directory::Directory;
 pub(crate) use self::file::SameHostChunk;
 use self::files::Files;
 use self::index::{Entry, Index};
-pub use self::inspect::Held;
+pub use self::inspect::{Held, Inspect};
 pub(crate) use self::pieces::{part, write_part};
 use self::segment::{Place, Segments};
 use self::shared::Shared;
