@@ -6,7 +6,7 @@
 //! Invariants: a name exists before its object, with all that is needed to create it; so a client that finds a name without an object
 //! creates the object, and it does not matter which client does. The number of names is decided by the shard of names. Each change of
 //! it is recorded as *unfinished* in the same transaction, with a number that grows; the object's shard takes changes in the order of
-//! these numbers, whoever sends them and however often. An object that was removed is not created again: if its creation was not
+//! these numbers, from any client and however often. An object that was removed is not created again: if its creation was not
 //! known to be complete, it is remembered for an hour.
 
 use std::sync::Arc;

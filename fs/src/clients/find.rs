@@ -232,29 +232,26 @@ impl Clients {
 
 /// A search for objects whose names are in another shard: their own shard looks for what does not depend on names, and the rest is
 /// decided here.
-enum Named {
-    /// Names do not matter.
-    No,
-    /// They do; the text of the query without them.
-    Yes { query: Query, without: String },
-}
+///
+/// The query, and its text without names; none if names do not matter.
+struct Named(Option<(Query, String)>);
 
 impl Named {
     fn of(search: &Search) -> Result<Named, MdError> {
         let query = Query::parse(&search.query);
         let query = query.map_err(|error| MdError::Invalid(error.to_string()))?;
         if !query.names(Builtin::Name) && !query.names(Builtin::Path) {
-            return Ok(Named::No);
+            return Ok(Named(None));
         }
         let without = query.without_names().to_string();
-        Ok(Named::Yes { query, without })
+        Ok(Named(Some((query, without))))
     }
 
     /// What the objects' shard is asked for.
     fn find(&self, find: &Find) -> Find {
-        match self {
-            Named::No => find.clone(),
-            Named::Yes { without, .. } => Find {
+        match &self.0 {
+            None => find.clone(),
+            Some((_, without)) => Find {
                 query: without.clone(),
                 with_tags: true,
                 with_form: true,
@@ -270,7 +267,7 @@ impl Named {
         search: &Search,
         hits: Vec<Hit>,
     ) -> Result<Vec<Hit>, FsError> {
-        let Named::Yes { query, .. } = self else {
+        let Some((query, _)) = &self.0 else {
             return Ok(hits);
         };
         let now = Time::now();

@@ -10,8 +10,8 @@
 //! Deliberately elsewhere: everything about data (`client`).
 
 mod find;
+mod mount;
 mod names;
-mod whole;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

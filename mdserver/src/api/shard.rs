@@ -1,4 +1,4 @@
-//! Objects in shards: what a service is told about names of its objects, and what the shard of names keeps of objects.
+//! Objects in shards: what a service learns about names of its objects, and what the shard of names keeps of objects.
 //!
 //! docs/decisions/33-shards.md has the design. The shard of names creates a name with the *birth* of its object, and the client creates
 //! the object from that in its shard ([`super::op::Adopt`]). A change of an object's number of names is *unfinished* until the

@@ -1,8 +1,8 @@
 //! [`Shards`]: the sessions of one mount with all shards of a filesystem, and operations that need more than one of them.
 //!
 //! Names are in the first shard, each object is in the shard that its number says (docs/decisions/33-shards.md). An operation on a name
-//! of an object in another shard changes the name first; that decides it. Then the object's shard is told, and some time later the shard
-//! of names that this is done. If a step fails, the operation has happened all the same, and the rest is done later, by this mount or
+//! of an object in another shard changes the name first; that decides it. The object's shard is informed, and some time later the shard of
+//! names that this is done. If a step fails, the operation has happened all the same, and the rest is done later, by this mount or
 //! another one ([`Shards::finish`]).
 
 use std::collections::HashMap;
@@ -237,7 +237,7 @@ impl Shards {
     pub fn link(&self, ino: Ino, parent: Ino, name: Vec<u8>) -> Result<Entry, MdError> {
         let entry = self.names().call(op::Link { ino, parent, name })?;
         if self.is_remote(ino) {
-            self.tell(Some(Links {
+            self.inform(Some(Links {
                 ino,
                 count: entry.attr.nlink,
                 change: entry.attr.change,
@@ -253,7 +253,7 @@ impl Shards {
     /// Those of the shard of names.
     pub fn unlink(&self, parent: Ino, name: Vec<u8>) -> Result<(), MdError> {
         let Unlinked { links } = self.names().call(op::Unlink { parent, name })?;
-        self.tell(links);
+        self.inform(links);
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Shards {
     /// Those of the shard of names.
     pub fn rename(&self, rename: op::Rename) -> Result<(), MdError> {
         let Unlinked { links } = self.names().call(rename)?;
-        self.tell(links);
+        self.inform(links);
         Ok(())
     }
 
@@ -280,8 +280,8 @@ impl Shards {
         }
     }
 
-    /// Tells the shard of an object how many names it has.
-    fn tell(&self, links: Option<Links>) {
+    /// Informs the shard of an object how many names it has.
+    fn inform(&self, links: Option<Links>) {
         let Some(links) = links else { return };
         match self.set(links) {
             Ok(()) => self.done.lock().push(Links {
@@ -291,7 +291,7 @@ impl Shards {
             // The shard of names has it among what is left to do.
             Err(error) => tracing::warn!(
                 inode = %links.ino, %error,
-                "an object does not know how many names it has; it will be told later"
+                "an object does not know how many names it has; it is informed later"
             ),
         }
     }

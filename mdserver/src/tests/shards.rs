@@ -325,13 +325,13 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let name = 0..4_u8;
-    let whole = prop_oneof![
+    let steps = prop_oneof![
         name.clone().prop_map(Step::Create),
         name.clone().prop_map(Step::Unlink),
         (name.clone(), name.clone()).prop_map(|(a, b)| Step::Rename(a, b)),
         (name.clone(), name).prop_map(|(a, b)| Step::Link(a, b)),
     ];
-    (whole, any::<bool>()).prop_map(|(step, dies)| match dies {
+    (steps, any::<bool>()).prop_map(|(step, dies)| match dies {
         true => Step::Dies(Box::new(step)),
         false => step,
     })

@@ -78,7 +78,7 @@ impl ShardId {
         u64::from(self.0) << SHARD
     }
 
-    /// A session number of this shard: its highest bit and `low` are kept.
+    /// A session number of this shard: with the highest bit and the rest of `low`.
     #[must_use]
     pub fn session(self, low: u64) -> u64 {
         let shard = 0xff << SHARD_OF_SESSION;

@@ -2,7 +2,7 @@
 //!
 //! A record is appended before a reply says that something was written. A killed process leaves its records, and the files of the
 //! cache, to the system, which has them until the machine stops. The next process on the same directory reads them, if no other
-//! one has had the identity meanwhile ([`Begin`] says which segment this one began with) and the machine was not started anew. If it was,
+//! one has had the identity meanwhile ([`Begin`] says which segment this one began with) and the machine was not restarted. If it was,
 //! what is not known to be synced may be lost or half there: all is dropped, or, where a sync waits for the local disk alone, all that
 //! the bucket has.
 //!
@@ -26,7 +26,7 @@ use crate::segment::Writer;
 
 const NAME: &str = "journal";
 const FIRST: &[u8] = b"slabfs cache 1\n";
-/// The journal is written anew when it has this size, or four times what it needed the last time.
+/// The journal is rewritten when it has this size, or four times what it needed the last time.
 const LARGE: u64 = 16 << 20;
 /// The longest record.
 const MAX_RECORD: usize = 1 << 26;
@@ -162,7 +162,7 @@ pub(crate) struct Journal {
 struct Open {
     file: Option<File>,
     bytes: u64,
-    /// The size at which it is written anew.
+    /// The size at which it is rewritten.
     limit: u64,
 }
 
@@ -204,20 +204,20 @@ impl Journal {
         Ok(found)
     }
 
-    /// Writes the journal anew: `begin`, and what is in the cache now.
+    /// Rewrites the journal: `begin`, and what is in the cache now.
     pub(crate) fn begin(
         &self,
         begin: Begin,
         chunks: impl Iterator<Item = Record>,
     ) -> io::Result<()> {
         let mut open = self.open.lock();
-        self.write_anew(
+        self.rewrite(
             &mut open,
             std::iter::once(Record::Begin(begin)).chain(chunks),
         )
     }
 
-    fn write_anew(&self, open: &mut Open, records: impl Iterator<Item = Record>) -> io::Result<()> {
+    fn rewrite(&self, open: &mut Open, records: impl Iterator<Item = Record>) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut bytes = FIRST.to_vec();
         for record in records {
@@ -254,20 +254,20 @@ impl Journal {
         }
     }
 
-    /// Whether it should be written anew.
+    /// Whether it should be rewritten.
     pub(crate) fn is_large(&self) -> bool {
         let open = self.open.lock();
         open.file.is_some() && open.bytes > open.limit
     }
 
-    /// Writes it anew, with what is in the cache; no change may be under way.
+    /// Rewrites it, with what is in the cache; no change may be under way.
     pub(crate) fn shorten(&self, begin: Begin, chunks: impl Iterator<Item = Record>) {
         let mut open = self.open.lock();
         if open.file.is_none() {
             return;
         }
         let records = std::iter::once(Record::Begin(begin)).chain(chunks);
-        if let Err(error) = self.write_anew(&mut open, records) {
+        if let Err(error) = self.rewrite(&mut open, records) {
             self.give_up(&mut open, &error);
         }
     }

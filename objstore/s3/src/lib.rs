@@ -9,7 +9,7 @@
 //!   table. Large immutable chunks are objects of their own.
 //! - `index`: where each chunk is; built from the segments' tables, and stored itself now and then.
 //! - `merge`: small segments, and those of which little is used, become new ones.
-//! - `journal`: what is in the cache, for the next process; `kept`: what that one takes over.
+//! - `journal`: what is in the cache, for the next process; `reuse`: what that one takes over.
 //! - `chunks`: the calls of the trait; `owner`: which process has the identity.
 //! - `bucket`: requests with deadlines and counters.
 //!
@@ -29,9 +29,9 @@ mod chunks;
 mod index;
 mod inspect;
 mod journal;
-mod kept;
 mod merge;
 mod owner;
+mod reuse;
 mod segment;
 mod store;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use slabfs_objstore::StoreError;
 
 use crate::bucket::Made;
-use crate::kept::Kept;
+use crate::reuse::Reused;
 use crate::segment::{Draft, HEADER, head};
 use crate::store::{Result, S3Store};
 
@@ -18,9 +18,9 @@ const OWNED: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(2500);
 
 impl S3Store {
-    /// Creates a segment without chunks: a process that this one replaces can create none of that number any more. `kept` is the
-    /// verifier of the process before if its cache is kept: it has ended, since it had the same directory.
-    pub(crate) fn take_over(&mut self, kept: Option<Kept>) -> Result<()> {
+    /// Creates a segment without chunks: a process that this one replaces can create none of that number any more. `reused` has the
+    /// verifier of the process before if its cache is used again: it has ended, since it had the same directory.
+    pub(crate) fn take_over(&mut self, reused: Option<Reused>) -> Result<()> {
         let number = self.state.lock().index.next;
         let bytes = Draft::default().finish(number, self.writer)?;
         let begun = now_ms();
@@ -40,13 +40,13 @@ impl S3Store {
         if let Some(verifier) = ended.as_deref().and_then(|bytes| bytes.try_into().ok()) {
             // It has lost nothing.
             self.verifier = u64::from_le_bytes(verifier);
-        } else if let Some(Kept {
+        } else if let Some(Reused {
             verifier: Some(verifier),
-        }) = kept
+        }) = reused
         {
             self.verifier = verifier;
         }
-        if number > 0 && ended.is_none() && kept.is_none() {
+        if number > 0 && ended.is_none() && reused.is_none() {
             tracing::info!(
                 "waiting until the process that served these chunks before answers nothing any more"
             );

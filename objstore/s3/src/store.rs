@@ -24,8 +24,8 @@ use crate::bucket::{Bucket, Made};
 use crate::cache::{Cache, Kind};
 use crate::index::{Index, Object, Span, Stored};
 use crate::journal::{Journal, Record};
-use crate::kept::Left;
 use crate::owner::LOOK;
+use crate::reuse::Left;
 use crate::segment::{BLOCK, Entry, Head, Writer, check, head, table};
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
@@ -138,7 +138,7 @@ impl Drop for Uploads {
 
 impl S3Store {
     /// Opens the store of this identity; if none is given, of that which `dir` names, or of a new one. The cache in `dir` is
-    /// kept if it can be relied on (`journal`), and emptied else.
+    /// used again if it can be relied on (`journal`), and emptied else.
     ///
     /// # Errors
     /// No bucket, damaged segments, a directory that is in use, a name that is none.
@@ -370,9 +370,9 @@ impl S3Store {
         }
         self.state.get_mut().index = index;
         *self.garbage.get_mut() = garbage;
-        let kept = self.keep(left)?;
+        let reused = self.reuse(left)?;
         // What another process of this identity still uploads fails from here on.
-        self.take_over(kept)?;
+        self.take_over(reused)?;
         self.begin_journal();
         Ok(())
     }

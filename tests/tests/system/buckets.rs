@@ -120,7 +120,7 @@ fn a_bucket_is_checked() {
     }
     let array = cluster.at(0, "array");
     create(&array, "1000,1000", "f4", &[]);
-    file::write(&array, &random.bytes(4_000_000));
+    file::write(&array, random.bytes(4_000_000));
     (0..2).for_each(|i| cluster.stop_mount(i));
     (0..2).for_each(|i| cluster.stop_server(i));
     cluster.stop_md();

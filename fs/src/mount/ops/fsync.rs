@@ -21,7 +21,7 @@ pub(in crate::mount) fn answer(shared: &Arc<Shared>, inode: u64, handle: u64, re
     shared.pool.submit(Box::new(move || match &*open {
         Open::File(file) => {
             let synced = file.fsync();
-            let synced = synced.and_then(|()| Ok(there.client.sync_name(file.object)?));
+            let synced = synced.and_then(|()| there.client.sync_name(file.object));
             end("fsync", inode, synced, reply);
         }
         Open::Composed(file) => end("fsync", inode, file.fsync(), reply),

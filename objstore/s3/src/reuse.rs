@@ -23,9 +23,9 @@ pub(crate) struct Left {
     same_boot: bool,
 }
 
-/// The cache is kept.
+/// The cache is used again.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
+pub(crate) struct Reused {
     /// The verifier of the process before, if nothing that it had is lost.
     pub(crate) verifier: Option<u64>,
 }
@@ -59,7 +59,7 @@ impl Left {
 
 impl S3Store {
     /// Puts what is left into the cache, and removes all other files of it.
-    pub(crate) fn keep(&mut self, left: Option<Left>) -> Result<Option<Kept>> {
+    pub(crate) fn reuse(&mut self, left: Option<Left>) -> Result<Option<Reused>> {
         let Some(Left {
             mut found,
             same_boot,
@@ -82,11 +82,11 @@ impl S3Store {
             chunks += u64::from(there);
             dirty += u64::from(state.cache.chunks.get(&name).is_some_and(|c| c.is_dirty()));
         }
-        let kept: std::collections::HashSet<ChunkName> =
+        let used: std::collections::HashSet<ChunkName> =
             state.cache.chunks.keys().cloned().collect();
-        self.clear(|name| kept.contains(name))?;
+        self.clear(|name| used.contains(name))?;
         tracing::info!("the cache has {chunks} chunks, of which {dirty} are not in the bucket yet");
-        Ok(Some(Kept {
+        Ok(Some(Reused {
             verifier: same_boot.then_some(found.begin.verifier),
         }))
     }
@@ -113,7 +113,7 @@ impl S3Store {
         Ok(())
     }
 
-    /// Deletes chunks from the cache's files that are not to be kept.
+    /// Deletes chunks from the cache's files that are not used again.
     fn clear(&self, keeps: impl Fn(&ChunkName) -> bool) -> Result<()> {
         let mut after = None;
         loop {
@@ -155,7 +155,7 @@ impl S3Store {
         }
     }
 
-    /// Writes the journal anew if it has become large.
+    /// Rewrites the journal if it has become large.
     pub(crate) fn shorten_journal(&self) {
         if !self.journal.is_large() {
             return;
