@@ -36,9 +36,6 @@ use crate::progress::Progress;
       reads every chunk and compares it with its checksums
   slabfs fsck --data md --chunks os1 --chunks os2
       the directories of an mdserver and of its objservers
-  slabfs fsck --data md --chunks os1 \\
-      --store 's3://chunks/fs1?endpoint=http://s3.site:8333'
-      with the chunks in a bucket; os1 is the directory of the cache
   slabfs fsck --data data --json | jq '.findings[].class'")]
 pub(crate) struct Args {
     /// The --data of `slabfs up`, or of the mdserver

@@ -239,7 +239,11 @@ impl ChunkStore for S3Store {
             }
         }
         match self.options.durability {
-            Durability::Bucket => self.upload(&names.iter().cloned().collect()),
+            Durability::Bucket => {
+                self.check()?;
+                self.put_ahead(names)?;
+                self.upload(&names.iter().cloned().collect())
+            }
             Durability::Local => self.sync_locally(names),
         }
     }

@@ -75,6 +75,7 @@ impl S3Store {
         // Those are deleted with the next index.
         referenced.extend(self.garbage.lock().iter().cloned());
         referenced.extend(self.tried.lock().iter().cloned());
+        referenced.extend(self.ahead.lock().values().map(|ahead| ahead.key.clone()));
         referenced.extend(state.deleted.values().flatten().cloned());
         objects.unreferenced = own.difference(&referenced).cloned().collect();
         Ok(objects)

@@ -4,7 +4,7 @@
 //! the maps only, never for I/O. A stripe is locked by calls that change what the cache has of a chunk, and shared by those that
 //! read it, so that nothing is evicted under them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use crate::journal::{Journal, Record};
 use crate::owner::LOOK;
 use crate::reuse::Left;
 use crate::segment::{BLOCK, Entry, Head, Writer, check, head, table};
+use crate::upload::Ahead;
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
@@ -108,6 +109,8 @@ pub struct S3Store {
     pub(crate) garbage: Mutex<Vec<String>>,
     /// Objects that uploads which failed may have created.
     pub(crate) tried: Mutex<Vec<String>>,
+    /// Objects of large chunks that no segment names yet.
+    pub(crate) ahead: Mutex<HashMap<ChunkName, Ahead>>,
     /// Segments that are merged next.
     pub(crate) to_merge: Mutex<BTreeSet<u64>>,
     pub(crate) is_replaced: AtomicBool,
@@ -214,6 +217,7 @@ impl S3Store {
             uploading: Mutex::new(0),
             garbage: Mutex::default(),
             tried: Mutex::default(),
+            ahead: Mutex::default(),
             to_merge: Mutex::default(),
             is_replaced: AtomicBool::new(false),
             replacing: Default::default(),
@@ -723,6 +727,9 @@ impl S3Store {
             let mut state = self.state.lock();
             state.cache.remove(name);
             // It is not there any more, although the bucket does not know that yet.
+            if let Some(ahead) = self.ahead.lock().remove(name) {
+                self.garbage.lock().push(ahead.key);
+            }
             if let Some(stored) = state.index.remove(name) {
                 let own = stored.own_objects();
                 state.deleted.entry(name.clone()).or_default().extend(own);

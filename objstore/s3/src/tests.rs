@@ -450,6 +450,64 @@ fn segments_are_merged() {
     assert_eq!(store.compare().unwrap(), crate::Objects::default());
 }
 
+/// Large chunks are stored by many threads at the same time, while others upload everything and delete: what was synced is there, and
+/// no object is left without a chunk.
+#[test]
+fn large_chunks_are_stored_at_the_same_time() {
+    let dir = tempfile::tempdir().unwrap();
+    const LEN: u64 = 1_200_000;
+    let form = conformance::form(&[LEN], 1, Codec::None, &[]);
+    let store = open(dir.path(), "a", 1 << 30);
+    let filled = |id: u64| vec![id as u8; LEN as usize];
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (store, form) = (&store, &form);
+            scope.spawn(move || {
+                for at in 0..6 {
+                    let id = 10 * thread + at;
+                    let bytes = filled(id);
+                    store.put(&free(id), form, &[IoSlice::new(&bytes)]).unwrap();
+                    // Some are deleted before they are in a segment.
+                    if at == 5 {
+                        store.put_ahead(&[free(id)]).unwrap();
+                        store.delete(&[free(id)]).unwrap();
+                        continue;
+                    }
+                    store.sync(&[free(id)]).unwrap();
+                    if at % 2 == 1 {
+                        store.delete(&[free(id)]).unwrap();
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..10 {
+                store.upload_all().unwrap();
+            }
+        });
+    });
+    for _ in 0..2 {
+        let _uploading = store.uploading.lock();
+        store.store_index().unwrap();
+    }
+    assert!(store.ahead.lock().is_empty());
+    assert_eq!(store.compare().unwrap(), crate::Objects::default());
+    assert_eq!(store.bucket.list("one/chunks").unwrap().len(), 4 * 3);
+    drop(store);
+    let store = open(dir.path(), "b", 1 << 30);
+    let mut out = vec![0; LEN as usize];
+    for thread in 0..4 {
+        for at in 0..6 {
+            let id = 10 * thread + at;
+            let read = store.read(&free(id), &form, &all(LEN), &mut out);
+            match at {
+                0 | 2 | 4 => assert!(read.is_ok() && out == filled(id), "{id}"),
+                _ => assert!(read.is_err(), "{id}"),
+            }
+        }
+    }
+}
+
 /// Objects that are missing, and those that uploads left, are found.
 #[test]
 fn the_bucket_is_compared_with_the_index() {

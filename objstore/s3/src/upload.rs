@@ -1,9 +1,11 @@
 //! Uploading: what a sync names, and what others wait for meanwhile, goes to the bucket in few requests.
 //!
-//! One thread at a time uploads. What it uploads stays dirty, and so in the cache, until its segment is in the bucket; it is
-//! clean then if no change was made since the upload looked at it.
+//! Large chunks become objects first, by the threads that wait for them, at the same time ([`S3Store::put_ahead`]). Then one thread at
+//! a time stores a segment, which names these objects and has all else. What is uploaded stays dirty, and so in the cache, until its
+//! segment is in the bucket; it is clean then if no change was made since the upload looked at it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 use crc_fast::crc32_iscsi as crc32c;
@@ -20,7 +22,7 @@ use crate::segment::{BLOCK, Draft, Entry, Place, What, head};
 use crate::store::{S3Store, State, damaged};
 
 /// Chunks from this size on are objects of their own.
-const OWN: usize = 2 << 20;
+const OWN: usize = 1 << 20;
 /// The payload of a segment, about.
 const SEGMENT: usize = 32 << 20;
 /// Segments after which the index is stored.
@@ -32,7 +34,99 @@ enum Taken {
     Blocks(BTreeMap<u64, Change>),
 }
 
+/// A large chunk that is in the bucket, and that no segment names yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    change: Change,
+    pub(crate) key: String,
+    encoded: bool,
+    len: u64,
+    crc: u32,
+}
+
+/// The bytes of an immutable chunk as they are stored.
+struct Image {
+    encoded: bool,
+    bytes: Vec<u8>,
+    crc: u32,
+}
+
 impl S3Store {
+    /// Stores the large ones of these chunks as objects, if they are complete and dirty. Other threads may do the same with other
+    /// chunks at the same time.
+    pub(crate) fn put_ahead(&self, names: &[ChunkName]) -> Result<(), StoreError> {
+        let (mut put, mut bytes) = (Vec::new(), 0);
+        for name in names {
+            let Some((ahead, image)) = self.large(name)? else {
+                continue;
+            };
+            bytes += image.len();
+            put.push((name.clone(), ahead, image));
+            if bytes >= SEGMENT {
+                self.put_some(std::mem::take(&mut put))?;
+                bytes = 0;
+            }
+        }
+        self.put_some(put)
+    }
+
+    /// The image of a chunk that [`S3Store::put_ahead`] stores.
+    fn large(&self, name: &ChunkName) -> Result<Option<(Ahead, Bytes)>, StoreError> {
+        let (form, change, number) = {
+            let state = self.state.lock();
+            let Some(cached) = state.cache.chunks.get(name) else {
+                return Ok(None);
+            };
+            match cached.kind {
+                Kind::Free {
+                    dirty: Some(change),
+                    ..
+                } if cached.bytes >= OWN as u64 => (cached.form.clone(), change, state.index.next),
+                _ => return Ok(None),
+            }
+        };
+        let known = self.ahead.lock().get(name).map(|ahead| ahead.change);
+        if known == Some(change) {
+            return Ok(None);
+        }
+        let image = self.image(name, &form)?;
+        let ahead = Ahead {
+            change,
+            key: self.own_key(name, number),
+            encoded: image.encoded,
+            len: image.bytes.len() as u64,
+            crc: image.crc,
+        };
+        Ok((image.bytes.len() >= OWN).then(|| (ahead, Bytes::from(image.bytes))))
+    }
+
+    fn put_some(&self, put: Vec<(ChunkName, Ahead, Bytes)>) -> Result<(), StoreError> {
+        let objects = put
+            .iter()
+            .map(|(_, ahead, bytes)| (ahead.key.clone(), bytes.clone()));
+        let done = self.bucket.create_all(objects.collect());
+        for (name, ahead, _) in put {
+            let state = self.state.lock();
+            let cached = state.cache.chunks.get(&name).map(|cached| &cached.kind);
+            let is_dirty =
+                matches!(cached, Some(Kind::Free { dirty, .. }) if *dirty == Some(ahead.change));
+            match is_dirty && done.is_ok() {
+                true => {
+                    self.ahead.lock().insert(name, ahead);
+                }
+                // It may be there, another upload has stored the chunk, or it was deleted.
+                false => self.tried.lock().push(ahead.key),
+            }
+        }
+        done
+    }
+
+    /// The key of a chunk's own object, while `number` is the number of the next segment: a chunk that is deleted and stored again is
+    /// another object.
+    fn own_key(&self, name: &ChunkName, number: u64) -> String {
+        format!("{}/chunks/{}.{number:x}", self.id, key_of(name))
+    }
+
     /// Uploads what is dirty of these chunks, and the deletions so far.
     pub(crate) fn upload(&self, names: &BTreeSet<ChunkName>) -> Result<(), StoreError> {
         // The next upload takes what all waiting syncs name; these find it done, or try themselves.
@@ -80,6 +174,10 @@ impl S3Store {
                     let cached = state.cache.chunks.get_mut(&name);
                     cached.and_then(|cached| cached.note_uploaded(&taken))
                 };
+                // What was put ahead is named now, or the chunk has another object.
+                if let Some(ahead) = self.ahead.lock().remove(&name) {
+                    self.tried.lock().push(ahead.key);
+                }
                 if let Some(blocks) = stored {
                     self.journal.note(&Record::Stored { name, blocks });
                 }
@@ -143,21 +241,41 @@ impl S3Store {
                         blocks: parts,
                     }
                 }
-                Taken::Free(_) => {
-                    let (encoded, bytes) = self.image(&name, &form)?;
-                    let place = if bytes.len() < OWN {
-                        Place::Here(draft.push(&bytes))
-                    } else {
-                        let key = format!("{}/chunks/{}.{number:x}", self.id, key_of(&name));
-                        let (len, crc) = (bytes.len() as u64, crc32c(&bytes));
-                        own_bytes += bytes.len();
-                        own.push((key.clone(), Bytes::from(bytes)));
-                        Place::Object { key, len, crc }
-                    };
-                    What::Chunk {
-                        form,
-                        encoded,
-                        place,
+                Taken::Free(change) => {
+                    let ahead = self.ahead.lock().get(&name).cloned();
+                    match ahead.filter(|ahead| ahead.change == *change) {
+                        Some(Ahead {
+                            key,
+                            encoded,
+                            len,
+                            crc,
+                            ..
+                        }) => What::Chunk {
+                            form,
+                            encoded,
+                            place: Place::Object { key, len, crc },
+                        },
+                        None => {
+                            let Image {
+                                encoded,
+                                bytes,
+                                crc,
+                            } = self.image(&name, &form)?;
+                            let place = if bytes.len() < OWN {
+                                Place::Here(draft.push(&bytes))
+                            } else {
+                                let key = self.own_key(&name, number);
+                                let len = bytes.len() as u64;
+                                own_bytes += bytes.len();
+                                own.push((key.clone(), Bytes::from(bytes)));
+                                Place::Object { key, len, crc }
+                            };
+                            What::Chunk {
+                                form,
+                                encoded,
+                                place,
+                            }
+                        }
                     }
                 }
             };
@@ -167,16 +285,43 @@ impl S3Store {
         Ok((draft, own))
     }
 
-    /// The bytes of an immutable chunk as they are stored, and whether they are encoded.
-    fn image(&self, name: &ChunkName, form: &ChunkForm) -> Result<(bool, Vec<u8>), StoreError> {
+    /// The bytes of an immutable chunk as they are stored.
+    fn image(&self, name: &ChunkName, form: &ChunkForm) -> Result<Image, StoreError> {
+        let image = |encoded, bytes: Vec<u8>| Image {
+            encoded,
+            crc: crc32c(&bytes),
+            bytes,
+        };
         if let Some(bytes) = self.local.read_encoded(name)? {
-            return Ok((true, bytes));
+            return Ok(image(true, bytes));
         }
-        let len = form.volume().unwrap_or(0) as usize;
-        let mut bytes = vec![0; len];
         let all = Hyperslab::from_region(&slabfs_model::Region::all(&form.shape));
-        self.local.read(name, form, &all, &mut bytes)?;
-        Ok((false, bytes))
+        // Out of its file, whose checksums are known; or out of a segment of the cache.
+        let mut of_file = None;
+        self.local.file_part(name, form, &all, &mut |part| {
+            let mut bytes = vec![0; part.len as usize];
+            let read = part.file.read_exact_at(&mut bytes, part.at);
+            // What fails here is read below, with the error.
+            if let (Ok(()), Ok(crc)) = (read, (part.sum)()) {
+                of_file = Some(Image {
+                    encoded: false,
+                    bytes,
+                    crc,
+                });
+            }
+        })?;
+        if let Some(image) = of_file {
+            return Ok(image);
+        }
+        let mut bytes = Vec::new();
+        let shown = self.local.show(name, form, &all, &mut |cells| {
+            bytes.extend_from_slice(cells);
+        })?;
+        if !shown {
+            bytes = vec![0; form.volume().unwrap_or(0) as usize];
+            self.local.read(name, form, &all, &mut bytes)?;
+        }
+        Ok(image(false, bytes))
     }
 
     /// The bytes of a block of a grid chunk, without the fill at its end.
