@@ -523,13 +523,20 @@ fn the_bucket_is_compared_with_the_index() {
         .bucket
         .create(&left, bytes::Bytes::from_static(b"left"))
         .unwrap();
-    assert_eq!(store.compare().unwrap().unreferenced, [left.clone()]);
+    assert_eq!(
+        store.compare().unwrap().unreferenced,
+        std::slice::from_ref(&left)
+    );
     store.delete_unreferenced(&[left]).unwrap();
     assert_eq!(store.compare().unwrap(), crate::Objects::default());
     let own = store.bucket.list("one/chunks").unwrap();
     let key = format!("one/chunks/{}", own[0]);
-    assert!(store.delete_unreferenced(&[key.clone()]).is_err());
-    store.bucket.delete_all(&[key.clone()]).unwrap();
+    assert!(
+        store
+            .delete_unreferenced(std::slice::from_ref(&key))
+            .is_err()
+    );
+    store.bucket.delete_all(std::slice::from_ref(&key)).unwrap();
     assert_eq!(store.compare().unwrap().missing, [(free(1), key)]);
 }
 
