@@ -18,6 +18,12 @@ pub(crate) struct Cached {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change(u64);
 
+impl std::fmt::LowerHex for Change {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::LowerHex::fmt(&self.0, formatter)
+    }
+}
+
 /// See [`Cached`].
 #[derive(Debug)]
 pub(crate) enum Kind {

@@ -508,6 +508,35 @@ fn large_chunks_are_stored_at_the_same_time() {
     }
 }
 
+/// A chunk that is stored ahead, deleted, and stored again with other content before a segment is stored, is another object.
+#[test]
+fn a_large_chunk_is_deleted_and_stored_again() {
+    let dir = tempfile::tempdir().unwrap();
+    const LEN: u64 = 1_200_000;
+    let form = conformance::form(&[LEN], 1, Codec::None, &[]);
+    let store = open(dir.path(), "a", 1 << 30);
+    let name = free(1);
+    let put = |byte: u8| {
+        let bytes = vec![byte; LEN as usize];
+        store.put(&name, &form, &[IoSlice::new(&bytes)]).unwrap();
+    };
+    put(1);
+    store.put_ahead(&[name.clone()]).unwrap();
+    store.delete(&[name.clone()]).unwrap();
+    put(2);
+    store.sync(&[name.clone()]).unwrap();
+    {
+        let _uploading = store.uploading.lock();
+        store.store_index().unwrap();
+    }
+    drop(store);
+    let store = open(dir.path(), "b", 1 << 30);
+    let mut out = vec![0; LEN as usize];
+    store.read(&name, &form, &all(LEN), &mut out).unwrap();
+    assert!(out == vec![2; LEN as usize]);
+    assert_eq!(store.compare().unwrap(), crate::Objects::default());
+}
+
 /// Objects that are missing, and those that uploads left, are found.
 #[test]
 fn the_bucket_is_compared_with_the_index() {

@@ -92,7 +92,7 @@ impl S3Store {
         let image = self.image(name, &form)?;
         let ahead = Ahead {
             change,
-            key: self.own_key(name, number),
+            key: self.own_key(name, number, change),
             encoded: image.encoded,
             len: image.bytes.len() as u64,
             crc: image.crc,
@@ -121,10 +121,10 @@ impl S3Store {
         done
     }
 
-    /// The key of a chunk's own object, while `number` is the number of the next segment: a chunk that is deleted and stored again is
-    /// another object.
-    fn own_key(&self, name: &ChunkName, number: u64) -> String {
-        format!("{}/chunks/{}.{number:x}", self.id, key_of(name))
+    /// The key of a chunk's own object, while `number` is the number of the next segment. Changes are numbered by each process and
+    /// segments across processes, so a chunk that is deleted and stored again is another object.
+    fn own_key(&self, name: &ChunkName, number: u64, change: Change) -> String {
+        format!("{}/chunks/{}.{number:x}.{change:x}", self.id, key_of(name))
     }
 
     /// Uploads what is dirty of these chunks, and the deletions so far.
@@ -264,7 +264,7 @@ impl S3Store {
                             let place = if bytes.len() < OWN {
                                 Place::Here(draft.push(&bytes))
                             } else {
-                                let key = self.own_key(&name, number);
+                                let key = self.own_key(&name, number, *change);
                                 let len = bytes.len() as u64;
                                 own_bytes += bytes.len();
                                 own.push((key.clone(), Bytes::from(bytes)));
