@@ -521,10 +521,10 @@ fn a_large_chunk_is_deleted_and_stored_again() {
         store.put(&name, &form, &[IoSlice::new(&bytes)]).unwrap();
     };
     put(1);
-    store.put_ahead(&[name.clone()]).unwrap();
-    store.delete(&[name.clone()]).unwrap();
+    store.put_ahead(std::slice::from_ref(&name)).unwrap();
+    store.delete(std::slice::from_ref(&name)).unwrap();
     put(2);
-    store.sync(&[name.clone()]).unwrap();
+    store.sync(std::slice::from_ref(&name)).unwrap();
     {
         let _uploading = store.uploading.lock();
         store.store_index().unwrap();
