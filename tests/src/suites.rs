@@ -112,8 +112,25 @@ fn dir_name(mnt: &Path) -> String {
 
 /// A `mount` that precedes the system's: it calls no helper of the type's name, which for `fuse.slabfs` would
 /// be a program that mounts by that name.
+///
+/// On FUSE it waits first until the kernel has an answer to every request. The kernel sends RELEASE after `close` has
+/// returned, and has the inode of a removed file until it is answered; so long it refuses to make the filesystem read-only.
 fn path_with_mount(area: &Area) -> String {
-    let script = "#!/bin/sh\nexec /usr/bin/mount --internal-only \"$@\"\n";
+    let script = r#"#!/bin/sh
+for mnt; do :; done
+device=$(findmnt --noheadings --raw --types fuse.slabfs --output MAJ:MIN --mountpoint "$mnt") &&
+    unshare --mount sh -c '
+        mount -t fusectl none /sys/fs/fuse/connections || exit
+        waiting=/sys/fs/fuse/connections/$1/waiting
+        for _ in $(seq 1000); do
+            count=$(cat "$waiting") || exit
+            [ "$count" = 0 ] && exit
+            sleep 0.01
+        done
+        echo "requests to $2 are not answered: $count" >&2
+    ' sh "${device#*:}" "$mnt"
+exec /usr/bin/mount --internal-only "$@"
+"#;
     let dir = area.mkdir("bin");
     let path = area.write("bin/mount", script);
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

@@ -136,6 +136,13 @@ fn not_all(unseen: &[u32]) -> String {
 /// Determines the kind of the directories; fails while a process uses them.
 fn places(args: &Args) -> anyhow::Result<Places> {
     let data = &args.data;
+    if data.join("copy.json").is_file() {
+        bail!(
+            "{} is that of a service with its journal in etcd; stop it, and give its copy: --data {}",
+            data.display(),
+            data.join("copy").display()
+        );
+    }
     let owner = Owner::of(data).ok_or_else(|| {
         anyhow!(
             "{} holds nothing of slabfs; give the --data of `slabfs up` or of the mdserver",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slabfs_etcd::{CheckpointsAddr, EtcdAddr};
+use slabfs_etcd::{CheckpointsAddr, Etcd, EtcdAddr, agree_on_shards};
 use slabfs_mdserver::api::Shard;
 use slabfs_mdserver::service::ServiceOptions;
 use slabfs_objstore::Addr;
@@ -93,6 +93,7 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
         ..node::service_options(&args.service_meta)
     };
     if let (Some(etcd), Some(checkpoints)) = (&args.meta, &args.checkpoints) {
+        agree_on_shards(&Etcd::new(etcd)?, args.shard.of)?;
         let part = format!("shard-{}", args.shard.index);
         let (etcd, checkpoints) = match args.shard.divided() {
             true => (etcd.below(&part), checkpoints.below(&part)?),

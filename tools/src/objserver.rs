@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use slabfs_mdserver::client::RemoteMd;
-use slabfs_objstore::server::Registrar;
+use anyhow::{Context, bail};
+use slabfs_mdserver::api::{Metadata, op};
+use slabfs_mdserver::client::{Md, RemoteMd};
+use slabfs_objstore::server::{Registrar, ServerReport};
+use slabfs_objstore::store::Space;
 use slabfs_objstore::wire::Key;
 use slabfs_objstore::{Addr, Addrs};
-use slabfs_s3::S3Addr;
+use slabfs_s3::{Bucket, S3Addr, find_uuid, has_chunks};
 
 use crate::args::{NetArgs, ServiceArgs, parse_addr, parse_addrs, parse_size};
 use crate::lifecycle::{self, Live, OwnEnd, Place, Shutdown};
@@ -97,7 +100,11 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
         let standby = Standby::start(args, addr, identity, (metadata, key))?;
         return Ok(Box::new(standby));
     }
+    let known = known_servers(&metadata)?;
     let listener = node::listen(&args.listen, key, shutdown)?;
+    if let (Some(addr), Some(known)) = (&args.store, &known) {
+        check_identity(args, addr, &*metadata[0], known)?;
+    }
     let store = match &args.store {
         None => Chunks::Local(node::open_store(&args.data)?),
         Some(addr) => {
@@ -130,6 +137,73 @@ fn start(args: &Args, key: Option<Key>, shutdown: &Shutdown) -> anyhow::Result<B
 fn registrars(metadata: &[Arc<RemoteMd>]) -> Vec<Arc<dyn Registrar>> {
     let each = metadata.iter().cloned();
     each.map(|shard| shard as Arc<dyn Registrar>).collect()
+}
+
+/// The ids of the data servers that the metadata service knows; `None` if it, or one of its shards, does not answer now.
+fn known_servers(metadata: &[Arc<RemoteMd>]) -> anyhow::Result<Option<Vec<[u8; 16]>>> {
+    let mut known = Vec::new();
+    for (index, service) in metadata.iter().enumerate() {
+        let service = Arc::clone(service) as Arc<dyn Metadata>;
+        let (md, attached) = match Md::attach(service, "objserver", std::process::id(), true) {
+            Ok(attached) => attached,
+            Err(error) => {
+                tracing::debug!("the data servers are not known: {error}");
+                return Ok(None);
+            }
+        };
+        if let Err(error) = md.call(op::Detach { clean: true }) {
+            tracing::debug!("the session ends by its lease: {error}");
+        }
+        let shard = attached.shard;
+        let (of, given) = (usize::from(shard.of), metadata.len());
+        if of != given || usize::from(shard.index.0) != index {
+            bail!(
+                "the metadata of this filesystem is in {of} shards, and --md number {index} of {given} is shard {}: give \
+                 --md once for each shard, in order",
+                shard.index
+            );
+        }
+        known.extend(attached.servers.iter().map(|server| server.uuid));
+    }
+    Ok(Some(known))
+}
+
+/// Refuses chunks of another filesystem, before a server of that one is replaced.
+fn check_identity(
+    args: &Args,
+    addr: &S3Addr,
+    metadata: &dyn Registrar,
+    known: &[[u8; 16]],
+) -> anyhow::Result<()> {
+    let Some(identity) = &args.identity else {
+        return Ok(());
+    };
+    let cannot = || format!("cannot use the store {addr}");
+    let bucket = Bucket::open(addr).with_context(cannot)?;
+    let Some(uuid) = find_uuid(&bucket, identity).with_context(cannot)? else {
+        return Ok(());
+    };
+    if known.contains(&uuid) || !has_chunks(&bucket, identity).with_context(cannot)? {
+        return Ok(());
+    }
+    // Metadata that was loaded from a dump takes servers that it does not know.
+    let report = ServerReport {
+        uuid,
+        id: None,
+        addr: Some(node::address_for_others(&args.listen).to_string()),
+        host: String::new(),
+        memory: false,
+        space: Space::default(),
+        chunks: 1,
+        stored: 0,
+        engine: Vec::new(),
+        deleted: Vec::new(),
+        obeys: 0,
+    };
+    metadata.heartbeat(report).with_context(|| {
+        format!("the chunks of {identity} in {addr} are of another filesystem, or of none that this metadata service knows")
+    })?;
+    Ok(())
 }
 
 /// Checks that the metadata service accepts this process. If it is unreachable, returns a text for the user;

@@ -114,6 +114,15 @@ fn encode(head: Head, payload: &[u8]) -> Vec<u8> {
 
 /// Reads a block: its header and its payload.
 pub(crate) fn decode(value: &[u8]) -> Result<(Head, &[u8]), String> {
+    let (head, sum, payload) = decode_head(value)?;
+    match sum == crc32c(payload) {
+        true => Ok((head, payload)),
+        false => Err("its payload is damaged".to_owned()),
+    }
+}
+
+/// Reads the header of a block: that, the checksum of its payload, and the payload.
+pub(crate) fn decode_head(value: &[u8]) -> Result<(Head, u32, &[u8]), String> {
     let Some((head, payload)) = value.split_at_checked(HEADER) else {
         return Err("it is too short".to_owned());
     };
@@ -128,9 +137,7 @@ pub(crate) fn decode(value: &[u8]) -> Result<(Head, &[u8]), String> {
             word(4)
         ));
     }
-    if word(HEADER - 8) != crc32c(payload) {
-        return Err("its payload is damaged".to_owned());
-    }
+    let sum = word(HEADER - 8);
     let head = Head {
         first: Lsn(long(8)),
         records: word(16),
@@ -145,7 +152,7 @@ pub(crate) fn decode(value: &[u8]) -> Result<(Head, &[u8]), String> {
         && head.first.0 > 0
         && head.first.0 < 1 << 62;
     match possible {
-        true => Ok((head, payload)),
+        true => Ok((head, sum, payload)),
         false => Err("its header makes no sense".to_owned()),
     }
 }

@@ -100,6 +100,42 @@ impl Checkpoints {
         }
     }
 
+    /// Fails if no checkpoint can be stored there, or the newest one is not there.
+    pub(crate) fn check(&self, newest: Option<&Pointer>) -> Result<(), EtcdError> {
+        let missing = |place: &str, pointer: &Pointer| {
+            EtcdError::Content(format!(
+                "the newest checkpoint {} is not in {place}; give all metadata services the same --checkpoints",
+                pointer.name
+            ))
+        };
+        match self {
+            Checkpoints::Directory(dir) => {
+                let probe = dir.join(".writable");
+                let written = File::create(&probe).map(drop);
+                written.map_err(|error| EtcdError::io("write", &probe, &error))?;
+                match newest {
+                    Some(pointer) if !dir.join(&pointer.name).exists() => {
+                        Err(missing(&dir.display().to_string(), pointer))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Checkpoints::Bucket(bucket) => {
+                bucket
+                    .probe(&folder(".writable"))
+                    .map_err(|error| of_bucket(&error))?;
+                let Some(pointer) = newest else { return Ok(()) };
+                let parts = bucket
+                    .list(&folder(&pointer.name))
+                    .map_err(|error| of_bucket(&error))?;
+                match parts.is_empty() {
+                    true => Err(missing("the bucket", pointer)),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
     /// Stores a checkpoint of the metadata of this id, on disk.
     pub(crate) fn put(
         &self,

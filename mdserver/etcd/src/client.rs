@@ -326,6 +326,36 @@ impl Etcd {
         Ok(())
     }
 
+    /// Sends the next requests to the member that leads etcd: any other one passes writes on to it. Changes nothing if the
+    /// members do not say which that is.
+    pub(crate) fn prefer_leader(&self) {
+        let status = |member| {
+            let status = self.attempt(member, STATE, &|client: Client| async move {
+                client.maintenance_client().status().await
+            });
+            let status = status.ok()?;
+            let id = status
+                .header()
+                .map(etcd_client::ResponseHeader::member_id)?;
+            Some((id, status.leader()))
+        };
+        let now = self.current.load(Ordering::Relaxed) % self.members.len();
+        let Some((id, leader)) = status(now) else {
+            return;
+        };
+        if id == leader {
+            return;
+        }
+        let mut others = (0..self.members.len()).filter(|member| *member != now);
+        if let Some(found) =
+            others.find(|member| status(*member).is_some_and(|(id, _)| id == leader))
+        {
+            let _ = self
+                .current
+                .compare_exchange(now, found, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// The state of the members, for people. Each has a moment to answer.
     pub(crate) fn state(&self) -> Vec<(&'static str, String)> {
         let (mut answering, mut leader, mut bytes, mut quota) = (0, String::new(), 0, 0);

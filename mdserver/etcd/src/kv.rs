@@ -1,6 +1,6 @@
 //! [`EtcdKv`]: the store of the leader. Its commits change the copy at once; a sync writes them to the log.
 //!
-//! Lock order: the queue, then the copy's own locks. A commit holds the queue's lock from taking its number until it is
+//! Lock order: the queue, then the failure and the copy's own locks. A commit holds the queue's lock from taking its number until it is
 //! queued, so the queue is in the order of the numbers. One thread at a time writes to the log, and takes with it what
 //! was queued meanwhile (group commit).
 
@@ -144,7 +144,10 @@ impl Shared {
         let first = first.clone();
         drop(failed);
         self.failing.notify_all();
+        // Under the lock: one who waits for room has looked at the failure before, or is woken.
+        let queue = self.queue.lock();
         self.room.notify_all();
+        drop(queue);
         self.written.notify_all();
         first
     }
@@ -164,13 +167,16 @@ impl Shared {
 
     fn wait_for_room(&self) -> Result<(), KvError> {
         self.local.wait_for_room()?;
-        self.check()?;
-        let mut queue = self.queue.lock();
-        while queue.bytes > QUEUED {
-            self.room.wait(&mut queue);
+        loop {
             self.check()?;
+            let mut queue = self.queue.lock();
+            if queue.bytes <= QUEUED {
+                return Ok(());
+            }
+            if self.failed.lock().error.is_none() {
+                self.room.wait(&mut queue);
+            }
         }
-        Ok(())
     }
 
     /// Blocks until all commits that have returned are in the log.
@@ -222,6 +228,16 @@ impl Shared {
 
     fn upkeep(&self) {
         let mut failed: Option<Instant> = None;
+        // What leaders before this one have written since the checkpoint counts, too.
+        let after = self
+            .checkpoint
+            .lock()
+            .as_ref()
+            .map_or(0, |pointer| pointer.last);
+        match self.log.bytes_behind(Lsn(after)) {
+            Ok(bytes) => drop(self.appended.fetch_add(bytes, Ordering::Relaxed)),
+            Err(error) => tracing::warn!("the journal's size is not known: {error}"),
+        }
         while !self.closing.load(Ordering::Acquire) {
             if !self.lease.watch(ROUND) || self.check().is_err() {
                 let _first = self.check();

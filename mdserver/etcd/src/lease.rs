@@ -216,6 +216,7 @@ impl Shared {
                     if begun < self.valid_until.load(Ordering::Acquire) {
                         let until = begun + valid_ms(self.time);
                         self.valid_until.store(until, Ordering::Release);
+                        self.etcd.prefer_leader();
                     } else {
                         self.lost.store(true, Ordering::Release);
                     }

@@ -41,5 +41,5 @@ pub use error::EtcdError;
 pub use import::import;
 pub use kv::EtcdKv;
 pub use lease::{Leader, Lease};
-pub use log::Log;
+pub use log::{Log, agree_on_shards};
 pub use standby::{Elected, Standby};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use slabfs_mdserver::kv::{Batch, Lsn};
 
-use crate::block::{self, Head, batches, decode};
+use crate::block::{self, Head, batches, decode, decode_head};
 use crate::client::{Do, Etcd, Found, If};
 use crate::error::EtcdError;
 use crate::lease::Lease;
@@ -22,8 +22,51 @@ const FULL_PAUSE: Duration = Duration::from_millis(500);
 const STORE: &str = "store";
 /// The key of the newest checkpoint.
 const CHECKPOINT: &str = "checkpoint";
+/// The key that says how many shards the filesystem has. It is below the prefix of the filesystem, and not of a shard.
+const SHARDS: &str = "shards";
 /// The format of keys and values.
 const FORMAT: u32 = 1;
+
+/// Agrees with all other services of a filesystem on the number of its shards; the first one says it. `etcd` has the prefix of the
+/// filesystem.
+///
+/// # Errors
+/// There is a filesystem with another number.
+pub fn agree_on_shards(etcd: &Etcd, shards: u8) -> Result<(), EtcdError> {
+    let key = etcd.key(SHARDS);
+    let value = shards.to_string().into_bytes();
+    let other = |found: &str| {
+        EtcdError::Content(format!(
+            "the filesystem at {} has {found} and not {shards}: give --shard I/N as to its other services, or another prefix",
+            etcd.addr()
+        ))
+    };
+    if etcd.get(&key, REQUEST)?.is_none() {
+        // Of one whose services did not say it yet.
+        let undivided = etcd.get(&etcd.key(STORE), REQUEST)?.is_some();
+        let divided = etcd
+            .get(&etcd.key(&format!("shard-0/{STORE}")), REQUEST)?
+            .is_some();
+        match (shards, undivided, divided) {
+            (1, _, true) => return Err(other("several shards")),
+            (2.., true, _) => return Err(other("one shard")),
+            _ => {}
+        }
+        let put = Do::Put(key.clone(), value.clone());
+        etcd.transact(&[If::Absent(key.clone())], &[put], REQUEST)?;
+    }
+    match etcd.get(&key, REQUEST)? {
+        Some(found) if found.value == value => Ok(()),
+        Some(found) => {
+            let found = String::from_utf8_lossy(&found.value).into_owned();
+            Err(other(&format!("{found} shards")))
+        }
+        None => Err(EtcdError::Content(format!(
+            "{}: the key with the number of shards was removed",
+            etcd.addr()
+        ))),
+    }
+}
 
 /// The value of the key `store`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,10 +148,12 @@ impl Log {
 
     /// Fails if the prefix is in use.
     pub(crate) fn check_unused(etcd: &Arc<Etcd>) -> Result<(), EtcdError> {
-        match etcd.get(&etcd.key(STORE), REQUEST)? {
-            None => Ok(()),
-            Some(_) => Err(in_use(etcd)),
+        for key in [STORE, SHARDS] {
+            if etcd.get(&etcd.key(key), REQUEST)?.is_some() {
+                return Err(in_use(etcd));
+            }
         }
+        Ok(())
     }
 
     /// A new log behind a checkpoint.
@@ -240,7 +285,8 @@ impl Log {
         if !begins || found.is_empty() {
             // The block with the next commit may begin before it.
             match self.etcd.last(first, from, REQUEST)? {
-                Some(one) if self.decoded(&one)?.0.last() >= next => found.insert(0, one),
+                // One that the copy has already may be damaged.
+                Some(one) if self.head(&one)?.last() >= next => found.insert(0, one),
                 _ if !begins => return Ok(Read::Removed),
                 _ => {}
             }
@@ -305,6 +351,28 @@ impl Log {
         decode(&found.value).map_err(|why| self.unreadable(found, &why))
     }
 
+    fn head(&self, found: &Found) -> Result<Head, EtcdError> {
+        let decoded = decode_head(&found.value).map_err(|why| self.unreadable(found, &why))?;
+        Ok(decoded.0)
+    }
+
+    /// Bytes of the blocks behind a commit.
+    pub(crate) fn bytes_behind(&self, after: Lsn) -> Result<u64, EtcdError> {
+        let (_, end) = self.all();
+        let mut from = self.etcd.key(&block::name(Lsn(after.0 + 1), 0));
+        let mut bytes = 0;
+        loop {
+            let found = self.etcd.first(from.clone(), end.clone(), PAGE, REQUEST)?;
+            bytes += found.iter().map(|one| one.value.len() as u64).sum::<u64>();
+            match found.last() {
+                Some(last) if found.len() as i64 == PAGE => {
+                    from = [&last.key[..], &[0]].concat();
+                }
+                _ => return Ok(bytes),
+            }
+        }
+    }
+
     fn unreadable(&self, found: &Found, why: &str) -> EtcdError {
         EtcdError::Content(format!(
             "{}: the key {} cannot be used: {why}",
@@ -364,14 +432,17 @@ impl Log {
         // The block before that key may have commits after it.
         let upto = match self.etcd.last(first.clone(), next.clone(), REQUEST)? {
             None => return Ok(()),
-            Some(one) if self.decoded(&one)?.0.last() > keep_after => one.key,
+            Some(one) if self.head(&one)?.last() > keep_after => one.key,
             Some(_) => next,
         };
         let conditions = [lease.condition()];
         let delete = [Do::DeleteRange(first, upto)];
         let done = self.etcd.transact(&conditions, &delete, REQUEST)?;
         if done.done {
-            self.etcd.compact(done.revision, REQUEST)?;
+            // The space is free later if that fails: the next checkpoint, or another client of etcd, compacts as well.
+            if let Err(error) = self.etcd.compact(done.revision, REQUEST) {
+                tracing::debug!("etcd is not compacted: {error}");
+            }
         }
         Ok(())
     }

@@ -52,6 +52,7 @@ impl Standby {
         options: &KvOptions,
     ) -> Result<Standby, EtcdError> {
         let log = Log::open(etcd)?;
+        checkpoints.check(log.checkpoint()?.as_ref())?;
         let place = Place::new(dir, &log)?;
         let copy = place.open(&log, &checkpoints, options)?;
         Ok(Standby {

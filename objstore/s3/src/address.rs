@@ -82,7 +82,7 @@ impl FromStr for S3Addr {
                 "durability" if value == "bucket" => durability = Durability::Bucket,
                 _ => {
                     return Err(wrong(&format!(
-                        "has the setting {key}={value}, which is none"
+                        "has the setting {key}={value}; known are endpoint=URL, region=NAME, and durability=bucket or local"
                     )));
                 }
             }

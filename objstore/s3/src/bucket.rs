@@ -103,6 +103,8 @@ impl Bucket {
         let _other = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig {
             retry_timeout: DEADLINE,
+            // The time is what ends the attempts.
+            max_retries: usize::MAX,
             ..RetryConfig::default()
         };
         let mut builder = AmazonS3Builder::from_env()
@@ -126,6 +128,11 @@ impl Bucket {
         let store = store
             .map_err(|error| StoreError::Invalid(format!("{addr} cannot be used: {error}")))?;
         Bucket::over(Arc::new(store), &addr.prefix, addr.to_string())
+    }
+
+    /// Its address, for messages.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
     }
 
     /// Another implementation of the same interface, shown as `shown` in messages.
@@ -207,6 +214,14 @@ impl Bucket {
             Err(Error::AlreadyExists { .. }) => Ok(Made::Exists),
             Err(error) => Err(self.failed("storing", key, &error)),
         }
+    }
+
+    /// Creates an empty object, if it is not there: fails if nothing can be written.
+    ///
+    /// # Errors
+    /// Those of the object store.
+    pub fn probe(&self, key: &str) -> Result<(), StoreError> {
+        self.create(key, Bytes::new()).map(drop)
     }
 
     /// Creates objects, several at the same time. Those that exist are left as they are.

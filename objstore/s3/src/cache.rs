@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slabfs_objstore::{ChunkForm, ChunkName};
 
+use crate::segment::BLOCK;
+
 /// A chunk in the cache.
 #[derive(Debug)]
 pub(crate) struct Cached {
@@ -11,6 +13,8 @@ pub(crate) struct Cached {
     pub(crate) kind: Kind,
     /// Bytes it takes, about.
     pub(crate) bytes: u64,
+    /// Of a grid chunk: the end of what is known of it.
+    end: u64,
     used: u64,
 }
 
@@ -33,7 +37,20 @@ pub(crate) enum Kind {
     Grid {
         here: BTreeSet<u64>,
         dirty: BTreeMap<u64, Change>,
+        /// Those of the dirty ones that are on the local disk, where a sync waits for no more than that.
+        synced: BTreeSet<u64>,
     },
+}
+
+impl Kind {
+    /// A grid chunk of which nothing is here.
+    pub(crate) fn grid() -> Kind {
+        Kind::Grid {
+            here: BTreeSet::new(),
+            dirty: BTreeMap::new(),
+            synced: BTreeSet::new(),
+        }
+    }
 }
 
 impl Cached {
@@ -81,9 +98,27 @@ impl Cache {
             form: form.clone(),
             kind,
             bytes,
+            end: 0,
             used: self.clock,
         };
         self.chunks.insert(name.clone(), cached);
+    }
+
+    /// Notes that a grid chunk has bytes up to `end`, and counts those that are here: blocks, of which the last one may be short.
+    pub(crate) fn measure(&mut self, name: &ChunkName, end: u64) {
+        let Some(cached) = self.chunks.get_mut(name) else {
+            return;
+        };
+        cached.end = cached.end.max(end);
+        let Kind::Grid { here, .. } = &cached.kind else {
+            return;
+        };
+        let last = here.last().map_or(0, |last| {
+            cached.end.saturating_sub(last * BLOCK).clamp(1, BLOCK)
+        });
+        let bytes = (here.len() as u64).saturating_sub(1) * BLOCK + last;
+        self.bytes = self.bytes - cached.bytes + bytes;
+        cached.bytes = bytes;
     }
 
     /// Adds to the bytes of a chunk.

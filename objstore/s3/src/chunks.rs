@@ -12,7 +12,7 @@ use crate::address::Durability;
 use crate::cache::Kind;
 use crate::index::{Stored, of_object};
 use crate::segment::BLOCK;
-use crate::store::{PLENTY, Result, S3Store, Wanted};
+use crate::store::{PLENTY, Result, S3Store, Touch, Wanted};
 
 impl ChunkStore for S3Store {
     fn may_answer(&self) -> Result<()> {
@@ -122,11 +122,14 @@ impl ChunkStore for S3Store {
         slab: &Hyperslab,
         data: &[IoSlice<'_>],
     ) -> Result<()> {
-        let blocks = coverage(form, slab);
+        let (blocks, end) = coverage(form, slab);
         let partial = blocks.iter().filter(|(_, bytes)| **bytes < BLOCK);
-        let partial = partial.map(|(block, _)| *block).collect();
-        let may = blocks.keys().copied().collect();
-        self.change(name, form, (partial, may), || {
+        let touch = Touch {
+            needed: partial.map(|(block, _)| *block).collect(),
+            may: blocks.keys().copied().collect(),
+            end,
+        };
+        self.change(name, form, touch, || {
             let done = self.local.write(name, form, slab, data);
             (blocks.into_keys().collect(), done)
         })
@@ -141,7 +144,12 @@ impl ChunkStore for S3Store {
     ) -> Result<()> {
         // Which ranges come is known only as they come; they lie in front of the end.
         let needed: BTreeSet<u64> = (0..end.div_ceil(BLOCK)).collect();
-        self.change(name, form, (needed.clone(), needed), || {
+        let touch = Touch {
+            may: needed.clone(),
+            needed,
+            end,
+        };
+        self.change(name, form, touch, || {
             let mut noting = Noting {
                 patches,
                 touched: BTreeSet::new(),
@@ -158,7 +166,7 @@ impl ChunkStore for S3Store {
         slab: &Hyperslab,
         out: &mut [u8],
     ) -> Result<()> {
-        let wanted = Wanted::Blocks(coverage(form, slab).into_keys().collect());
+        let wanted = Wanted::Blocks(coverage(form, slab).0.into_keys().collect());
         self.with(name, form, &wanted, &mut || {
             self.local.read(name, form, slab, out)
         })
@@ -171,7 +179,7 @@ impl ChunkStore for S3Store {
         slab: &Hyperslab,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        let wanted = Wanted::Blocks(coverage(form, slab).into_keys().collect());
+        let wanted = Wanted::Blocks(coverage(form, slab).0.into_keys().collect());
         self.with(name, form, &wanted, &mut || {
             self.local.show(name, form, slab, f)
         })
@@ -182,7 +190,7 @@ impl ChunkStore for S3Store {
     }
 
     fn punch(&self, name: &ChunkName, form: &ChunkForm, slab: &Hyperslab) -> Result<()> {
-        let blocks = coverage(form, slab).into_keys().collect();
+        let blocks = coverage(form, slab).0.into_keys().collect();
         self.reset(name, form, Some(blocks), || {
             self.local.punch(name, form, slab)
         })
@@ -331,8 +339,12 @@ impl S3Store {
         };
         match exists {
             true => {
-                let may = (touched.clone(), touched.clone());
-                self.change_locked(name, form, may, || (touched, work()))
+                let touch = Touch {
+                    needed: touched.clone(),
+                    may: touched.clone(),
+                    end: 0,
+                };
+                self.change_locked(name, form, touch, || (touched, work()))
             }
             // It refuses wrong requests.
             false => work(),
@@ -340,15 +352,15 @@ impl S3Store {
     }
 }
 
-/// The blocks of a slab, each with the bytes of it that are in the slab. None of a slab that is not valid, which the store
-/// below refuses.
-fn coverage(form: &ChunkForm, slab: &Hyperslab) -> BTreeMap<u64, u64> {
-    let mut blocks = BTreeMap::new();
+/// The blocks of a slab, each with the bytes of it that are in the slab, and the end of its last byte. None of a slab that is
+/// not valid, which the store below refuses.
+fn coverage(form: &ChunkForm, slab: &Hyperslab) -> (BTreeMap<u64, u64>, u64) {
+    let (mut blocks, mut end) = (BTreeMap::new(), 0);
     if slab.validate(&form.shape).is_err() {
-        return blocks;
+        return (blocks, end);
     }
     let Some(bounds) = slab.bounds() else {
-        return blocks;
+        return (blocks, end);
     };
     let mut shape = form.shape.clone();
     if let Some(first) = shape.first_mut() {
@@ -358,10 +370,11 @@ fn coverage(form: &ChunkForm, slab: &Hyperslab) -> BTreeMap<u64, u64> {
         .iter()
         .try_fold(1u64, |bytes, axis| bytes.checked_mul(*axis));
     if bytes.is_none_or(|bytes| bytes > i64::MAX as u64 / 2) {
-        return blocks;
+        return (blocks, end);
     }
     for_each_run(&shape, slab, &mut |at, len| {
         let (mut at, mut len) = (at as u64, len as u64);
+        end = end.max(at + len);
         while len > 0 {
             let part = len.min(BLOCK - at % BLOCK);
             *blocks.entry(at / BLOCK).or_insert(0) += part;
@@ -369,7 +382,7 @@ fn coverage(form: &ChunkForm, slab: &Hyperslab) -> BTreeMap<u64, u64> {
             len -= part;
         }
     });
-    blocks
+    (blocks, end)
 }
 
 /// Notes which blocks are changed.

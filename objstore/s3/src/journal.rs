@@ -6,8 +6,13 @@
 //! what is not known to be synced may be lost or half there: all is dropped, or, where a sync waits for the local disk alone, all that
 //! the bucket has.
 //!
-//! Order: before cells of a grid chunk change, their blocks are recorded as dirty; a chunk is recorded as clean under its stripe, so
-//! that no change of it is under way. A chunk without a record is not in the cache, whatever the files say.
+//! Order: before cells of a grid chunk change, their blocks are recorded as changing: what the bucket has of them is right until they are
+//! recorded as dirty, after the change. A chunk is recorded as clean under its stripe, so that no change of it is under way. A chunk
+//! without a record is not in the cache, whatever the files say. After a start of the machine blocks that are dirty are right
+//! if they were recorded as synced, which is after their bytes were.
+//!
+//! A record that the end of the file cuts is one that a killed process has not completed. Any other damage is an error: records behind
+//! it were acknowledged.
 //!
 //! If a record cannot be written the journal is given up, and removed: the next process begins with an empty cache, as if there was
 //! none.
@@ -25,7 +30,7 @@ use slabfs_objstore::{ChunkForm, ChunkName};
 use crate::segment::Writer;
 
 const NAME: &str = "journal";
-const FIRST: &[u8] = b"slabfs cache 1\n";
+const FIRST: &[u8] = b"slabfs cache 2\n";
 /// The journal is rewritten when it has this size, or four times what it needed the last time.
 const LARGE: u64 = 16 << 20;
 /// The longest record.
@@ -36,6 +41,8 @@ const MAX_RECORD: usize = 1 << 26;
 pub(crate) struct Begin {
     /// The system's id of the time since the machine was started.
     pub(crate) boot: String,
+    /// The identity in the bucket.
+    pub(crate) uuid: [u8; 16],
     pub(crate) writer: Writer,
     /// The segment with which this process began.
     pub(crate) number: u64,
@@ -54,7 +61,12 @@ pub(crate) enum Record {
         dirty: bool,
         bytes: u64,
     },
-    /// Blocks of a grid chunk: from the bucket, or changed, or about to be.
+    /// Blocks of a grid chunk are about to change.
+    Changing {
+        name: ChunkName,
+        blocks: BTreeSet<u64>,
+    },
+    /// Blocks of a grid chunk: from the bucket, or changed.
     Blocks {
         name: ChunkName,
         form: ChunkForm,
@@ -67,8 +79,15 @@ pub(crate) enum Record {
         /// Of a grid chunk.
         blocks: BTreeSet<u64>,
     },
+    /// Dirty blocks of a grid chunk that are on the local disk.
+    Synced {
+        name: ChunkName,
+        blocks: BTreeSet<u64>,
+    },
     /// Not in the cache any more.
     Removed(ChunkName),
+    /// Another process on this directory may have begun.
+    Successor(Writer),
 }
 
 /// A chunk of the cache, as records say.
@@ -84,6 +103,8 @@ pub(crate) enum Entry {
         form: ChunkForm,
         here: BTreeSet<u64>,
         dirty: BTreeSet<u64>,
+        /// Those of the dirty ones that are on the local disk.
+        synced: BTreeSet<u64>,
     },
 }
 
@@ -92,6 +113,8 @@ pub(crate) enum Entry {
 pub(crate) struct Found {
     pub(crate) begin: Begin,
     pub(crate) chunks: HashMap<ChunkName, Entry>,
+    /// Processes that may have begun on this directory since, and did not come to write a journal.
+    pub(crate) successors: Vec<Writer>,
 }
 
 impl Found {
@@ -113,6 +136,17 @@ impl Found {
                 };
                 self.chunks.insert(name, entry);
             }
+            Record::Changing { name, blocks } => {
+                if let Some(Entry::Grid { here, dirty, .. }) = self.chunks.get_mut(&name) {
+                    here.retain(|block| dirty.contains(block) || !blocks.contains(block));
+                }
+            }
+            Record::Synced { name, blocks } => {
+                if let Some(Entry::Grid { dirty, synced, .. }) = self.chunks.get_mut(&name) {
+                    synced.extend(blocks.intersection(dirty));
+                }
+            }
+            Record::Successor(writer) => self.successors.push(writer),
             Record::Blocks {
                 name,
                 form,
@@ -123,11 +157,13 @@ impl Found {
                     form: form.clone(),
                     here: BTreeSet::new(),
                     dirty: BTreeSet::new(),
+                    synced: BTreeSet::new(),
                 });
                 if let Entry::Grid {
                     form: known,
                     here,
                     dirty: changed,
+                    ..
                 } = entry
                 {
                     *known = form;
@@ -139,8 +175,9 @@ impl Found {
             }
             Record::Stored { name, blocks } => match self.chunks.get_mut(&name) {
                 Some(Entry::Free { dirty, .. }) => *dirty = false,
-                Some(Entry::Grid { dirty, .. }) => {
+                Some(Entry::Grid { dirty, synced, .. }) => {
                     dirty.retain(|block| !blocks.contains(block));
+                    synced.retain(|block| !blocks.contains(block));
                 }
                 None => {}
             },
@@ -175,8 +212,10 @@ impl Journal {
         }
     }
 
-    /// What the last process has left; `None` if there is nothing that can be used. Records behind one that is damaged were never
-    /// acknowledged.
+    /// What the last process has left; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// A journal that cannot be read, or is damaged.
     pub(crate) fn read(&self) -> io::Result<Option<Found>> {
         let mut bytes = Vec::new();
         match File::open(&self.path) {
@@ -184,11 +223,27 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let Some(mut rest) = bytes.strip_prefix(FIRST) else {
-            return Ok(None);
+            return Err(damaged(format!(
+                "{} is no journal of this version",
+                self.path.display()
+            )));
         };
         let mut found: Option<Found> = None;
-        while let Some((record, behind)) = next(rest) {
+        while !rest.is_empty() {
+            let Some((record, behind)) = next(rest) else {
+                // Cut by the end of the file, it was never acknowledged.
+                let at = bytes.len() - rest.len();
+                let Some(more) = (1..rest.len()).find(|more| next(&rest[*more..]).is_some()) else {
+                    break;
+                };
+                return Err(damaged(format!(
+                    "{} is damaged at byte {at}: there are records from byte {} on",
+                    self.path.display(),
+                    at + more
+                )));
+            };
             rest = behind;
             match (&mut found, record) {
                 (Some(found), record) => found.apply(record),
@@ -196,9 +251,15 @@ impl Journal {
                     found = Some(Found {
                         begin,
                         chunks: HashMap::new(),
+                        successors: Vec::new(),
                     });
                 }
-                (None, _) => return Ok(None),
+                (None, _) => {
+                    return Err(damaged(format!(
+                        "{} does not begin as a journal does",
+                        self.path.display()
+                    )));
+                }
             }
         }
         Ok(found)
@@ -215,6 +276,15 @@ impl Journal {
             &mut open,
             std::iter::once(Record::Begin(begin)).chain(chunks),
         )
+    }
+
+    /// Notes on the disk that this process may begin now, behind what the last one has left.
+    pub(crate) fn announce(&self, writer: Writer) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        append(&mut bytes, &Record::Successor(writer))?;
+        let mut file = OpenOptions::new().append(true).open(&self.path)?;
+        file.write_all(&bytes)?;
+        file.sync_data()
     }
 
     fn rewrite(&self, open: &mut Open, records: impl Iterator<Item = Record>) -> io::Result<()> {
@@ -362,6 +432,7 @@ pub(crate) mod tests {
         assert_eq!(journal.read().unwrap(), None);
         let begin = Begin {
             boot: "b".to_owned(),
+            uuid: [3; 16],
             writer: [1; 16],
             number: 7,
             verifier: 9,
@@ -392,6 +463,15 @@ pub(crate) mod tests {
         journal.note(&Record::Removed(free(3)));
         journal.note(&blocks(&[0, 1], false));
         journal.note(&blocks(&[1, 2], true));
+        journal.note(&Record::Synced {
+            name: free(5),
+            blocks: BTreeSet::from([0, 1, 2]),
+        });
+        journal.note(&blocks(&[3], false));
+        journal.note(&Record::Changing {
+            name: free(5),
+            blocks: BTreeSet::from([2, 3]),
+        });
         journal.note(&Record::Stored {
             name: free(5),
             blocks: BTreeSet::from([2]),
@@ -408,6 +488,7 @@ pub(crate) mod tests {
             form: form.clone(),
             here: BTreeSet::from([0, 1, 2]),
             dirty: BTreeSet::from([1]),
+            synced: BTreeSet::from([1]),
         };
         let chunks = HashMap::from([
             (free(1), entry(true)),
@@ -423,6 +504,14 @@ pub(crate) mod tests {
                 assert_eq!(found.begin, begin);
             }
         }
+        // Damaged anywhere else, it is an error.
+        let records = bytes.len() - FIRST.len();
+        for at in (0..records - 60).map(|at| FIRST.len() + at) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            fs::write(dir.path().join(NAME), &damaged).unwrap();
+            assert!(journal.read().is_err(), "byte {at}");
+        }
         let mut damaged = bytes.clone();
         let last = damaged.len() - 1;
         damaged[last] ^= 1;
@@ -434,7 +523,11 @@ pub(crate) mod tests {
                 form: form.clone(),
                 here: BTreeSet::from([0, 1, 2]),
                 dirty: BTreeSet::from([1, 2]),
+                synced: BTreeSet::from([1, 2]),
             }
         );
+        fs::write(dir.path().join(NAME), &bytes).unwrap();
+        journal.announce([5; 16]).unwrap();
+        assert_eq!(journal.read().unwrap().unwrap().successors, [[5; 16]]);
     }
 }

@@ -41,4 +41,4 @@ mod upload;
 pub use address::{Durability, S3Addr};
 pub use bucket::{Bucket, BucketCounts};
 pub use inspect::Objects;
-pub use store::{S3Options, S3Store, Uploads, uuid_of};
+pub use store::{S3Options, S3Store, Uploads, find_uuid, has_chunks, uuid_of};

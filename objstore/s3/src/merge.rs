@@ -64,7 +64,7 @@ impl S3Store {
             match &mut cached.kind {
                 Kind::Free { dirty, .. } => *dirty = Some(change),
                 // A block that was changed since is dirty already, or in another segment: it is stored once more.
-                Kind::Grid { here, dirty } => {
+                Kind::Grid { here, dirty, .. } => {
                     let blocks = blocks.iter().filter(|block| here.contains(block));
                     dirty.extend(blocks.map(|block| (*block, change)));
                 }

@@ -1,5 +1,6 @@
 //! What a process takes over of the cache that the one before has left in its directory.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use slabfs_objstore::store::Inspect;
@@ -9,7 +10,7 @@ use crate::address::Durability;
 use crate::cache::Kind;
 use crate::index::Stored;
 use crate::journal::{Begin, Entry, Found, Journal, Record, boot_id};
-use crate::segment::Writer;
+use crate::segment::{BLOCK, Writer};
 use crate::store::{Result, S3Options, S3Store, State};
 
 /// Chunks listed at a time.
@@ -31,19 +32,39 @@ pub(crate) struct Reused {
 }
 
 impl Left {
-    /// What the last process has left in `dir`; `None` if it cannot be relied on.
-    pub(crate) fn in_dir(dir: &Path, options: &S3Options) -> Option<Left> {
-        let found = match Journal::of(dir).read() {
-            Ok(found) => found?,
+    /// What the last process has left in `dir`, for the identity with this id; `None` if it cannot be relied on.
+    ///
+    /// # Errors
+    /// A journal that is damaged or of another identity, where what was synced may be in this directory alone.
+    pub(crate) fn in_dir(dir: &Path, uuid: [u8; 16], options: &S3Options) -> Result<Option<Left>> {
+        let found = Journal::of(dir).read().and_then(|found| match found {
+            Some(found) if found.begin.uuid != uuid => Err(std::io::Error::other(
+                "its journal is that of another identity",
+            )),
+            found => Ok(found),
+        });
+        let found = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(error) if options.durability == Durability::Local => {
+                return Err(StoreError::Io {
+                    what: format!("using the cache in {}", dir.display()),
+                    detail: format!(
+                        "{error}; it may have synced data that is nowhere else: copy the directory before you start on an \
+                         empty one"
+                    ),
+                    errno: None,
+                });
+            }
             Err(error) => {
                 tracing::warn!("the cache in {} begins empty: {error}", dir.display());
-                return None;
+                return Ok(None);
             }
         };
         let boot = boot_id();
         let same_boot = !boot.is_empty() && boot == found.begin.boot;
         let left = Left { found, same_boot };
-        (same_boot || options.durability == Durability::Local).then_some(left)
+        Ok((same_boot || options.durability == Durability::Local).then_some(left))
     }
 
     /// Whether no process has begun after it, as far as the stored index says.
@@ -53,7 +74,9 @@ impl Left {
 
     /// Whether a segment is of the process that has left this, or of one before.
     pub(crate) fn wrote(&self, number: u64, writer: Writer) -> bool {
-        number < self.found.begin.number || writer == self.found.begin.writer
+        number < self.found.begin.number
+            || writer == self.found.begin.writer
+            || self.found.successors.contains(&writer)
     }
 }
 
@@ -91,19 +114,36 @@ impl S3Store {
         }))
     }
 
-    /// After a start of the machine: what is not dirty may be of before or after the last change, and is fetched again; what is dirty is
-    /// there if it was synced, and complete if its checksums say so.
+    /// After a start of the machine: what is not dirty may be of before or after the last change, and is fetched again. Of what is dirty,
+    /// blocks are there if they were synced, and immutable chunks if their checksums say so.
     fn keep_synced(&self, found: &mut Found) -> Result<()> {
         let mut lost = Vec::new();
         for (name, entry) in &mut found.chunks {
             let keeps = match entry {
-                Entry::Free { sealed, dirty, .. } => *sealed && *dirty,
-                Entry::Grid { here, dirty, .. } => {
-                    here.clone_from(dirty);
-                    !dirty.is_empty()
+                Entry::Free { sealed, dirty, .. } => {
+                    *sealed && *dirty && self.local.verify(name).is_ok()
+                }
+                Entry::Grid {
+                    form,
+                    here,
+                    dirty,
+                    synced,
+                } => {
+                    synced.retain(|block| match self.block(name, form, *block) {
+                        Ok(_) => true,
+                        Err(error) => {
+                            tracing::error!(
+                                "block {block} of {name} was synced and is lost: {error}"
+                            );
+                            false
+                        }
+                    });
+                    here.clone_from(synced);
+                    dirty.clone_from(synced);
+                    !synced.is_empty()
                 }
             };
-            if !keeps || self.local.verify(name).is_err() {
+            if !keeps {
                 lost.push(name.clone());
             }
         }
@@ -149,6 +189,7 @@ impl S3Store {
         let last = state.index.handovers.last();
         Begin {
             boot: boot_id(),
+            uuid: self.uuid,
             writer: self.writer,
             number: last.copied().unwrap_or_default(),
             verifier: self.verifier,
@@ -170,18 +211,36 @@ impl S3Store {
     /// A sync that waits for the local disk.
     pub(crate) fn sync_locally(&self, names: &[ChunkName]) -> Result<()> {
         self.check()?;
-        let here: Vec<ChunkName> = {
+        let (mut here, mut blocks) = (Vec::new(), Vec::new());
+        {
             let state = self.state.lock();
-            let dirty = |name: &&ChunkName| {
-                let cached = state.cache.chunks.get(*name);
-                cached.is_some_and(|cached| cached.is_dirty())
-            };
-            names.iter().filter(dirty).cloned().collect()
-        };
+            for name in names {
+                let Some(cached) = state.cache.chunks.get(name).filter(|one| one.is_dirty()) else {
+                    continue;
+                };
+                here.push(name.clone());
+                if let Kind::Grid { dirty, .. } = &cached.kind {
+                    let changed: BTreeSet<u64> = dirty.keys().copied().collect();
+                    blocks.push((name.clone(), changed));
+                }
+            }
+        }
         if here.is_empty() {
             return Ok(());
         }
         self.local.sync(&here)?;
+        for (name, blocks) in blocks {
+            // An upload that has them now records that under the stripe, too.
+            let _stripe = self.stripe(&name).read();
+            {
+                let mut state = self.state.lock();
+                let cached = state.cache.chunks.get_mut(&name);
+                if let Some(Kind::Grid { dirty, synced, .. }) = cached.map(|one| &mut one.kind) {
+                    synced.extend(blocks.iter().filter(|block| dirty.contains_key(block)));
+                }
+            }
+            self.journal.note(&Record::Synced { name, blocks });
+        }
         self.journal.sync().map_err(|error| StoreError::Io {
             what: format!("syncing the journal of the cache in {}", self.dir.display()),
             detail: error.to_string(),
@@ -209,12 +268,30 @@ fn put_back(state: &mut State, name: &ChunkName, entry: Entry) -> bool {
                 .cache
                 .put(name, &form, Kind::Free { sealed, dirty }, bytes);
         }
-        Entry::Grid { form, here, dirty } => {
-            let bytes = here.len() as u64 * crate::segment::BLOCK;
+        Entry::Grid {
+            form,
+            here,
+            dirty,
+            synced,
+        } => {
+            // Of dirty blocks that the bucket has not the length is not known.
+            let known = here
+                .last()
+                .map_or(0, |last| match state.index.chunks.get(name) {
+                    Some(Stored::Grid { blocks, .. }) if blocks.contains_key(last) => {
+                        blocks[last].len
+                    }
+                    _ => BLOCK,
+                });
+            let end = here.last().map_or(0, |last| last * BLOCK + known);
             let dirty = dirty.into_iter().map(|block| (block, change)).collect();
-            state
-                .cache
-                .put(name, &form, Kind::Grid { here, dirty }, bytes);
+            let kind = Kind::Grid {
+                here,
+                dirty,
+                synced,
+            };
+            state.cache.put(name, &form, kind, 0);
+            state.cache.measure(name, end);
         }
     }
     true
@@ -232,17 +309,28 @@ fn records(state: &State) -> impl Iterator<Item = Record> {
                 dirty: dirty.is_some(),
                 bytes: cached.bytes,
             }],
-            Kind::Grid { here, dirty } => {
+            Kind::Grid {
+                here,
+                dirty,
+                synced,
+            } => {
                 let blocks = |blocks, dirty| Record::Blocks {
                     name: name.clone(),
                     form: form.clone(),
                     blocks,
                     dirty,
                 };
-                vec![
+                let mut all = vec![
                     blocks(here.clone(), false),
                     blocks(dirty.keys().copied().collect(), true),
-                ]
+                ];
+                if !synced.is_empty() {
+                    all.push(Record::Synced {
+                        name: name.clone(),
+                        blocks: synced.clone(),
+                    });
+                }
+                all
             }
         }
     })

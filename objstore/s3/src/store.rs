@@ -78,7 +78,7 @@ impl State {
             self.cache.chunks.get(name).map(|cached| &cached.kind),
             stored,
         ) {
-            (Some(Kind::Grid { here, dirty }), Stored::Grid { blocks, .. }) => {
+            (Some(Kind::Grid { here, dirty, .. }), Stored::Grid { blocks, .. }) => {
                 !dirty.is_empty() && blocks.keys().all(|block| here.contains(block))
             }
             _ => false,
@@ -158,9 +158,13 @@ impl S3Store {
         };
         std::fs::create_dir_all(dir).map_err(|error| failed("creating", error))?;
         let named = dir.join("identity");
-        let known = match std::fs::read_to_string(&named) {
-            Ok(text) => Some(text.trim().to_owned()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        let (known, uuid) = match std::fs::read_to_string(&named) {
+            // The second word is the id in the bucket.
+            Ok(text) => {
+                let mut words = text.split_whitespace().map(str::to_owned);
+                (words.next(), words.next())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, None),
             Err(error) => return Err(failed("reading the identity in", error)),
         };
         let id = match (identity, known) {
@@ -180,10 +184,21 @@ impl S3Store {
                 "{id:?} is no name for an identity: use letters, digits, '-', '_' and '.', at most {MAX_NAME}"
             )));
         }
-        std::fs::write(&named, &id).map_err(|error| failed("naming the identity in", error))?;
+        // Before anything is changed, here or there.
+        if let Some(uuid) = uuid
+            && bucket.find(&uuid_key(&id), 16)?.map(|bytes| hex(&bytes)) != Some(uuid)
+        {
+            return Err(StoreError::Invalid(format!(
+                "{} is the cache of {id} in another bucket, or below another prefix, than {}; give the right URL, or another directory",
+                dir.display(),
+                bucket.shown()
+            )));
+        }
         let uuid = uuid_of(&bucket, &id)?;
+        let left = Left::in_dir(dir, uuid, &options)?;
+        std::fs::write(&named, format!("{id} {}\n", hex(&uuid)))
+            .map_err(|error| failed("naming the identity in", error))?;
         let cache = dir.join("cache");
-        let left = Left::in_dir(dir, &options);
         if left.is_none() {
             // It may have what was never acknowledged, and what another process has changed since.
             match std::fs::remove_dir_all(&cache) {
@@ -351,6 +366,7 @@ impl S3Store {
             index =
                 postcard::from_bytes(bytes).map_err(|error| damaged(&key, error.to_string()))?;
         }
+        let had = left.is_some();
         let mut left = left.filter(|left| left.follows(index.handovers.last().copied()));
         let (mut garbage, mut writer) = (Vec::new(), None);
         let segments = self.bucket.list(&format!("{}/segments", self.id))?;
@@ -374,6 +390,20 @@ impl S3Store {
         }
         self.state.get_mut().index = index;
         *self.garbage.get_mut() = garbage;
+        if left.is_some() {
+            // If this process ends between the segment that it begins with and its journal, the next one knows that it was this.
+            let announced = self.journal.announce(self.writer);
+            announced.map_err(|error| StoreError::Io {
+                what: format!("writing the journal of the cache in {}", self.dir.display()),
+                detail: error.to_string(),
+                errno: error.raw_os_error(),
+            })?;
+        } else if had {
+            tracing::warn!(
+                "another process has served these chunks since: the cache in {} begins empty, and what only it had is lost",
+                self.dir.display()
+            );
+        }
         let reused = self.reuse(left)?;
         // What another process of this identity still uploads fails from here on.
         self.take_over(reused)?;
@@ -509,6 +539,9 @@ impl S3Store {
                     });
                     wanted.collect()
                 };
+                if missing.is_empty() && self.state.lock().cache.chunks.contains_key(name) {
+                    return Ok(true);
+                }
                 let fetched = self.fetch_blocks(name, &missing)?;
                 let end = fetched
                     .iter()
@@ -528,16 +561,10 @@ impl S3Store {
                     blocks: missing.iter().map(|(block, _)| *block).collect(),
                     dirty: false,
                 });
-                let bytes: u64 = missing.iter().map(|(_, span)| span.len).sum();
                 let mut state = self.state.lock();
                 if !state.cache.chunks.contains_key(name) {
-                    let kind = Kind::Grid {
-                        here: BTreeSet::new(),
-                        dirty: BTreeMap::new(),
-                    };
-                    state.cache.put(name, form, kind, 0);
+                    state.cache.put(name, form, Kind::grid(), 0);
                 }
-                state.cache.grow(name, bytes);
                 if let Some(Kind::Grid { here, .. }) = state
                     .cache
                     .chunks
@@ -546,6 +573,7 @@ impl S3Store {
                 {
                     here.extend(missing.iter().map(|(block, _)| *block));
                 }
+                state.cache.measure(name, end.unwrap_or(0));
             }
         }
         self.evict();
@@ -620,19 +648,19 @@ impl S3Store {
         self.evict();
     }
 
-    /// Changes blocks of a grid chunk in the cache, none but `may`, of which `needed` have to be there. `work` returns the blocks that
-    /// it changed, or may have changed.
+    /// Changes blocks of a grid chunk in the cache, none but those that may be touched. `work` returns the blocks that it changed, or may
+    /// have changed.
     pub(crate) fn change(
         &self,
         name: &ChunkName,
         form: &ChunkForm,
-        (needed, may): (BTreeSet<u64>, BTreeSet<u64>),
+        touch: Touch,
         work: impl FnOnce() -> (BTreeSet<u64>, Result<()>),
     ) -> Result<()> {
         self.check()?;
         self.make_room()?;
         let _stripe = self.lock(name);
-        self.change_locked(name, form, (needed, may), work)
+        self.change_locked(name, form, touch, work)
     }
 
     /// The same; the caller holds the stripe.
@@ -640,40 +668,105 @@ impl S3Store {
         &self,
         name: &ChunkName,
         form: &ChunkForm,
-        (needed, may): (BTreeSet<u64>, BTreeSet<u64>),
+        touch: Touch,
         work: impl FnOnce() -> (BTreeSet<u64>, Result<()>),
     ) -> Result<()> {
-        self.bring(name, form, &Wanted::Blocks(needed))?;
+        self.bring(name, form, &Wanted::Blocks(touch.needed))?;
+        let stored = self.stored_alike(name, &touch.may);
+        self.journal.note(&Record::Changing {
+            name: name.clone(),
+            blocks: touch.may,
+        });
+        let (mut touched, done) = work();
+        if done.is_err() {
+            // Something of them may have changed. Of these the bucket has what counts, which is fetched again.
+            touched.retain(|block| !stored.contains(block));
+            let mut state = self.state.lock();
+            let cached = state.cache.chunks.get_mut(name);
+            if let Some(Kind::Grid { here, .. }) = cached.map(|cached| &mut cached.kind) {
+                here.retain(|block| !stored.contains(block));
+            }
+            if touched.is_empty() {
+                return done;
+            }
+        }
+        {
+            let mut state = self.state.lock();
+            if !state.cache.chunks.contains_key(name) {
+                state.cache.put(name, form, Kind::grid(), 0);
+            }
+            let change = state.cache.change();
+            if let Some(cached) = state.cache.used(name) {
+                cached.form = form.clone();
+                if let Kind::Grid { here, dirty, .. } = &mut cached.kind {
+                    here.extend(&touched);
+                    dirty.extend(touched.iter().map(|block| (*block, change)));
+                }
+            }
+            state.cache.measure(name, touch.end);
+        }
         self.journal.note(&Record::Blocks {
             name: name.clone(),
             form: form.clone(),
-            blocks: may,
+            blocks: touched,
             dirty: true,
         });
-        let (touched, done) = work();
-        let mut state = self.state.lock();
-        if !state.cache.chunks.contains_key(name) {
-            let kind = Kind::Grid {
-                here: BTreeSet::new(),
-                dirty: BTreeMap::new(),
-            };
-            state.cache.put(name, form, kind, 0);
-        }
-        let mut more = 0;
-        let change = state.cache.change();
-        if let Some(cached) = state.cache.used(name) {
-            cached.form = form.clone();
-            if let Kind::Grid { here, dirty } = &mut cached.kind {
-                more = touched.iter().filter(|block| !here.contains(block)).count() as u64;
-                here.extend(&touched);
-                // Also after an error, which may have changed something.
-                dirty.extend(touched.iter().map(|block| (*block, change)));
-            }
-        }
-        state.cache.grow(name, more * BLOCK);
-        drop(state);
         self.evict();
         done
+    }
+
+    /// Those of the blocks that the bucket has as they were last written.
+    fn stored_alike(&self, name: &ChunkName, blocks: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let state = self.state.lock();
+        let Some(Stored::Grid { blocks: stored, .. }) = state.index.chunks.get(name) else {
+            return BTreeSet::new();
+        };
+        let dirty = match state.cache.chunks.get(name).map(|cached| &cached.kind) {
+            Some(Kind::Grid { dirty, .. }) => Some(dirty),
+            _ => None,
+        };
+        let alike = |block: &&u64| {
+            stored.contains_key(*block) && !dirty.is_some_and(|dirty| dirty.contains_key(*block))
+        };
+        blocks.iter().filter(alike).copied().collect()
+    }
+
+    /// Forgets what the cache has of a chunk and the bucket has, too, so that it is fetched again. Returns whether there was something.
+    /// The caller holds the stripe.
+    fn forget_clean(&self, name: &ChunkName) -> bool {
+        let mut state = self.state.lock();
+        if !state.index.chunks.contains_key(name) {
+            return false;
+        }
+        let Some(cached) = state.cache.chunks.get_mut(name) else {
+            return false;
+        };
+        let clean: BTreeSet<u64> = match &mut cached.kind {
+            Kind::Free { dirty: Some(_), .. } => return false,
+            Kind::Free { .. } => {
+                state.cache.remove(name);
+                drop(state);
+                self.journal.note(&Record::Removed(name.clone()));
+                if let Err(error) = self.local.delete(std::slice::from_ref(name)) {
+                    tracing::warn!("{name} stays in the cache: {error}");
+                }
+                return true;
+            }
+            Kind::Grid { here, dirty, .. } => {
+                let clean = here.iter().filter(|block| !dirty.contains_key(block));
+                let clean = clean.copied().collect();
+                here.retain(|block| dirty.contains_key(block));
+                clean
+            }
+        };
+        state.cache.measure(name, 0);
+        drop(state);
+        let some = !clean.is_empty();
+        self.journal.note(&Record::Changing {
+            name: name.clone(),
+            blocks: clean,
+        });
+        some
     }
 
     /// Runs `work` on a chunk of which what `wanted` names is in the cache.
@@ -688,13 +781,26 @@ impl S3Store {
         {
             let _shared = self.stripe(name).read();
             if self.has(name, wanted) {
-                return work();
+                match work() {
+                    Err(StoreError::Damaged { .. }) => {}
+                    done => return done,
+                }
             }
         }
         let stripe = self.lock(name);
         if !self.bring(name, form, wanted)? {
             return Err(StoreError::Missing(name.clone()));
         }
+        let error = match work() {
+            Err(error @ StoreError::Damaged { .. }) => error,
+            done => return done,
+        };
+        // The disk of the cache: the bucket may have it undamaged.
+        if !self.forget_clean(name) {
+            return Err(error);
+        }
+        tracing::warn!("{name} is fetched again: what the cache has of it is damaged: {error}");
+        self.bring(name, form, wanted)?;
         let _shared = RwLockWriteGuard::downgrade(stripe);
         work()
     }
@@ -737,6 +843,16 @@ impl S3Store {
         }
         self.local.delete(&names)
     }
+}
+
+/// What a change touches.
+pub(crate) struct Touch {
+    /// Blocks that have to be in the cache, since not all of them changes.
+    pub(crate) needed: BTreeSet<u64>,
+    /// Blocks that may change.
+    pub(crate) may: BTreeSet<u64>,
+    /// The end of the last byte that changes.
+    pub(crate) end: u64,
 }
 
 /// The blocks that a call needs.
@@ -813,8 +929,29 @@ fn random() -> Result<[u8; 16]> {
     Ok(bytes)
 }
 
-fn hex(bytes: &[u8; 16]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn uuid_key(id: &str) -> String {
+    format!("{id}/uuid")
+}
+
+/// The same of an identity that exists; `None` if the bucket has none of this name.
+///
+/// # Errors
+/// Those of the bucket.
+pub fn find_uuid(bucket: &Bucket, id: &str) -> Result<Option<[u8; 16]>> {
+    let found = bucket.find(&uuid_key(id), 16)?;
+    Ok(found.and_then(|bytes| <[u8; 16]>::try_from(&bytes[..]).ok()))
+}
+
+/// Whether an identity has stored anything.
+///
+/// # Errors
+/// Those of the bucket.
+pub fn has_chunks(bucket: &Bucket, id: &str) -> Result<bool> {
+    Ok(!bucket.list(&format!("{id}/segments"))?.is_empty())
 }
 
 /// The id by which the metadata service knows an identity: random, in an object that its first process creates.
@@ -822,7 +959,7 @@ fn hex(bytes: &[u8; 16]) -> String {
 /// # Errors
 /// Those of the bucket.
 pub fn uuid_of(bucket: &Bucket, id: &str) -> Result<[u8; 16]> {
-    let key = format!("{id}/uuid");
+    let key = uuid_key(id);
     let new = random()?;
     let bytes = match bucket.create(&key, Bytes::copy_from_slice(&new))? {
         Made::Created => return Ok(new),

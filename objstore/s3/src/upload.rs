@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use bytes::Bytes;
 use crc_fast::crc32_iscsi as crc32c;
 use slabfs_model::{Hyperslab, layout::boxes_of_run};
+use slabfs_objstore::store::SUMMED;
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use crate::bucket::Made;
@@ -143,20 +144,21 @@ impl S3Store {
             };
             all.iter().filter(dirty).cloned().collect()
         };
+        let mut failed = Vec::new();
         loop {
             let deleted = std::mem::take(&mut self.state.lock().deleted);
             if rest.is_empty() && deleted.is_empty() {
-                return Ok(());
+                // Those who wait for others try these themselves.
+                let own = failed.into_iter().find(|(name, _)| names.contains(name));
+                return own.map_or(Ok(()), |(_, error)| Err(error));
             }
             let mut taken = Vec::new();
-            let made = self.build(&mut rest, &mut taken, &deleted);
+            let (draft, own) = self.build(&mut rest, &mut taken, &deleted, &mut failed);
             let mut tried = Vec::new();
-            let stored = made.and_then(|(draft, own)| {
-                tried.extend(own.iter().map(|(key, _)| key.clone()));
-                // The segment names them, so they come first.
-                self.bucket.create_all(own)?;
-                self.store_segment(draft)
-            });
+            tried.extend(own.iter().map(|(key, _)| key.clone()));
+            // The segment names them, so they come first.
+            let created = self.bucket.create_all(own);
+            let stored = created.and_then(|()| self.store_segment(draft));
             if let Err(error) = stored {
                 // They may be there, and their chunks may be deleted before the next attempt.
                 self.tried.lock().extend(tried);
@@ -192,13 +194,14 @@ impl S3Store {
         }
     }
 
-    /// Fills a segment from the front of `names`, which are removed.
+    /// Fills a segment from the front of `names`, which are removed. Chunks whose bytes cannot be read are in `failed` then.
     fn build(
         &self,
         names: &mut Vec<ChunkName>,
         taken: &mut Vec<(ChunkName, Taken)>,
         deleted: &BTreeMap<ChunkName, Vec<String>>,
-    ) -> Result<(Draft, Vec<(String, Bytes)>), StoreError> {
+        failed: &mut Vec<(ChunkName, StoreError)>,
+    ) -> (Draft, Vec<(String, Bytes)>) {
         // A chunk that is deleted and stored again is another object.
         let number = self.state.lock().index.next;
         let mut draft = Draft::default();
@@ -228,61 +231,79 @@ impl S3Store {
                 };
                 (cached.form.clone(), took)
             };
-            let what = match &took {
-                Taken::Blocks(blocks) => {
-                    let mut parts = Vec::new();
-                    for &block in blocks.keys() {
-                        let bytes = self.block(&name, &form, block)?;
-                        let part = (!bytes.is_empty()).then(|| draft.push(&bytes));
-                        parts.push((block, part));
-                    }
-                    What::Blocks {
-                        form,
-                        blocks: parts,
-                    }
+            let before = own.len();
+            match self.packed(&name, form, &took, number, (&mut draft, &mut own)) {
+                Ok(what) => {
+                    own_bytes += own[before..]
+                        .iter()
+                        .map(|(_, bytes)| bytes.len())
+                        .sum::<usize>();
+                    taken.push((name.clone(), took));
+                    draft.entries.push(Entry { name, what });
                 }
-                Taken::Free(change) => {
-                    let ahead = self.ahead.lock().get(&name).cloned();
-                    match ahead.filter(|ahead| ahead.change == *change) {
-                        Some(Ahead {
-                            key,
-                            encoded,
-                            len,
-                            crc,
-                            ..
-                        }) => What::Chunk {
-                            form,
-                            encoded,
-                            place: Place::Object { key, len, crc },
-                        },
-                        None => {
-                            let Image {
-                                encoded,
-                                bytes,
-                                crc,
-                            } = self.image(&name, &form)?;
-                            let place = if bytes.len() < OWN {
-                                Place::Here(draft.push(&bytes))
-                            } else {
-                                let key = self.own_key(&name, number, *change);
-                                let len = bytes.len() as u64;
-                                own_bytes += bytes.len();
-                                own.push((key.clone(), Bytes::from(bytes)));
-                                Place::Object { key, len, crc }
-                            };
-                            What::Chunk {
-                                form,
-                                encoded,
-                                place,
-                            }
-                        }
-                    }
+                Err(error) => {
+                    tracing::error!("{name} cannot be stored: {error}");
+                    failed.push((name, error));
                 }
-            };
-            taken.push((name.clone(), took));
-            draft.entries.push(Entry { name, what });
+            }
         }
-        Ok((draft, own))
+        (draft, own)
+    }
+
+    /// Puts the bytes of a chunk into a segment, or makes them an object.
+    fn packed(
+        &self,
+        name: &ChunkName,
+        form: ChunkForm,
+        took: &Taken,
+        number: u64,
+        (draft, own): (&mut Draft, &mut Vec<(String, Bytes)>),
+    ) -> Result<What, StoreError> {
+        let change = match took {
+            Taken::Blocks(blocks) => {
+                let mut parts = Vec::new();
+                for &block in blocks.keys() {
+                    let bytes = self.block(name, &form, block)?;
+                    let part = (!bytes.is_empty()).then(|| draft.push(&bytes));
+                    parts.push((block, part));
+                }
+                return Ok(What::Blocks {
+                    form,
+                    blocks: parts,
+                });
+            }
+            Taken::Free(change) => *change,
+        };
+        let ahead = self.ahead.lock().get(name).cloned();
+        if let Some(ahead) = ahead.filter(|ahead| ahead.change == change) {
+            return Ok(What::Chunk {
+                form,
+                encoded: ahead.encoded,
+                place: Place::Object {
+                    key: ahead.key,
+                    len: ahead.len,
+                    crc: ahead.crc,
+                },
+            });
+        }
+        let Image {
+            encoded,
+            bytes,
+            crc,
+        } = self.image(name, &form)?;
+        let place = if bytes.len() < OWN {
+            Place::Here(draft.push(&bytes))
+        } else {
+            let key = self.own_key(name, number, change);
+            let len = bytes.len() as u64;
+            own.push((key.clone(), Bytes::from(bytes)));
+            Place::Object { key, len, crc }
+        };
+        Ok(What::Chunk {
+            form,
+            encoded,
+            place,
+        })
     }
 
     /// The bytes of an immutable chunk as they are stored.
@@ -325,9 +346,35 @@ impl S3Store {
     }
 
     /// The bytes of a block of a grid chunk, without the fill at its end.
-    fn block(&self, name: &ChunkName, form: &ChunkForm, block: u64) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn block(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        block: u64,
+    ) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = match self.run(name, form, block * BLOCK, BLOCK) {
+            Err(error @ StoreError::Damaged { .. }) => {
+                self.repaired(name, form, block)?.ok_or(error)?
+            }
+            read => read?,
+        };
+        if form.fill.is_zero() {
+            let used = bytes.iter().rposition(|&byte| byte != 0);
+            bytes.truncate(used.map_or(0, |last| last + 1));
+        }
+        Ok(bytes)
+    }
+
+    /// A run of bytes of a grid chunk, in the cache's files.
+    fn run(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        at: u64,
+        len: u64,
+    ) -> Result<Vec<u8>, StoreError> {
         let mut boxes = Vec::new();
-        boxes_of_run(&form.shape, block * BLOCK, BLOCK, &mut boxes);
+        boxes_of_run(&form.shape, at, len, &mut boxes);
         let mut bytes = Vec::new();
         for region in boxes {
             let from = bytes.len();
@@ -335,11 +382,38 @@ impl S3Store {
             let slab = Hyperslab::from_region(&region);
             self.local.read(name, form, &slab, &mut bytes[from..])?;
         }
-        if form.fill.is_zero() {
-            let used = bytes.iter().rposition(|&byte| byte != 0);
-            bytes.truncate(used.map_or(0, |last| last + 1));
-        }
         Ok(bytes)
+    }
+
+    /// The bytes of a block of which parts are damaged in the cache. Such a part was not changed since the block was stored, or its checksum
+    /// would be right, so the bucket has it. `None` if it does not have the block.
+    fn repaired(
+        &self,
+        name: &ChunkName,
+        form: &ChunkForm,
+        block: u64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let span = match self.state.lock().index.chunks.get(name) {
+            Some(Stored::Grid { blocks, .. }) => blocks.get(&block).cloned(),
+            _ => None,
+        };
+        let Some(span) = span else { return Ok(None) };
+        let stored = self.fetch(name, &span)?;
+        let mut bytes = Vec::new();
+        for at in (0..BLOCK).step_by(SUMMED as usize) {
+            match self.run(name, form, block * BLOCK + at, SUMMED) {
+                Ok(read) => bytes.extend_from_slice(&read),
+                Err(StoreError::Damaged { detail, .. }) => {
+                    tracing::warn!("{name}: {detail}; the bucket has it undamaged");
+                    let from = (at as usize).min(stored.len());
+                    let to = ((at + SUMMED) as usize).min(stored.len());
+                    bytes.extend_from_slice(&stored[from..to]);
+                    bytes.resize((at + SUMMED) as usize, 0);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(bytes))
     }
 
     /// Creates the next segment. Fails for good if another process has.
@@ -479,7 +553,7 @@ impl Cached {
                 *dirty = None;
                 Some(BTreeSet::new())
             }
-            (Kind::Grid { dirty, .. }, Taken::Blocks(blocks)) => {
+            (Kind::Grid { dirty, synced, .. }, Taken::Blocks(blocks)) => {
                 let clean = |(block, change): &(&u64, &Change)| dirty.get(*block) == Some(change);
                 let clean: BTreeSet<u64> = blocks
                     .iter()
@@ -487,6 +561,7 @@ impl Cached {
                     .map(|(block, _)| *block)
                     .collect();
                 dirty.retain(|block, _| !clean.contains(block));
+                synced.retain(|block| !clean.contains(block));
                 (!clean.is_empty()).then_some(clean)
             }
             _ => None,

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,8 +12,9 @@ use slabfs_objstore::ChunkStore;
 use slabfs_objstore::store::conformance;
 use slabfs_s3::{Bucket, S3Options, S3Store};
 use slabfs_tests::http_faults::{HttpFaults, Mode};
+use slabfs_tests::tool::{self, create};
 use slabfs_tests::weed::{CREDENTIALS, Weed};
-use slabfs_tests::{Area, Cluster, Random, file, needs_mount, poll, slabfs, tool::create};
+use slabfs_tests::{Area, Cluster, Random, binary, file, needs_mount, poll, slabfs};
 
 /// A store over a bucket is a store as the local one is.
 #[test]
@@ -454,5 +456,45 @@ fn chunks_move_to_a_bucket_and_back() {
         cluster.start_server(from);
         let (id, mnt) = ((from + 1).to_string(), cluster.mnt(0).display().to_string());
         slabfs(["drain", "--cancel", &id, &mnt]).ok();
+    }
+}
+
+/// A start with a wrong address or name changes nothing, in the bucket, in the cache, or for the servers that run.
+#[test]
+fn mistaken_starts_change_nothing() {
+    needs_mount!();
+    let weed = Weed::shared();
+    let mut cluster = cluster(&weed, "mistaken_starts");
+    let mut other = Cluster::new(0, &[], false);
+    other.start_md();
+    let bytes = Random::new(8).bytes(3 << 20);
+    let write = |cluster: &Cluster, name: &str| {
+        let path = cluster.at(0, name);
+        fs::write(&path, &bytes).expect("a file");
+        fs::File::open(&path)
+            .and_then(|file| file.sync_all())
+            .expect("synced");
+    };
+    write(&cluster, "before");
+    let start = |data: &Path, md: &str, url: &str, more: &[&str]| {
+        let listen = format!("unix:{}", data.with_extension("s").display());
+        let mut command = Command::new(binary::path());
+        command.args(["objserver", "--listen", &listen, "--md", md, "--store", url]);
+        command.arg("--data").arg(data).args(more).envs(CREDENTIALS);
+        tool::run(&mut command)
+    };
+    // The identity of a server that runs, at another filesystem.
+    let (fresh, url) = (cluster.area().at("fresh"), weed.url("mistaken_starts"));
+    let taken = start(&fresh, other.md_addr(), &url, &["--identity", "one"]);
+    taken.fails(1, &["of another filesystem"]);
+    write(&cluster, "between");
+    assert!(!cluster.server(0).log().contains("another process"));
+    // The cache of a server, with another prefix.
+    cluster.stop_server(0);
+    let (data, typo) = (cluster.server_data(0), weed.url("mistyped_start"));
+    start(&data, cluster.md_addr(), &typo, &[]).fails(1, &["below another prefix"]);
+    cluster.start_server(0);
+    for name in ["before", "between"] {
+        assert!(file::read(&cluster.at(1, name)) == bytes, "{name}");
     }
 }

@@ -108,8 +108,10 @@ fn put(kv: &dyn MetaKv, key: String, value: Vec<u8>) {
 fn a_new_leader_has_what_was_synced() {
     let stores = Stores::new(&[]);
     leaders_follow_each_other(&stores);
-    let checkpoints = fs::read_dir(stores.area.at("store0-checkpoints"));
-    assert!(checkpoints.expect("a directory").count() <= 2);
+    let found = fs::read_dir(stores.area.at("store0-checkpoints")).expect("a directory");
+    let names = found.map(|entry| entry.expect("an entry").file_name());
+    let checkpoints = names.filter(|name| name.to_string_lossy().starts_with("checkpoint-"));
+    assert!(checkpoints.count() <= 2);
 }
 
 /// The same with the checkpoints in a bucket.
@@ -124,6 +126,7 @@ fn checkpoints_are_in_a_bucket() {
     let names: BTreeSet<_> = parts
         .iter()
         .filter_map(|part| part.split('/').next())
+        .filter(|name| name.starts_with("checkpoint-"))
         .collect();
     assert!(names.len() <= 2 && parts.len() > names.len(), "{parts:?}");
 }
@@ -404,4 +407,27 @@ fn clocks_differ_by_minutes() {
     cluster.launch_server(1);
     let refused = cluster.server_refused(1);
     assert!(refused.contains("RequestTimeTooSkewed"), "{refused}");
+}
+
+/// All services of a filesystem agree on the number of its shards.
+#[test]
+fn another_number_of_shards_is_refused() {
+    needs_mount!();
+    let mut cluster = Cluster::over_etcd(1, 1, 0, &[]);
+    cluster.start_md();
+    let area = cluster.area();
+    let outcome = slabfs([
+        "mdserver",
+        "--listen",
+        &format!("unix:{}", area.at("other.s").display()),
+        "--data",
+        &area.at("other").display().to_string(),
+        "--meta",
+        &cluster.etcd().url("test"),
+        "--checkpoints",
+        &area.mkdir("other-checkpoints").display().to_string(),
+        "--shard",
+        "0/2",
+    ]);
+    outcome.fails(1, &["has 1 shards and not 2", "--shard I/N"]);
 }

@@ -12,7 +12,7 @@ use slabfs_mdserver::client::Md;
 use slabfs_objstore::Addr;
 use slabfs_objstore::wire::messages::kind;
 use slabfs_objstore::wire::{Key, Listener, Pool};
-use slabfs_s3::{Bucket, S3Addr, uuid_of};
+use slabfs_s3::{Bucket, S3Addr, find_uuid, uuid_of};
 
 use super::Args;
 use crate::lifecycle::{Live, OwnEnd};
@@ -28,6 +28,8 @@ pub(super) struct Standby {
     shared: Arc<Shared>,
     metadata: Vec<Arc<RemoteMd>>,
     identity: String,
+    /// The bucket had nothing of the identity.
+    is_new: bool,
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -66,8 +68,10 @@ impl Standby {
         identity: &str,
         (metadata, key): (Vec<Arc<RemoteMd>>, Option<Key>),
     ) -> anyhow::Result<Standby> {
-        let uuid = uuid_of(&Bucket::open(addr)?, identity)
-            .with_context(|| format!("cannot use the store {addr}"))?;
+        let cannot = || format!("cannot use the store {addr}");
+        let bucket = Bucket::open(addr).with_context(cannot)?;
+        let is_new = find_uuid(&bucket, identity).with_context(cannot)?.is_none();
+        let uuid = uuid_of(&bucket, identity).with_context(cannot)?;
         let shared = Arc::new(Shared::default());
         let thread = {
             let (args, addr, identity) = (args.clone(), addr.clone(), identity.to_owned());
@@ -92,6 +96,7 @@ impl Standby {
             shared,
             metadata,
             identity: identity.to_owned(),
+            is_new,
             thread,
         })
     }
@@ -202,7 +207,11 @@ fn serve(
 
 impl Live for Standby {
     fn ready_line(&self) -> String {
-        format!("data server, standby of {}", self.identity)
+        let new = match self.is_new {
+            true => ", an identity that is new in the bucket",
+            false => "",
+        };
+        format!("data server, standby of {}{new}", self.identity)
     }
 
     fn own_ends(&self) -> Vec<OwnEnd> {
