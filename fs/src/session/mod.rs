@@ -78,7 +78,7 @@ pub use crate::client::transfer::{
     Control, Failed, Memory, Scope, StartAll, Startable, Transfer, scope, start_all,
     start_all_async, wait_all,
 };
-pub use crate::client::{ClientOptions, Consistency, FsError, Sort};
+pub use crate::client::{ChunkView, ClientOptions, Consistency, FsError, LayoutView, Sort};
 pub use crate::view::pattern::Unit;
 pub use slabfs_model::batch::{Batch, Pattern, Place};
 

@@ -14,7 +14,7 @@ use super::stat::Stat;
 use crate::call::access::Want;
 use crate::call::path::{PathText, Walk};
 use crate::client::transfer::Memory;
-use crate::client::{FsError, Handle, OpenMode, Part};
+use crate::client::{FsError, Handle, LayoutView, OpenMode, Part};
 
 /// The access mode of an open object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,6 +248,18 @@ impl Object {
             .part_to_write(&wanted)
             .map_err(|error| self.about(error))?;
         part.write_from(memory, from)
+            .map_err(|error| self.about(error))
+    }
+
+    /// Its chunks as a read would find them now, after a flush of what all sessions wrote.
+    ///
+    /// # Errors
+    /// Of the services.
+    pub fn layout(&self) -> Result<LayoutView, Error> {
+        let client = self.session.client()?;
+        let client = client.of(self.handle.ino());
+        client
+            .layout(self.handle.ino())
             .map_err(|error| self.about(error))
     }
 

@@ -62,6 +62,7 @@ mod plain;
 mod posix;
 mod processes;
 mod props;
+mod python;
 mod races;
 mod real;
 mod refused_starts;

@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use super::plan::Plan;
 use crate::client::coupling::Awaited;
@@ -466,6 +467,18 @@ impl Core {
         while matches!(state.phase, Phase::Queued | Phase::Running) {
             self.ended.wait(&mut state);
         }
+    }
+
+    /// As `wait`, for at most this time; returns whether nothing is left to wait for.
+    pub(in crate::client) fn wait_for(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        while matches!(state.phase, Phase::Queued | Phase::Running) {
+            if self.ended.wait_until(&mut state, until).timed_out() {
+                return !matches!(state.phase, Phase::Queued | Phase::Running);
+            }
+        }
+        true
     }
 
     /// Cancels it if it has not been started.

@@ -1,6 +1,7 @@
 //! A second handle on a transfer, to start, watch and cancel it from another thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::own::sealed::{Inside, Sealed};
 use super::{Startable, Transfer, start_all};
@@ -63,6 +64,11 @@ impl Control {
     /// Waits for the end of a transfer that was started; returns at once if it was not.
     pub fn wait(&self) {
         self.0.wait();
+    }
+
+    /// As [`Control::wait`], for at most this time. Returns whether the transfer is neither queued nor running then.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        self.0.wait_for(time)
     }
 }
 

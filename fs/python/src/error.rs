@@ -1,0 +1,66 @@
+//! Exceptions: each kind of error has a class in `slabfs._errors`.
+
+use pyo3::prelude::*;
+use slabfs_fs::session::{Error, ErrorKind};
+
+/// The name of the class.
+fn class(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "NotFoundError",
+        ErrorKind::Exists => "ExistsError",
+        ErrorKind::NotContainer => "NotAContainerError",
+        ErrorKind::IsContainer => "IsAContainerError",
+        ErrorKind::NotEmpty => "NotEmptyError",
+        ErrorKind::Denied => "AccessError",
+        ErrorKind::ReadOnly => "ReadOnlyError",
+        ErrorKind::Invalid => "InvalidError",
+        ErrorKind::TooLarge => "TooLargeError",
+        ErrorKind::NoSpace => "NoSpaceError",
+        ErrorKind::NotSupported => "NotSupportedError",
+        ErrorKind::Busy => "BusyError",
+        ErrorKind::Stale => "StaleError",
+        ErrorKind::Unavailable | ErrorKind::Lost => "ServiceError",
+        ErrorKind::Damaged => "DamagedError",
+        ErrorKind::Io => "StorageError",
+        ErrorKind::Cancelled => "CancelledError",
+        ErrorKind::Closed => "ClosedError",
+    }
+}
+
+fn made(py: Python<'_>, class: &str, message: String) -> PyErr {
+    let error = py
+        .import("slabfs._errors")
+        .and_then(|module| module.getattr(class))
+        .and_then(|class| class.call1((message,)));
+    match error {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// The exception of an error.
+pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    made(py, class(error.kind()), error.to_string())
+}
+
+/// The exception of a request that makes no sense.
+pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    made(py, "InvalidError", message.into())
+}
+
+/// The exception of what was closed.
+pub(crate) fn closed(py: Python<'_>) -> PyErr {
+    made(
+        py,
+        "ClosedError",
+        "the session or the array was closed".to_owned(),
+    )
+}
+
+/// Runs a call without the interpreter's lock.
+pub(crate) fn call<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    py.detach(work).map_err(|error| raised(py, &error))
+}

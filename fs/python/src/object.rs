@@ -1,0 +1,213 @@
+//! Open objects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use numpy::{PyReadonlyArray2, PyUntypedArray};
+use pyo3::prelude::*;
+use slabfs_fs::session::{self, Access, Axis, Batch, Hyperslab, Place, Unit};
+
+use crate::error::{call, invalid, raised};
+use crate::memory::{self, Array};
+use crate::own::Own;
+use crate::session::described;
+use crate::transfer::{Transfer, finish};
+
+/// What is selected along each axis: start, step and number of elements.
+type Axes = Vec<(u64, u64, u64)>;
+/// Pieces of the canonical order, in elements: rows of offset, place in memory, length.
+type Pieces<'py> = PyReadonlyArray2<'py, u64>;
+
+/// An open object.
+#[pyclass(module = "slabfs._native", frozen)]
+pub(crate) struct Object {
+    inner: Own<Arc<session::Object>>,
+}
+
+fn slab(axes: &[(u64, u64, u64)]) -> Hyperslab {
+    let axes = axes
+        .iter()
+        .map(|(start, step, count)| Axis::every(*start, *step, *count));
+    Hyperslab {
+        axes: axes.collect(),
+    }
+}
+
+fn batch(pieces: &Pieces<'_>) -> PyResult<Vec<Batch>> {
+    let rows = pieces.as_slice()?.chunks_exact(3);
+    Ok(rows
+        .map(|row| {
+            let place = |at: u64| Place::at(at as i64);
+            Batch::data(place(row[0]), place(row[1]), row[2])
+        })
+        .collect())
+}
+
+impl Object {
+    pub(crate) fn new(object: session::Object) -> Object {
+        Object {
+            inner: Own::new(Arc::new(object)),
+        }
+    }
+
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Arc<session::Object>> {
+        self.inner.with(py, Arc::clone)
+    }
+
+    /// Moves elements now. In the main thread, which gets signals, the wait is one that they end.
+    fn move_now(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce(&session::Object) -> Result<session::Transfer<Array>, session::Failed<Array>>,
+    ) -> PyResult<()> {
+        let object = self.get(py)?;
+        let transfer = make(&object).map_err(|failed| raised(py, &failed.into()))?;
+        finish(py, transfer)
+    }
+}
+
+#[pymethods]
+impl Object {
+    /// Reads the selected elements into an array.
+    #[pyo3(signature = (axes, array, dtype=None))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        axes: Axes,
+        array: &Bound<'_, PyUntypedArray>,
+        dtype: Option<&str>,
+    ) -> PyResult<()> {
+        let (into, memory) = memory::of(array, true, dtype)?;
+        self.move_now(py, |object| {
+            object.read_transfer(slab(&axes), &memory, into)
+        })
+    }
+
+    /// Writes the selected elements from an array.
+    #[pyo3(signature = (axes, array, dtype=None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        axes: Axes,
+        array: &Bound<'_, PyUntypedArray>,
+        dtype: Option<&str>,
+    ) -> PyResult<()> {
+        let (from, memory) = memory::of(array, false, dtype)?;
+        self.move_now(py, |object| {
+            object.write_transfer(slab(&axes), &memory, from)
+        })
+    }
+
+    /// A read to be started.
+    #[pyo3(signature = (axes, array, dtype=None))]
+    fn read_transfer(
+        &self,
+        py: Python<'_>,
+        axes: Axes,
+        array: &Bound<'_, PyUntypedArray>,
+        dtype: Option<&str>,
+    ) -> PyResult<Transfer> {
+        let object = self.get(py)?;
+        let (into, memory) = memory::of(array, true, dtype)?;
+        Transfer::of(py, object.read_transfer(slab(&axes), &memory, into))
+    }
+
+    /// A write to be started.
+    #[pyo3(signature = (axes, array, dtype=None))]
+    fn write_transfer(
+        &self,
+        py: Python<'_>,
+        axes: Axes,
+        array: &Bound<'_, PyUntypedArray>,
+        dtype: Option<&str>,
+    ) -> PyResult<Transfer> {
+        let object = self.get(py)?;
+        let (from, memory) = memory::of(array, false, dtype)?;
+        Transfer::of(py, object.write_transfer(slab(&axes), &memory, from))
+    }
+
+    /// A read of pieces to be started.
+    fn read_pieces_transfer(
+        &self,
+        py: Python<'_>,
+        pieces: Pieces<'_>,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<Transfer> {
+        let object = self.get(py)?;
+        let (into, _) = memory::of(array, true, None)?;
+        let made = object.read_batch_transfer(&batch(&pieces)?, Unit::Elements, into);
+        Transfer::of(py, made)
+    }
+
+    /// A write of pieces to be started.
+    fn write_pieces_transfer(
+        &self,
+        py: Python<'_>,
+        pieces: Pieces<'_>,
+        array: &Bound<'_, PyUntypedArray>,
+    ) -> PyResult<Transfer> {
+        let object = self.get(py)?;
+        let (from, _) = memory::of(array, false, None)?;
+        let made = object.write_batch_transfer(&batch(&pieces)?, Unit::Elements, from);
+        Transfer::of(py, made)
+    }
+
+    /// The attributes, as `Session.stat` gives them.
+    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let object = self.get(py)?;
+        let stat = call(py, || object.stat())?;
+        described(py, &stat)
+    }
+
+    /// The current dims.
+    fn dims(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let object = self.get(py)?;
+        Ok(call(py, || object.dims())?.to_vec())
+    }
+
+    /// Changes the dims.
+    fn set_dims(&self, py: Python<'_>, dims: Vec<u64>) -> PyResult<()> {
+        let object = self.get(py)?;
+        call(py, || object.set_dims(&dims))
+    }
+
+    /// The chunks, as JSON.
+    fn layout(&self, py: Python<'_>) -> PyResult<String> {
+        let object = self.get(py)?;
+        let layout = call(py, || object.layout())?;
+        serde_json::to_string(&layout).map_err(|error| invalid(py, error.to_string()))
+    }
+
+    /// Sends what was written to the servers.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let object = self.get(py)?;
+        call(py, || object.flush())
+    }
+
+    /// Brings everything of the object to the servers' disks.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let object = self.get(py)?;
+        call(py, || object.sync())
+    }
+
+    /// Closes it, with a flush. A second close has no effect.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(object) = self.inner.take()? else {
+            return Ok(());
+        };
+        call(py, move || match Arc::try_unwrap(object) {
+            Ok(object) => object.close(),
+            // Another thread uses it still, and closes it when it is done.
+            Err(object) => object.flush(),
+        })
+    }
+
+    /// Whether it may be written.
+    #[getter]
+    fn writable(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.get(py)?.access() != Access::Read)
+    }
+}
+
+/// How often the main thread looks for signals while it waits.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);

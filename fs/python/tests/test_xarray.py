@@ -1,0 +1,143 @@
+"""xarray opens containers and writes data sets."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import slabfs
+
+xr = pytest.importorskip("xarray")
+import slabfs.xarray  # noqa: E402 - it registers ds.slabfs
+
+
+@pytest.fixture
+def weather():
+    time = pd.date_range("2026-01-01", periods=6, freq="6h")
+    generator = np.random.default_rng(1)
+    return xr.Dataset(
+        {
+            "temp": (("time", "lat", "lon"), generator.normal(size=(6, 4, 5)).astype("f4"), {"units": "K"}),
+            "flag": (("lat",), np.array([1, 2, 3, 4], dtype="i1")),
+            "name": (("lat",), np.array(["a", "bc", "def", "Ä"])),
+            "step": ((), np.int64(3)),
+        },
+        coords={"time": time, "lat": [10.0, 20, 30, 40], "lon": np.arange(5.0), "height": 2.0},
+        attrs={"title": "weather", "number": 7, "list": [1, 2]},
+    )
+
+
+def test_data_sets_come_back(container, weather):
+    target = container.create_container("run")
+    weather.slabfs.to_slabfs(target)
+    with xr.open_dataset(target, engine="slabfs") as found:
+        xr.testing.assert_identical(found.load(), weather)
+    with xr.open_dataset(container, engine="slabfs", group="run") as found:
+        xr.testing.assert_equal(found, weather)
+
+
+def test_paths_and_addresses(up, served, weather):
+    weather.slabfs.to_slabfs(up[1] / "weather")
+    try:
+        with xr.open_dataset(up[1] / "weather") as found:
+            xr.testing.assert_identical(found.load(), weather)
+        with pytest.raises(slabfs.ExistsError):
+            weather.slabfs.to_slabfs(up[1] / "weather")
+        weather.slabfs.to_slabfs(up[1] / "weather", mode="w")
+        with xr.open_dataset(up[1] / "weather", engine="slabfs") as found:
+            xr.testing.assert_identical(found.load(), weather)
+    finally:
+        served.remove("weather", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {"time": 0},
+        {"time": slice(1, 4), "lat": [3, 0]},
+        {"time": [0, 5], "lon": slice(None, None, -2)},
+        {"lat": xr.DataArray([0, 1], dims="points"), "lon": xr.DataArray([4, 2], dims="points")},
+        {"lat": np.array([True, False, True, False])},
+        {"time": [], "lat": 1},
+    ],
+)
+def test_lazy_indexing(container, weather, index):
+    weather.slabfs.to_slabfs(container)
+    with xr.open_dataset(container, engine="slabfs") as found:
+        xr.testing.assert_identical(found.isel(index).load(), weather.isel(index))
+
+
+def test_records_are_appended(container, weather):
+    weather.isel(time=slice(0, 2)).slabfs.to_slabfs(container)
+    weather.isel(time=slice(2, 3)).slabfs.to_slabfs(container, append_dim="time")
+    weather.isel(time=slice(3, 6)).slabfs.to_slabfs(container, append_dim="time")
+    with xr.open_dataset(container, engine="slabfs") as found:
+        xr.testing.assert_identical(found.load(), weather)
+    with pytest.raises(slabfs.InvalidError, match="lat"):
+        weather.isel(lat=slice(2)).slabfs.to_slabfs(container, append_dim="time")
+    with pytest.raises(slabfs.InvalidError, match="nothing"):
+        weather.slabfs.to_slabfs(container, append_dim="nothing")
+
+
+def test_regions(container, weather):
+    xr.full_like(weather, 0).assign_coords(weather.coords).drop_vars("name").slabfs.to_slabfs(container)
+    part = weather[["temp"]].isel(time=slice(2, 4), lon=slice(1, 3))
+    part.slabfs.to_slabfs(container, region="auto")
+    with xr.open_dataset(container, engine="slabfs") as found:
+        expected = np.zeros((6, 4, 5), dtype="f4")
+        expected[2:4, :, 1:3] = weather.temp[2:4, :, 1:3]
+        np.testing.assert_array_equal(found.temp, expected)
+    part.drop_vars(["time", "lon", "lat", "height"]).slabfs.to_slabfs(
+        container, region={"time": slice(0, 2), "lon": slice(3, 5)}
+    )
+    with xr.open_dataset(container, engine="slabfs") as found:
+        expected[0:2, :, 3:5] = weather.temp[2:4, :, 1:3]
+        np.testing.assert_array_equal(found.temp, expected)
+    with pytest.raises(slabfs.InvalidError):
+        part.slabfs.to_slabfs(container, region={"time": slice(0, 3), "lon": slice(1, 3)})
+
+
+def test_encodings(container):
+    data = xr.Dataset({"a": (("x",), np.array([1.0, np.nan, 2.5])), "t": (("x",), pd.date_range("2000", periods=3))})
+    encoding = {
+        "a": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "codec": "shuffle+zstd:3"},
+        "t": {"units": "days since 1999-01-01", "dtype": "i4"},
+    }
+    data.slabfs.to_slabfs(container, encoding=encoding)
+    assert container["a"].dtype == np.int16 and container["a"].codec == "shuffle+zstd:3"
+    np.testing.assert_array_equal(container["a"][...], [2, -1, 5])
+    np.testing.assert_array_equal(container["t"][...], [365, 366, 367])
+    with xr.open_dataset(container, engine="slabfs") as found:
+        xr.testing.assert_equal(found.load(), data)
+
+
+def test_trees(container, weather):
+    weather.slabfs.to_slabfs(container.create_container("a"))
+    weather[["flag"]].slabfs.to_slabfs(container.create_container("a/b"))
+    tree = xr.open_datatree(container, engine="slabfs")
+    assert sorted(tree.groups) == ["/", "/a", "/a/b"]
+    xr.testing.assert_equal(tree["a/b"].to_dataset().load(), weather.drop_vars(["temp", "name", "step"]))
+
+
+def test_blocks_of_dask(container, weather):
+    dask = pytest.importorskip("dask")
+    del dask
+    chunked = weather.chunk({"time": 2, "lat": (1, 3)})
+    chunked.slabfs.to_slabfs(container)
+    assert sorted(container["temp"].tiling) == [
+        ((t, lat, 0), (2, size, 5)) for t in (0, 2, 4) for lat, size in ((0, 1), (1, 3))
+    ]
+    with xr.open_dataset(container, engine="slabfs", chunks={}) as found:
+        assert found.temp.chunks == ((2, 2, 2), (1, 3), (5,))
+        xr.testing.assert_identical(found.load(), weather)
+    delayed = chunked.slabfs.to_slabfs(container.create_container("later"), compute=False)
+    delayed.compute()
+    with xr.open_dataset(container.container("later"), engine="slabfs") as found:
+        xr.testing.assert_identical(found.load(), weather)
+
+
+def test_a_thousand_variables(container):
+    data = xr.Dataset({f"v{i:04}": (("x",), np.arange(4) + i) for i in range(1000)})
+    data.slabfs.to_slabfs(container)
+    with xr.open_dataset(container, engine="slabfs") as found:
+        assert len(found.data_vars) == 1000
+        xr.testing.assert_identical(found.v0999.load(), data.v0999)
