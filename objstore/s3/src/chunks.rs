@@ -10,9 +10,11 @@ use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use crate::address::Durability;
 use crate::cache::Kind;
+use crate::change::Touch;
+use crate::fetch::Wanted;
 use crate::index::{Stored, of_object};
 use crate::segment::BLOCK;
-use crate::store::{PLENTY, Result, S3Store, Touch, Wanted};
+use crate::store::{PLENTY, Result, S3Store};
 
 impl ChunkStore for S3Store {
     fn may_answer(&self) -> Result<()> {

@@ -10,6 +10,7 @@
 //! - `index`: where each chunk is; built from the segments' tables, and stored itself now and then.
 //! - `merge`: small segments, and those of which little is used, become new ones.
 //! - `journal`: what is in the cache, for the next process; `reuse`: what that one takes over.
+//! - `fetch`: what a call needs comes into the cache; `change`: what a call changes there.
 //! - `chunks`: the calls of the trait; `owner`: which process has the identity.
 //! - `bucket`: requests with deadlines and counters.
 //!
@@ -25,7 +26,9 @@
 mod address;
 mod bucket;
 mod cache;
+mod change;
 mod chunks;
+mod fetch;
 mod index;
 mod inspect;
 mod journal;

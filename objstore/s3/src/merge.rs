@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cache::Kind;
-use crate::store::{Result, S3Store, Wanted};
+use crate::fetch::Wanted;
+use crate::store::{Result, S3Store};
 
 /// Segments below this size are small.
 const SMALL: u64 = 1 << 20;

@@ -10,8 +10,8 @@ use slabfs_objstore::store::conformance;
 use slabfs_objstore::{ChunkForm, ChunkName, ChunkStore, StoreError};
 
 use crate::bucket::Made;
+use crate::change::Touch;
 use crate::segment::{BLOCK, Draft, Entry, Place, What};
-use crate::store::Touch;
 use crate::{Bucket, Durability, S3Options, S3Store};
 
 fn bucket(dir: &Path) -> Bucket {
