@@ -15,18 +15,24 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// Builds it in the profile and target directory of this test, so that it is never outdated. `$SLABFS_BUILT`
-/// has the cargo arguments of the previous build (`tools/test`): alone it would use other features of the same
-/// packages, and nearly everything would be compiled again while the first tests wait.
+/// Builds it in the profile and target directory of this test, so that it is never outdated. With `$SLABFS_BUILT` it has
+/// just been built (`tools/test`): by itself it would have other features of the same packages, and build scripts
+/// another environment, and nearly everything would be compiled again while the first tests wait.
 fn build() -> PathBuf {
     let dir = profile_dir();
+    let binary = dir.join("slabfs");
+    if std::env::var_os("SLABFS_BUILT").is_some() {
+        assert!(
+            binary.exists(),
+            "{} is missing: SLABFS_BUILT says that it is built",
+            binary.display()
+        );
+        return binary;
+    }
     let target = dir.parent().expect("the target directory");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let built = std::env::var("SLABFS_BUILT").unwrap_or_else(|_| "--package slabfs".into());
     cargo
-        .args(["build", "--quiet"])
-        .args(built.split_whitespace())
-        .arg("--target-dir")
+        .args(["build", "--quiet", "--package", "slabfs", "--target-dir"])
         .arg(target);
     if dir.file_name().is_some_and(|name| name == "release") {
         cargo.arg("--release");
@@ -40,7 +46,6 @@ fn build() -> PathBuf {
         "cargo build: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let binary = dir.join("slabfs");
     assert!(
         binary.exists(),
         "{} is missing after the build",

@@ -278,11 +278,20 @@ impl Journal {
         )
     }
 
-    /// Notes on the disk that this process may begin now, behind what the last one has left.
+    /// Notes on the disk that this process may begin now, behind what the last one has left. A record that a kill has
+    /// cut goes: with another one behind it, the next start would take it for damage.
     pub(crate) fn announce(&self, writer: Writer) -> io::Result<()> {
         let mut bytes = Vec::new();
         append(&mut bytes, &Record::Successor(writer))?;
+        let found = fs::read(&self.path)?;
+        let mut rest = found.strip_prefix(FIRST).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "no journal of this version")
+        })?;
+        while let Some((_, behind)) = next(rest) {
+            rest = behind;
+        }
         let mut file = OpenOptions::new().append(true).open(&self.path)?;
+        file.set_len((found.len() - rest.len()) as u64)?;
         file.write_all(&bytes)?;
         file.sync_data()
     }
@@ -526,8 +535,14 @@ pub(crate) mod tests {
                 synced: BTreeSet::from([1, 2]),
             }
         );
-        fs::write(dir.path().join(NAME), &bytes).unwrap();
+        // Behind a record that was cut, and again.
+        let cut = [&bytes[..], &bytes[FIRST.len()..FIRST.len() + 20]].concat();
+        fs::write(dir.path().join(NAME), cut).unwrap();
         journal.announce([5; 16]).unwrap();
-        assert_eq!(journal.read().unwrap().unwrap().successors, [[5; 16]]);
+        journal.announce([6; 16]).unwrap();
+        assert_eq!(
+            journal.read().unwrap().unwrap().successors,
+            [[5; 16], [6; 16]]
+        );
     }
 }
