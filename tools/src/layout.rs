@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use crate::draw::{self, CutArgs};
+use crate::draw::{self, CutArgs, Format};
 use crate::onmount::Mount;
 use crate::output;
 
@@ -15,6 +15,7 @@ use crate::output;
 #[command(after_help = "Examples:
   slabfs layout mnt/temp
   slabfs layout mnt/temp --svg temp.svg
+  slabfs layout mnt/temp --png temp.png
   slabfs layout mnt/ocean --axes 2,3 --at 0,5
       time 0, depth 5 of an array of rank 4
   slabfs layout mnt/temp --json | jq '.chunks | length'")]
@@ -24,13 +25,16 @@ pub(crate) struct Args {
     /// Write an SVG drawing to this file instead
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// The same as a PNG file
+    #[arg(long, value_name = "FILE", conflicts_with = "svg")]
+    png: Option<PathBuf>,
     #[command(flatten)]
     cut: CutArgs,
     /// Characters across (default: the terminal's width)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=1000))]
     width: Option<u16>,
     /// Print everything as JSON, for programs
-    #[arg(long, conflicts_with = "svg")]
+    #[arg(long, conflicts_with_all = ["svg", "png"])]
     json: bool,
 }
 
@@ -40,8 +44,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::json(&layout);
     }
     let picture = args.cut.picture(&draw::view(layout)?, &[])?;
-    if let Some(file) = &args.svg {
-        let written = draw::write_svg(file, &args.path, &picture)?;
+    let png = args.png.iter().map(|file| (file, Format::Png));
+    let mut files = args.svg.iter().map(|file| (file, Format::Svg)).chain(png);
+    if let Some((file, format)) = files.next() {
+        let written = draw::write_picture(file, &args.path, format, &picture)?;
         return output::print(&format!("{written}\n"));
     }
     let style = draw::text::Style {

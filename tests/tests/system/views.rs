@@ -412,7 +412,7 @@ fn a_view_that_cannot_be_set_is_reported() {
     slabfs(["view", &format!("{object_path}@[50]"), "--", "cat"])
         .fails(1, &["index 50", "40 elements"]);
     slabfs(["view", &format!("{object_path}@[1"), "--", "cat"]).fails(1, &["does not exist"]);
-    slabfs(["view", object_path]).fails(2, &["COMMAND"]);
+    slabfs(["view", "--write", object_path]).fails(2, &["COMMAND"]);
     slabfs(["view", object_path, "--", "no-such-program-anywhere"]).fails(127, &["cannot run"]);
     slabfs(["view", object_path, "--", "/"]).fails(126, &["cannot run"]);
     let batch = up.area().path().join("batch.json");

@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use slabfs_fs::client::LayoutView;
 
-use crate::draw::{self, CutArgs, Mark, Waits};
+use crate::draw::{self, CutArgs, Format, Mark, Waits};
 use crate::onmount::Mount;
 use crate::tags::one_line;
 use crate::{output, table};
@@ -63,7 +63,7 @@ fn picture(args: &Args, file: &Path, reply: &Value, view: &LayoutView) -> anyhow
         }
     }
     let picture = args.cut.picture(view, &marks)?;
-    let written = draw::write_svg(file, &args.path, &picture)?;
+    let written = draw::write_picture(file, &args.path, Format::Svg, &picture)?;
     output::print(&format!(
         "{written}, {} waiting reads\n",
         list(reply, "reads")?.len()

@@ -1,4 +1,5 @@
-//! Drawing an array's tiling: the content (`Picture`), apart from its rendering (`text`, `svg`).
+//! Drawing an array's tiling: the content (`Picture`), apart from its rendering (`text` for terminals, `svg` as
+//! shapes of a `canvas`, which `raster` makes pixels of).
 //!
 //! The mount reports offsets and shapes in cells (the last axis counts bytes); users think in elements. A chunk
 //! that begins or ends inside an element is drawn over the complete element.
@@ -11,6 +12,8 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 use slabfs_fs::client::{ChunkView, LayoutView};
 
+pub(crate) mod canvas;
+pub(crate) mod raster;
 pub(crate) mod svg;
 pub(crate) mod text;
 
@@ -62,25 +65,56 @@ pub(crate) fn view(layout: Value) -> anyhow::Result<LayoutView> {
         .context("this slabfs does not understand the mount's description of the layout; do both have the same version?")
 }
 
-/// Writes the picture of an array to a file that is not the array. Returns a sentence about it.
-pub(crate) fn write_svg(file: &Path, array: &Path, picture: &Picture) -> anyhow::Result<String> {
-    let title = array.display().to_string();
-    let same = |there: std::fs::Metadata| {
-        let drawn = std::fs::metadata(array);
-        drawn.is_ok_and(|drawn| (drawn.dev(), drawn.ino()) == (there.dev(), there.ino()))
-    };
-    if std::fs::metadata(file).is_ok_and(same) {
-        bail!(
-            "--svg {title} would overwrite the array itself; give another file, such as {title}.svg"
-        );
-    }
-    std::fs::write(file, svg::draw(picture, &title))
-        .with_context(|| format!("cannot write {}", file.display()))?;
+/// Writes the picture of an array to a file; returns a sentence about it.
+pub(crate) fn write_picture(
+    file: &Path,
+    array: &Path,
+    format: Format,
+    picture: &Picture,
+) -> anyhow::Result<String> {
+    let canvas = svg::draw(picture, &array.display().to_string());
+    write(file, array, format, &canvas)?;
     let chunks = match picture.pieces.len() {
         1 => "1 chunk".to_owned(),
         n => format!("{n} chunks"),
     };
     Ok(format!("wrote {}: {chunks}", file.display()))
+}
+
+/// The form of a drawing in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Svg,
+    Png,
+}
+
+/// Writes a drawing to a file that is not the array.
+pub(crate) fn write(
+    file: &Path,
+    array: &Path,
+    format: Format,
+    canvas: &canvas::Canvas,
+) -> anyhow::Result<()> {
+    let same = |there: std::fs::Metadata| {
+        let drawn = std::fs::metadata(array);
+        drawn.is_ok_and(|drawn| (drawn.dev(), drawn.ino()) == (there.dev(), there.ino()))
+    };
+    if std::fs::metadata(file).is_ok_and(same) {
+        let end = match format {
+            Format::Svg => "svg",
+            Format::Png => "png",
+        };
+        let array = array.display();
+        bail!(
+            "{} would overwrite the array itself; give another file, such as {array}.{end}",
+            file.display()
+        );
+    }
+    let bytes = match format {
+        Format::Svg => canvas.svg()?.into_bytes(),
+        Format::Png => canvas.png()?,
+    };
+    std::fs::write(file, bytes).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// A box that a waiting read asks for, or that is missing; in cells, the last axis in bytes.

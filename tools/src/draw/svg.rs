@@ -1,9 +1,8 @@
-//! Renders a picture as SVG: one rectangle per chunk, coloured by its server and labelled with its shape.
+//! A picture as shapes, for SVG and PNG: one rectangle per chunk, coloured by its server and labelled with its shape.
 //!
-//! Chunks with steps are drawn block by block up to a limit, beyond it as their bounding box, hatched.
+//! Chunks with steps are drawn block by block up to a limit, beyond it as their bounding box, with a dashed frame.
 
-use std::fmt::Write;
-
+use super::canvas::{Anchor, BLACK, CELL, Canvas, GREY, Look, Rect, Rgb, Shape, WHITE};
 use super::{Extent, Picture, Piece, PlaneMark, Waits};
 use crate::args::show_size;
 
@@ -14,15 +13,33 @@ const THINNEST: f64 = 48.0;
 /// The most blocks of one chunk with steps that are drawn one by one.
 const BLOCKS: u64 = 4096;
 /// Fill colours for servers, used cyclically: light enough for black text.
-const COLOURS: [&str; 10] = [
-    "#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99", "#8dd3c7", "#fccde5",
-    "#d9d9d9", "#80b1d3",
+const COLOURS: [Rgb; 10] = [
+    [0xa6, 0xce, 0xe3],
+    [0xfd, 0xbf, 0x6f],
+    [0xb2, 0xdf, 0x8a],
+    [0xca, 0xb2, 0xd6],
+    [0xfb, 0x9a, 0x99],
+    [0xff, 0xff, 0x99],
+    [0x8d, 0xd3, 0xc7],
+    [0xfc, 0xcd, 0xe5],
+    [0xd9, 0xd9, 0xd9],
+    [0x80, 0xb1, 0xd3],
 ];
+/// Of what waiting reads ask for, and what of it is missing.
+const ASKED: Rgb = [0x1f, 0x4f, 0xbf];
+const MISSING: Rgb = [0xd6, 0x27, 0x28];
+/// Frames of chunks, and of the plane.
+const FRAME: Rgb = [0x44; 3];
+const EDGE: Rgb = [0x99; 3];
+const EMPTY: Rgb = [0xf7; 3];
 /// Height of a line of the legend.
 const LINE: f64 = 18.0;
+/// Where the plane begins.
+const LEFT: f64 = 16.0;
+const TOP: f64 = 44.0;
 
-/// The picture as an SVG document.
-pub(crate) fn draw(picture: &Picture, title: &str) -> String {
+/// The picture as a drawing.
+pub(crate) fn draw(picture: &Picture, title: &str) -> Canvas {
     let longest = picture.rows.max(picture.columns).max(1) as f64;
     let side = |length: u64| (length as f64 / longest * SIDE).max(THINNEST);
     let (width, height) = (side(picture.columns), side(picture.rows));
@@ -30,107 +47,110 @@ pub(crate) fn draw(picture: &Picture, title: &str) -> String {
         x: width / picture.columns.max(1) as f64,
         y: height / picture.rows.max(1) as f64,
     };
+    let legend = legend(picture, TOP + height + 14.0);
+    let caption = format!("{}; {} chunks", picture.caption, picture.pieces.len());
+    let widest = title.chars().count().max(caption.chars().count()) as f64 * CELL.0;
+    let mut shapes = vec![
+        Shape::text(LEFT, 18.0, Anchor::Start, title).in_bold(),
+        Shape::text(LEFT, 36.0, Anchor::Start, caption).in_colour(GREY),
+        Shape::Rect(
+            Rect {
+                x: LEFT,
+                y: TOP,
+                width,
+                height,
+            },
+            Look {
+                fill: Some((EMPTY, 1.0)),
+                stroke: Some((EDGE, 1.0)),
+                dashed: false,
+            },
+        ),
+    ];
+    shapes.extend(picture.pieces.iter().map(|piece| of_piece(piece, scale)));
+    shapes.extend(picture.marks.iter().map(|mark| of_mark(mark, scale)));
+    let lines = legend.len() as f64 / 2.0;
+    shapes.extend(legend);
+    Canvas {
+        width: (width.max(420.0).max(widest) + 2.0 * LEFT).round() as u32,
+        height: (TOP + height + 14.0 + LINE * (lines + 1.0)).round() as u32,
+        shapes,
+    }
+}
+
+/// Two shapes for each server and each kind of box.
+fn legend(picture: &Picture, top: f64) -> Vec<Shape> {
+    let mut lines = Vec::new();
     let mut servers: Vec<Option<u32>> = picture.pieces.iter().map(|piece| piece.server).collect();
     servers.sort_unstable();
     servers.dedup();
-    let waits = [Waits::Asked, Waits::Missing].map(|waits| {
-        let marks = picture.marks.iter().filter(|mark| mark.waits == waits);
-        (waits, marks.count())
-    });
-    let waits: Vec<_> = waits.iter().filter(|(_, boxes)| *boxes > 0).collect();
-    let lines = servers.len() + waits.len();
-    let (left, top) = (16.0, 44.0);
-    let full_width = width.max(420.0) + 2.0 * left;
-    let full_height = top + height + 14.0 + LINE * (lines as f64 + 1.0);
-    let mut out = String::new();
-    // Writing to a String cannot fail, here and below.
-    let _ = write!(
-        out,
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{full_width:.0}" height="{full_height:.0}" viewBox="0 0 {full_width:.0} {full_height:.0}" font-family="sans-serif" font-size="12">
-<rect width="100%" height="100%" fill="white"/>
-<text x="{left}" y="18" font-size="14" font-weight="bold">{}</text>
-<text x="{left}" y="36" fill="#555">{}; {} chunks</text>
-<g transform="translate({left} {top})">
-<rect width="{width:.2}" height="{height:.2}" fill="#f7f7f7" stroke="#999"/>
-"##,
-        escape(title),
-        escape(&picture.caption),
-        picture.pieces.len(),
-    );
-    for piece in &picture.pieces {
-        draw_piece(&mut out, piece, scale);
+    for server in servers {
+        let own = picture.pieces.iter().filter(|piece| piece.server == server);
+        let (chunks, bytes) = own.fold((0, 0_u64), |(n, sum), piece| {
+            (n + 1, sum.saturating_add(piece.bytes))
+        });
+        let name = server.map_or_else(|| "punched".to_owned(), |server| format!("server {server}"));
+        let look = Look {
+            fill: Some((colour(server), 1.0)),
+            stroke: Some((FRAME, 1.0)),
+            dashed: false,
+        };
+        lines.push((
+            look,
+            format!("{name}: {chunks} chunks, {}", show_size(bytes)),
+        ));
     }
-    for mark in &picture.marks {
-        draw_mark(&mut out, mark, scale);
-    }
-    out.push_str("</g>\n");
-    for (line, server) in servers.iter().enumerate() {
-        let y = top + height + 14.0 + LINE * line as f64;
-        let (chunks, bytes) = picture
-            .pieces
-            .iter()
-            .filter(|piece| piece.server == *server)
-            .fold((0, 0_u64), |(n, sum), piece| {
-                (n + 1, sum.saturating_add(piece.bytes))
-            });
-        let _ = writeln!(
-            out,
-            r##"<rect x="{left}" y="{y:.2}" width="12" height="12" fill="{}" stroke="#444"/><text x="{}" y="{:.2}">{}: {chunks} chunks, {}</text>"##,
-            colour(*server),
-            left + 20.0,
-            y + 11.0,
-            server.map_or_else(|| "punched".to_owned(), |server| format!("server {server}")),
-            show_size(bytes),
-        );
-    }
-    for (line, (waits, boxes)) in waits.iter().enumerate() {
-        let y = top + height + 14.0 + LINE * (servers.len() + line) as f64;
+    for waits in [Waits::Asked, Waits::Missing] {
+        let boxes = picture.marks.iter().filter(|mark| mark.waits == waits);
+        let boxes = boxes.count();
         let name = match waits {
             Waits::Asked => "waiting reads",
             Waits::Missing => "not written",
         };
-        let _ = writeln!(
-            out,
-            r##"<rect x="{left}" y="{y:.2}" width="12" height="12" {}/><text x="{}" y="{:.2}">{name}: {boxes} boxes</text>"##,
-            look(*waits),
-            left + 20.0,
-            y + 11.0,
-        );
-    }
-    out.push_str("</svg>\n");
-    out
-}
-
-/// The colours of a box of a waiting read.
-fn look(waits: Waits) -> &'static str {
-    match waits {
-        Waits::Asked => r##"fill="none" stroke="#1f4fbf" stroke-width="2" stroke-dasharray="6 4""##,
-        Waits::Missing => {
-            r##"fill="#d62728" fill-opacity="0.35" stroke="#d62728" stroke-width="1""##
+        if boxes > 0 {
+            lines.push((look(waits), format!("{name}: {boxes} boxes")));
         }
     }
+    let shapes = lines
+        .into_iter()
+        .enumerate()
+        .flat_map(|(line, (look, text))| {
+            let y = top + LINE * line as f64;
+            let sample = Rect {
+                x: LEFT,
+                y,
+                width: 12.0,
+                height: 12.0,
+            };
+            let text = Shape::text(LEFT + 20.0, y + 11.0, Anchor::Start, text);
+            [Shape::Rect(sample, look), text]
+        });
+    shapes.collect()
 }
 
-fn draw_mark(out: &mut String, mark: &PlaneMark, scale: Scale) {
+/// How a box of a waiting read is drawn.
+fn look(waits: Waits) -> Look {
+    match waits {
+        Waits::Asked => Look {
+            fill: None,
+            stroke: Some((ASKED, 2.0)),
+            dashed: true,
+        },
+        Waits::Missing => Look {
+            fill: Some((MISSING, 0.35)),
+            stroke: Some((MISSING, 1.0)),
+            dashed: false,
+        },
+    }
+}
+
+fn of_mark(mark: &PlaneMark, scale: Scale) -> Shape {
     let name = match mark.waits {
         Waits::Asked => "read",
         Waits::Missing => "missing",
     };
-    let _ = write!(
-        out,
-        "<g {}><title>{name} {}</title>",
-        look(mark.waits),
-        escape(&mark.text)
-    );
-    let (down, across) = (&mark.down.span, &mark.across.span);
-    let bounds = [
-        across.start,
-        down.start,
-        across.end - across.start,
-        down.end - down.start,
-    ];
-    rect(out, bounds, scale, "");
-    out.push_str("</g>\n");
+    let shape = Shape::Rect(scale.bounds(&mark.down, &mark.across), look(mark.waits));
+    Shape::Group(format!("{name} {}", mark.text), vec![shape])
 }
 
 /// Pixels an element.
@@ -140,38 +160,60 @@ struct Scale {
     y: f64,
 }
 
-fn draw_piece(out: &mut String, piece: &Piece, scale: Scale) {
-    let _ = write!(
-        out,
-        "<g fill=\"{}\" stroke=\"#444\" stroke-width=\"1\"><title>{} · {} · {} · {}</title>",
-        colour(piece.server),
-        piece.selection(),
-        piece.shape(),
-        piece.place(),
-        show_size(piece.bytes),
-    );
+impl Scale {
+    fn rect(self, [x, y, width, height]: [u64; 4]) -> Rect {
+        Rect {
+            x: LEFT + x as f64 * self.x,
+            y: TOP + y as f64 * self.y,
+            width: width as f64 * self.x,
+            height: height as f64 * self.y,
+        }
+    }
+
+    fn bounds(self, down: &Extent, across: &Extent) -> Rect {
+        let (down, across) = (&down.span, &across.span);
+        self.rect([
+            across.start,
+            down.start,
+            across.end - across.start,
+            down.end - down.start,
+        ])
+    }
+}
+
+fn of_piece(piece: &Piece, scale: Scale) -> Shape {
+    let look = Look {
+        fill: Some((colour(piece.server), 1.0)),
+        stroke: Some((FRAME, 1.0)),
+        dashed: false,
+    };
     let (down, across) = (blocks(&piece.down), blocks(&piece.across));
+    let mut shapes = Vec::new();
     match (down, across) {
         (Some(down), Some(across)) if (down.len() * across.len()) as u64 <= BLOCKS => {
             for &(row, high) in &down {
                 for &(column, wide) in &across {
-                    rect(out, [column, row, wide, high], scale, "");
+                    shapes.push(Shape::Rect(scale.rect([column, row, wide, high]), look));
                 }
             }
         }
         _ => {
-            let (d, a) = (&piece.down.span, &piece.across.span);
-            let bounds = [a.start, d.start, a.end - a.start, d.end - d.start];
-            rect(
-                out,
-                bounds,
-                scale,
-                " fill-opacity=\"0.5\" stroke-dasharray=\"4 3\"",
-            );
+            let look = Look {
+                fill: Some((colour(piece.server), 0.5)),
+                dashed: true,
+                ..look
+            };
+            shapes.push(Shape::Rect(scale.bounds(&piece.down, &piece.across), look));
         }
     }
-    label(out, piece, scale);
-    out.push_str("</g>\n");
+    shapes.extend(label(piece, scale));
+    let title = [
+        piece.selection(),
+        piece.shape(),
+        piece.place(),
+        show_size(piece.bytes),
+    ];
+    Shape::Group(title.join(" \u{b7} "), shapes)
 }
 
 /// Starts and lengths of the blocks on one axis; `None` when there are too many to draw.
@@ -186,48 +228,25 @@ fn blocks(extent: &Extent) -> Option<Vec<(u64, u64)>> {
     }
 }
 
-fn rect(out: &mut String, [x, y, wide, high]: [u64; 4], scale: Scale, more: &str) {
-    let _ = write!(
-        out,
-        "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\"{more}/>",
-        x as f64 * scale.x,
-        y as f64 * scale.y,
-        wide as f64 * scale.x,
-        high as f64 * scale.y,
-    );
-}
-
 /// The shape in the middle of the chunk, where there is room for it.
-fn label(out: &mut String, piece: &Piece, scale: Scale) {
+fn label(piece: &Piece, scale: Scale) -> Option<Shape> {
     let text = piece.shape();
-    let (down, across) = (&piece.down.span, &piece.across.span);
-    let width = (across.end - across.start) as f64 * scale.x;
-    let height = (down.end - down.start) as f64 * scale.y;
-    if width < text.len() as f64 * 7.0 + 4.0 || height < 16.0 {
-        return;
+    let at = scale.bounds(&piece.down, &piece.across);
+    if at.width < text.len() as f64 * CELL.0 + 4.0 || at.height < CELL.1 + 3.0 {
+        return None;
     }
-    let _ = write!(
-        out,
-        "<text x=\"{:.2}\" y=\"{:.2}\" text-anchor=\"middle\" fill=\"black\" stroke=\"none\">{text}</text>",
-        across.start as f64 * scale.x + width / 2.0,
-        down.start as f64 * scale.y + height / 2.0 + 4.0,
-    );
+    let middle = (at.x + at.width / 2.0, at.y + at.height / 2.0 + 4.0);
+    let text = Shape::text(middle.0, middle.1, Anchor::Middle, text);
+    Some(text.in_colour(BLACK))
 }
 
-fn colour(server: Option<u32>) -> &'static str {
-    server.map_or("white", |server| COLOURS[server as usize % COLOURS.len()])
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+fn colour(server: Option<u32>) -> Rgb {
+    server.map_or(WHITE, |server| COLOURS[server as usize % COLOURS.len()])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cut, Mark, picture, tests::table};
+    use super::super::{Cut, Mark, picture, raster::Pixels, tests::table};
     use super::*;
 
     #[test]
@@ -241,7 +260,7 @@ mod tests {
             &[],
         )
         .expect("a picture");
-        let svg = draw(&picture, "a<b>&c");
+        let svg = draw(&picture, "a<b>&c").svg().expect("text");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("a&lt;b&gt;&amp;c"));
         for shape in ["10 x 9", "7 x 7", "6 x 9", "9 x 7"] {
@@ -271,7 +290,7 @@ mod tests {
         };
         let picture = picture(&table(), &cut, &marks).expect("a picture");
         assert_eq!((picture.rows, picture.columns), (20, 16), "rows to come");
-        let svg = draw(&picture, "t");
+        let svg = draw(&picture, "t").svg().expect("text");
         for part in [
             "<title>read [12:20,0:16] · session 3</title>",
             "<title>missing [16:20,0:16] · session 3</title>",
@@ -298,6 +317,16 @@ mod tests {
             &[],
         )
         .expect("a picture");
-        assert_eq!(draw(&picture, "t").matches("<rect ").count(), 2 + 3 * 2 + 1);
+        let drawn = draw(&picture, "t");
+        let svg = drawn.svg().expect("text");
+        assert_eq!(svg.matches("<rect ").count(), 2 + 3 * 2 + 1);
+        // The same shapes as pixels: the first block, and the gap behind it.
+        let pixels = Pixels::of(&drawn);
+        let at = |x: f64, y: f64| pixels.data[y as usize * pixels.width as usize + x as usize];
+        let row = SIDE / 16.0;
+        assert_eq!(at(LEFT + 20.0, TOP + row / 4.0), COLOURS[1]);
+        assert_eq!(at(LEFT + 20.0, TOP + row * 1.5), EMPTY);
+        let png = drawn.png().expect("a file");
+        assert!(png.starts_with(b"\x89PNG"));
     }
 }
