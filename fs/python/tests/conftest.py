@@ -3,6 +3,8 @@
 The program is ``$SLABFS_BINARY``, or ``slabfs`` on the path.
 """
 
+import asyncio
+import inspect
 import os
 import pathlib
 import shutil
@@ -12,6 +14,15 @@ import tempfile
 import pytest
 
 import slabfs
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Runs tests that are coroutines."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 def binary():

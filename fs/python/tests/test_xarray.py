@@ -1,5 +1,10 @@
 """xarray opens containers and writes data sets."""
 
+import asyncio
+import copy
+import pickle
+import threading
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,6 +143,122 @@ def test_blocks_of_dask(container, weather):
 def test_a_thousand_variables(container):
     data = xr.Dataset({f"v{i:04}": (("x",), np.arange(4) + i) for i in range(1000)})
     data.slabfs.to_slabfs(container)
+    before = container.session.stats()
     with xr.open_dataset(container, engine="slabfs") as found:
         assert len(found.data_vars) == 1000
+        after = container.session.stats()
+        # Of each variable attributes and tags, and no array is opened. Alone, each part of a path is a request.
+        requests = after["metadata_requests"] - before["metadata_requests"]
+        assert requests < (8000 if container.session._reconnect is None else 4000)
+        assert after["open_objects"] == before["open_objects"]
         xr.testing.assert_identical(found.v0999.load(), data.v0999)
+        assert container.session.stats()["open_objects"] == before["open_objects"] + 1
+        xr.testing.assert_identical(asyncio.run(found.load_async()), data)
+
+
+def test_many_are_read_at_once(container, weather, monkeypatch):
+    """load_async reads variables in threads: here each one waits until all have begun."""
+    weather.slabfs.to_slabfs(container)
+    with xr.open_dataset(container, engine="slabfs") as found:
+        lazy = [name for name, variable in found.variables.items() if not variable._in_memory]
+        assert sorted(lazy) == ["flag", "height", "name", "step", "temp"]
+        begun = threading.Barrier(len(lazy), timeout=20)
+        getitem = slabfs.Array.__getitem__
+
+        def waits(array, index):
+            begun.wait()
+            return getitem(array, index)
+
+        monkeypatch.setattr(slabfs.Array, "__getitem__", waits)
+        xr.testing.assert_identical(asyncio.run(found.load_async()), weather)
+
+
+def test_errors_of_names_and_encodings(container, weather):
+    with pytest.raises(slabfs.InvalidError, match="slash"):
+        xr.Dataset({"a/b": 1}).slabfs.to_slabfs(container)
+    with pytest.raises(slabfs.InvalidError, match="zlib"):
+        weather.slabfs.to_slabfs(container, encoding={"temp": {"zlib": True}})
+    assert list(container) == []
+
+
+def test_what_is_no_array_is_left_out(container):
+    fsspec = pytest.importorskip("slabfs.fsspec")
+    fsspec.SlabfsFileSystem(session=container.session).pipe_file(f"{container.path}/readme", b"text")
+    container.create_container("below")
+    container["a"] = np.arange(3)
+    with xr.open_dataset(container, engine="slabfs") as found:
+        assert list(found.variables) == ["a"] and found.a.dims == ("dim_0_3",)
+
+
+def test_texts_of_one_character(container):
+    """xarray takes S1 for characters of texts along the last dimension."""
+    data = xr.Dataset({"c": (("x",), np.array([b"a", b"", b"c"], dtype="S1"))})
+    data.slabfs.to_slabfs(container)
+    with xr.open_dataset(container, engine="slabfs") as found:
+        np.testing.assert_array_equal(found.c, data.c)
+
+
+def test_values_of_missing_elements(container):
+    """A fill value of an array that its creator has chosen is one of xarray, too; NaN needs none."""
+    container.create_array("a", shape=(4,), dtype="i2", fill_value=-9, dims=("x",))[:2] = [1, 2]
+    container.create_array("b", shape=(4,), dtype="f4", fill_value=np.nan, dims=("x",))[:2] = [1, 2]
+    container.create_array("c", shape=(4,), dtype="i8", dims=("x",))[:2] = [1, 2]
+    container.create_array("t", shape=(4,), dtype="M8[s]", dims=("x",))
+    with xr.open_dataset(container, engine="slabfs") as found:
+        np.testing.assert_array_equal(found.a, [1, 2, np.nan, np.nan])
+        np.testing.assert_array_equal(found.b, [1, 2, np.nan, np.nan])
+        np.testing.assert_array_equal(found.c, [1, 2, 0, 0])
+        assert found.c.dtype == np.int64 and found.t.dtype == np.dtype("M8[s]")
+        found.load().slabfs.to_slabfs(container.create_container("again"))
+    assert container["again/a"].dtype == np.int16 and container["again/a"].fill_value == -9
+
+
+def test_copies_and_pickles(served, weather):
+    made = served.create_container("copies")
+    try:
+        weather.slabfs.to_slabfs(made)
+        with xr.open_dataset(made, engine="slabfs") as found:
+            xr.testing.assert_identical(found.copy(deep=True).load(), weather)
+            xr.testing.assert_identical(pickle.loads(pickle.dumps(found)).load(), weather)
+            assert not found.temp.variable._in_memory
+            assert dict(copy.deepcopy(found.temp.encoding["preferred_chunks"])) == {
+                "time": (6,),
+                "lat": (4,),
+                "lon": (5,),
+            }
+    finally:
+        served.remove("copies", recursive=True)
+
+
+def test_added_variables_keep_the_encoding_there(container):
+    """Times are stored as numbers since another day when they are written alone."""
+    for year in ("2000", "2020"):
+        times = xr.Dataset(coords={"time": pd.date_range(year, periods=3)})
+        times.slabfs.to_slabfs(container, mode="a")
+        with xr.open_dataset(container, engine="slabfs") as found:
+            xr.testing.assert_equal(found, times)
+    with pytest.raises(slabfs.InvalidError, match="time"):
+        times.slabfs.to_slabfs(container, mode="a", encoding={"time": {"units": "days since 1999-01-01"}})
+
+
+@pytest.mark.parametrize("dtype", ["U", "S"])
+def test_texts_are_not_cut(container, dtype):
+    short = xr.Dataset({"name": (("x",), np.array(["a", "bc"], dtype=dtype))})
+    short.slabfs.to_slabfs(container)
+    short.slabfs.to_slabfs(container, append_dim="x")
+    long = xr.Dataset({"name": (("x",), np.array(["longer", "x"], dtype=dtype))})
+    with pytest.raises(slabfs.InvalidError, match="name"):
+        long.slabfs.to_slabfs(container, append_dim="x")
+    with pytest.raises(slabfs.InvalidError, match="name"):
+        long.slabfs.to_slabfs(container, region={"x": slice(0, 2)})
+    with xr.open_dataset(container, engine="slabfs") as found:
+        assert found.name.values.tolist() == np.array(["a", "bc"] * 2, dtype=dtype).tolist()
+
+
+def test_encoded_texts_are_appended(container):
+    data = xr.Dataset({"name": (("x",), ["ä", "bc"])})
+    data.slabfs.to_slabfs(container, encoding={"name": {"dtype": "S1"}})
+    assert container["name"].dtype == np.dtype("S2")
+    data.slabfs.to_slabfs(container, append_dim="x")
+    with xr.open_dataset(container, engine="slabfs") as found:
+        assert found.name.values.tolist() == ["ä", "bc"] * 2

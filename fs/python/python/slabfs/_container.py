@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -230,7 +231,7 @@ class Container(Mapping):
             InvalidError: the query cannot be parsed; the text points at the place.
         """
         found = self._session._native.find(query, self._path or None, limit, sort)
-        items = []
+        items: list = []
         for path, kind, _ in found:
             text = str(path).strip("/")
             if kind == "object":
@@ -251,6 +252,10 @@ class Container(Mapping):
 
     def __reduce__(self) -> tuple:
         return _reopened, (self._session._address(), self._path)
+
+    def __dask_tokenize__(self) -> str:
+        # Its arrays may have changed since the last time, so it is never the same to dask.
+        return uuid.uuid4().hex
 
     def __repr__(self) -> str:
         return f"<slabfs.Container {'/' + self._path!r}>"

@@ -20,5 +20,7 @@ def zarr_store(container: Container) -> Any:
 
     from .fsspec import SlabfsFileSystem
 
-    filesystem = AsyncFileSystemWrapper(SlabfsFileSystem(session=container.session), asynchronous=True)
+    # Keys have slashes, and what they name is made when it is written.
+    files = SlabfsFileSystem(session=container.session, auto_mkdir=True)
+    filesystem = AsyncFileSystemWrapper(files, asynchronous=True)
     return FsspecStore(filesystem, path=container.path)

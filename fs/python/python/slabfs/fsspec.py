@@ -8,6 +8,7 @@ Arrays are listed, too; their elements are read with :func:`slabfs.open`, or as 
 
 from __future__ import annotations
 
+import os
 from typing import Any, Optional
 
 import numpy as np
@@ -15,32 +16,69 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from . import _session
 from ._array import Array
-from ._errors import ExistsError, InvalidError, NotFoundError
+from ._container import Container
+from ._errors import ExistsError, InvalidError, NotFoundError, NotSupportedError
 from ._session import Session
 
 
+def _connected(place: Optional[str], key_file: Optional[str], io_timeout: Optional[float]) -> Session:
+    """The session of this process for an address."""
+    place = place or os.environ.get("SLABFS_MD")
+    if not place:
+        raise InvalidError("no filesystem: give slab://HOST:PORT/PATH, host= or place=, or set SLABFS_MD to an address")
+    where = _session.place_of(place)
+    if not where.startswith(("unix:", "tcp:")):
+        where = os.path.abspath(where)
+    key = os.fspath(key_file or os.environ.get("SLABFS_KEY_FILE") or "") or None
+    return _session.reconnected((where, key, io_timeout, "strict", False, None, None))
+
+
 class SlabfsFileSystem(AbstractFileSystem):
-    """A filesystem of slabfs, for fsspec. The options are those of :func:`slabfs.connect`; ``host`` is ``HOST:PORT``, or
-    ``place`` any address."""
+    """A filesystem of slabfs, for fsspec.
+
+    Args:
+        host: ``HOST:PORT``; or ``place``, any address that :func:`slabfs.connect` takes. By default the environment's
+            ``SLABFS_MD``.
+        session: an open session, instead of an address.
+        key_file, io_timeout: those of :func:`slabfs.connect`.
+        auto_mkdir: whether a file that is written makes the containers above it.
+    """
 
     protocol = "slab"
     root_marker = ""
-    cachable = True
+    # Sessions are shared by address: one that was closed must not come back with an old filesystem.
+    cachable = False
 
     def __init__(
         self,
         host: Optional[str] = None,
         place: Optional[str] = None,
-        session: Optional[Session] = None,
+        session: Optional[Container] = None,
         key_file: Optional[str] = None,
         io_timeout: Optional[float] = None,
+        auto_mkdir: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if session is None:
-            where = place or (f"tcp:{host}" if host else None)
-            session = _session.connect(where, key_file=key_file, io_timeout=io_timeout)
-        self.session = session
+            session = _connected(place or (f"tcp:{host}" if host else None), key_file, io_timeout)
+        # A session that was pickled is a container.
+        self.session = session.session
+        self.auto_mkdir = auto_mkdir
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SlabfsFileSystem)
+            and self.session is other.session
+            and self.auto_mkdir == other.auto_mkdir
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.session), self.auto_mkdir))
+
+    def __repr__(self) -> str:
+        # What wraps it is compared by this text.
+        return f"<slabfs.fsspec.SlabfsFileSystem {self.session!r} {id(self.session):#x}>"
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -68,7 +106,7 @@ class SlabfsFileSystem(AbstractFileSystem):
         return {
             "name": path,
             "size": stat["size"] if stat["kind"] == "object" else 0,
-            "type": "directory" if stat["kind"] == "container" else "file",
+            "type": {"container": "directory", "object": "file"}.get(stat["kind"], "other"),
             "mtime": stat["mtime"],
             "mode": stat["mode"],
             "uid": stat["uid"],
@@ -105,11 +143,36 @@ class SlabfsFileSystem(AbstractFileSystem):
         self.session._native.remove(self._strip_protocol(path))
 
     def _rm(self, path: str) -> None:
-        self.session._native.remove(self._strip_protocol(path))
+        path = self._strip_protocol(path)
+        if path:
+            self.session._native.remove(path)
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        """Copies a file; of a container just its name."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        array = self._bytes_of(path1)
+        if path1 == path2:
+            return
+        with self.open(path2, "wb") as file:
+            size = array.size
+            for start in range(0, size, file.blocksize):
+                file.write(array[start : min(start + file.blocksize, size)])
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Renames."""
-        self.session._native.rename(self._strip_protocol(path1), self._strip_protocol(path2), True)
+        """Renames; into a container, if there is one of that name."""
+        path1, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if path1 != target and (path2.endswith("/") or self.isdir(target)):
+            target = f"{target}/{path1.rpartition('/')[2]}".lstrip("/")
+        self._parents(target)
+        self.session._native.rename(path1, target, True)
+
+    def _parents(self, path: str) -> None:
+        above = path.rpartition("/")[0]
+        if self.auto_mkdir and above:
+            self.session.require_container(above)
 
     def created(self, path: str) -> Any:
         """There is no such time."""
@@ -148,9 +211,15 @@ class SlabfsFileSystem(AbstractFileSystem):
         cache_options: Any = None,
         **kwargs: Any,
     ) -> SlabfsFile:
+        if not autocommit:
+            raise NotSupportedError("slabfs has no transactions of files")
         size = None
         if mode in ("rb", "r+b"):
             size = self._bytes_of(path).size
+        elif mode == "xb" and self.exists(path):
+            raise ExistsError(f"{path} exists")
+        elif self.exists(path):
+            self._bytes_of(path)
         return SlabfsFile(
             self, path, mode, block_size or 4 << 20, autocommit, cache_options=cache_options, size=size, **kwargs
         )
@@ -171,6 +240,7 @@ class SlabfsFile(AbstractBufferedFile):
             if self.mode == "wb":
                 array.resize((0,))
         except NotFoundError:
+            self.fs._parents(self.path)
             array = Array(session, self.path, session._native.create(self.path, [], []))
         self._array = array
         self._at = array.size

@@ -8,30 +8,55 @@ were written.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, Optional, Union
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 import xarray as xr
-from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint, common
 from xarray.backends.store import StoreBackendEntrypoint
+from xarray.coding import strings
 from xarray.core import indexing
 from xarray.core.utils import FrozenDict, close_on_error
 
 from . import _session
-from ._array import Array
-from ._container import Container
+from ._array import DIM_NAMES, Array, _exact_dtype
+from ._container import Container, joined
 from ._errors import ExistsError, InvalidError, NotFoundError
+from ._tags import decoded, is_reserved
+
+#: Gives objects of Python a dtype. Before 2025 the encoder did so itself.
+_typed = getattr(common, "ensure_dtype_not_object", lambda var, name=None: var)
+#: The tag of a container that has the dimensions of an imported group (docs/data-model.md).
+_DIMS = "_slabfs_dims"
+#: Requests for several variables that are made at once.
+_TOGETHER = 8
+#: Bytes of a variable that is not written at the same time as others: it may have to be read first.
+_LARGE = 1 << 20
 
 
 class _Lazy(BackendArray):
-    """An array that is read when it is indexed."""
+    """An array that is opened when it is indexed for the first time, and read then."""
 
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        self.shape = array.shape
-        self.dtype = array.dtype
+    def __init__(self, container: Container, name: str, shape: tuple, dtype: np.dtype) -> None:
+        self.container, self.name = container, name
+        self.shape, self.dtype = shape, dtype
+        self._opened: Optional[Array] = None
+
+    @property
+    def source(self) -> Array:
+        """The array."""
+        found = self._opened
+        if found is None:
+            # Two threads may open it; one handle too many does no harm.
+            found = self._opened = Array(self.container.session, joined(self.container.path, self.name))
+        return found
+
+    def __reduce__(self) -> tuple:
+        return _Lazy, (self.container, self.name, self.shape, self.dtype)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.VectorizedIndexer):
@@ -49,13 +74,13 @@ class _Lazy(BackendArray):
         return await asyncio.to_thread(self.__getitem__, key)
 
     def _basic(self, key: tuple) -> Any:
-        return self.array[key]
+        return self.source[key]
 
     def _outer(self, key: tuple) -> Any:
-        return self.array.oindex[key]
+        return self.source.oindex[key]
 
     def _points(self, key: tuple) -> Any:
-        return self.array[key]
+        return self.source[key]
 
 
 def _located(target: Any, options: Optional[Mapping] = None) -> Container:
@@ -77,6 +102,14 @@ class SlabfsStore(AbstractDataStore):
         """The container's attributes."""
         return FrozenDict(self.container.attrs.asdict())
 
+    def get_encoding(self) -> Mapping:
+        """The dimensions that were unlimited in the file that was imported."""
+        for key, kind, data in self.container.session._native.tags(self.container.path):
+            if key == _DIMS and kind in ("string[]", "list"):
+                named = [str(one).rpartition("=") for one in json.loads(data)]
+                return {"unlimited_dims": {name for name, _, size in named if size == "unlimited"}}
+        return {}
+
     def get_dimensions(self) -> Mapping:
         """Lengths by names."""
         return FrozenDict(
@@ -85,27 +118,65 @@ class SlabfsStore(AbstractDataStore):
 
     def get_variables(self) -> Mapping:
         """The arrays of the container."""
-        variables = {}
-        for name, kind in self.container.session._native.list(self.container.path):
-            if kind != "object":
-                continue
-            array = self.container.array(name)
-            if array.is_declared:
-                variables[name] = self._variable(array)
-        return FrozenDict(variables)
+        listed = self.container.session._native.list(self.container.path)
+        names = [name for name, kind in listed if kind == "object"]
+        found = _together(self._variable, names)
+        return FrozenDict({name: variable for name, variable in zip(names, found) if variable is not None})
 
-    def _variable(self, array: Array) -> xr.Variable:
-        dims = tuple(name or f"dim_{axis}_{size}" for axis, (name, size) in enumerate(zip(array.dims, array.shape)))
-        attrs = array.attrs.asdict()
-        fill = array.fill_value
-        if array.dtype.kind in "iufc" and fill != 0 and "_FillValue" not in attrs:
-            attrs["_FillValue"] = fill
-        encoding: dict = {"codec": array.codec, "layout": array.layout}
-        chunks = array.chunks
-        if chunks:
-            encoding["preferred_chunks"] = dict(zip(dims, chunks))
-        data = indexing.LazilyIndexedArray(_Lazy(array))
-        return xr.Variable(dims, data, attrs, encoding)
+    def _variable(self, name: str) -> Optional[xr.Variable]:
+        """The variable of an array, by two requests; ``None`` for a file of bytes."""
+        native, path = self.container.session._native, joined(self.container.path, name)
+        stat = native.stat(path)
+        if not stat.get("declared"):
+            return None
+        tags = native.tags(path)
+        shape, stored = tuple(stat["dims"]), np.dtype(stat["dtype"])
+        dtype = _exact_dtype(tags, stored)
+        attrs, names = {}, []
+        for key, kind, data in tags:
+            if key == DIM_NAMES:
+                names = json.loads(data)
+            elif not is_reserved(key):
+                attrs[key] = decoded(kind, data)
+        names = [*names, *[""] * len(shape)][: len(shape)]
+        dims = tuple(name or f"dim_{axis}_{size}" for axis, (name, size) in enumerate(zip(names, shape)))
+        lazy = _Lazy(self.container, name, shape, dtype)
+        # The fill of an array has no meaning, unless somebody has chosen it.
+        if dtype.kind in "iufc" and "_FillValue" not in attrs and stat["fill"] not in ("0", "0.0"):
+            fill = dtype.type(stat["fill"]) if dtype.kind in "iuf" and stat["fill"][:2] != "0x" else None
+            fill = lazy.source.fill_value if fill is None else fill
+            if fill != 0:
+                attrs["_FillValue"] = fill
+        encoding = {"codec": stat["codec"], "layout": stat["layout"], "preferred_chunks": _Chunks(lazy, dims)}
+        return xr.Variable(dims, indexing.LazilyIndexedArray(lazy), attrs, encoding)
+
+
+class _Chunks(Mapping):
+    """The lengths of an array's chunks by dimensions; they are asked for when dask is to have them."""
+
+    def __init__(self, lazy: _Lazy, dims: tuple) -> None:
+        self._lazy, self._dims = lazy, dims
+        self._lengths: Optional[dict] = None
+
+    def _asked(self) -> dict:
+        if self._lengths is None:
+            self._lengths = dict(zip(self._dims, self._lazy.source.chunks or ()))
+        return self._lengths
+
+    def __getitem__(self, dim: str) -> tuple:
+        return self._asked()[dim]
+
+    def __iter__(self) -> Iterator:
+        return iter(self._asked())
+
+    def __len__(self) -> int:
+        return len(self._asked())
+
+    def __deepcopy__(self, _: dict) -> _Chunks:
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self._asked())
 
 
 class SlabfsBackend(BackendEntrypoint):
@@ -275,55 +346,101 @@ def _made(target: Any, mode: str, options: Optional[Mapping]) -> Container:
 
 #: Keys of a variable's encoding that are properties of its array.
 _PROPERTIES = ("codec", "layout", "placement")
+#: Those of the CF conventions. What else a variable that was read from a file has, e.g. ``zlib``, is of that format.
+_CONVENTIONS = (
+    *("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned", "_Encoding"),
+    *("units", "calendar", "coordinates", *xr.conventions.CF_RELATED_DATA),
+)
+#: The name that xarray gives to the variable of the name ``None``.
+_NAMELESS = "__values__"
 
 
 def _encoded(dataset: xr.Dataset) -> tuple:
     """Variables and attributes by the CF conventions."""
+    for name in dataset.variables:
+        _check_name(name)
     variables, attrs = xr.conventions.encode_dataset_coordinates(dataset)
-    encoded = {}
-    for name, variable in variables.items():
-        plain = variable.copy(deep=False)
-        plain.encoding = {
-            key: value
-            for key, value in variable.encoding.items()
-            if key in ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "units", "calendar")
-        }
-        if (
-            np.issubdtype(plain.dtype, np.datetime64)
-            or np.issubdtype(plain.dtype, np.timedelta64)
-            or plain.encoding
-            or plain.dtype == object
-        ):
-            plain = xr.conventions.encode_cf_variable(plain, name=name)
-        if plain.dtype == object:
-            plain = xr.Variable(plain.dims, np.asarray(plain.values, dtype=str), plain.attrs)
-        encoded[name] = plain
-    return encoded, attrs
+    for variable in variables.values():
+        encoding = {key: value for key, value in variable.encoding.items() if key in _CONVENTIONS}
+        kept = encoding.get("dtype") in (None, variable.dtype)
+        if variable.dtype.kind == "f" and kept:
+            # NaN marks missing elements by itself; a fill value would make reads compare each element with it.
+            encoding.setdefault("_FillValue", None)
+        if variable.dtype.kind == "b":
+            # Arrays have truth values. Without a dtype xarray would write integers.
+            encoding.setdefault("dtype", variable.dtype)
+        variable.encoding = encoding
+    encoded, attrs = xr.conventions.cf_encoder(variables, attrs)
+    texts = strings.EncodedStringCoder(allows_unicode=True)
+    return {
+        _NAMELESS if name is None else name: _sized(texts.encode(_typed(variable, name), name=name))
+        for name, variable in encoded.items()
+    }, attrs
+
+
+def _check_name(name: Any) -> None:
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a variable is a string or None, and not {name!r}")
+    if not name:
+        raise InvalidError(f"the name of a variable is {name!r}; a string must be length 1 or greater")
+    if "/" in name:
+        raise InvalidError(f"the name of a variable, {name!r}, has a slash; rename it, or write a tree to containers")
+
+
+def _sized(variable: xr.Variable) -> xr.Variable:
+    """Texts of any length as texts of the longest one's."""
+    kind = strings.check_vlen_dtype(variable.dtype)
+    if kind is not None:
+        dtype = np.dtype("S" if kind is bytes else "U")
+        variable = xr.Variable(variable.dims, np.asarray(variable.values, dtype=dtype), variable.attrs)
+    if variable.dtype == "S1" and variable.dims:
+        # Of S1 xarray would make texts along the last dimension when it reads them.
+        variable = variable.astype("S2")
+    return variable
 
 
 def _create(dataset: xr.Dataset, container: Container, mode: str, encoding: Mapping) -> list:
     unknown = set(encoding) - set(dataset.variables)
     if unknown:
-        raise InvalidError(f"encoding for variables that are not there: {sorted(unknown)}")
-    changed = dataset.copy(deep=False)
+        raise NotFoundError(f"encoding for variables that are not there: {sorted(map(str, unknown))}")
+    there = set(container)
+    both = there & set(dataset.variables) if mode == "a" else set()
+    if both & set(encoding):
+        raise InvalidError(f"{sorted(map(str, both & set(encoding)))} exist, so their encoding cannot be another one")
+    changed = _as_there(dataset, container) if both else dataset.copy(deep=False)
     properties = {}
     for name, given in encoding.items():
+        if not isinstance(given, Mapping):
+            raise InvalidError(f"the encoding of {name} must be castable to a dictionary; it is {given!r}")
+        foreign = set(given) - set(_PROPERTIES) - set(_CONVENTIONS)
+        if foreign:
+            raise InvalidError(
+                f"unexpected encoding of {name}: {sorted(map(str, foreign))}; give {', '.join(_PROPERTIES)}, or what "
+                f"the conventions have: {', '.join(_CONVENTIONS[:9])}, …"
+            )
         properties[name] = {key: given[key] for key in _PROPERTIES if key in given}
         rest = {key: value for key, value in given.items() if key not in _PROPERTIES}
         changed[name].encoding = {**changed[name].encoding, **rest}
     variables, attrs = _encoded(changed)
-    unlimited = set(dataset.encoding.get("unlimited_dims", ()))
-    writes = []
-    for name, variable in variables.items():
-        if name in container:
+    unlimited = dataset.encoding.get("unlimited_dims", ())
+    unlimited = {unlimited} if isinstance(unlimited, str) else set(unlimited)
+
+    def made(name: str) -> tuple:
+        variable = variables[name]
+        if name in there:
             if mode == "a":
                 array = container.array(name)
                 _fits(name, variable, array, {})
-                writes.append((variable, array, (slice(None),) * variable.ndim))
-                continue
+                array.attrs.update({key: value for key, value in variable.attrs.items() if key != "_FillValue"})
+                return variable, array, (slice(None),) * variable.ndim
             container.remove(name, recursive=True)
         own = dict(variable.attrs)
         fill = own.pop("_FillValue", None)
+        # It is an attribute besides, if it cannot be told from an array's own.
+        if fill is not None and (variable.dtype.kind not in "iufc" or fill == 0):
+            own["_FillValue"] = variable.dtype.type(fill)
         # Of an aligned array each axis may grow at no cost: records are appended later.
         limits = tuple(
             None if dim in unlimited or axis == 0 else size for axis, (dim, size) in enumerate(variable.sizes.items())
@@ -338,12 +455,21 @@ def _create(dataset: xr.Dataset, container: Container, mode: str, encoding: Mapp
             attrs=own,
             **properties.get(name, {}),
         )
-        if fill is not None and fill == 0:
-            array.attrs["_FillValue"] = variable.dtype.type(0)
-        writes.append((variable, array, (slice(None),) * variable.ndim))
+        return variable, array, (slice(None),) * variable.ndim
+
+    writes = _together(made, variables)
     if attrs:
         container.attrs.update(attrs)
     return writes
+
+
+def _together(function: Callable, items: Iterable) -> list:
+    """The results of a function, which waits for servers, for each item."""
+    items = list(items)
+    if len(items) < _TOGETHER:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(_TOGETHER) as pool:
+        return list(pool.map(function, items))
 
 
 def _fits(name: str, variable: xr.Variable, array: Array, free: Mapping) -> None:
@@ -353,6 +479,9 @@ def _fits(name: str, variable: xr.Variable, array: Array, free: Mapping) -> None
     for dim, own, given in zip(dims, array.shape, variable.shape):
         if dim not in free and own != given:
             raise InvalidError(f"{name}: {dim} has {own} elements there, and {given} here")
+    given, own = variable.dtype, array.dtype
+    if given.kind in "SU" and given.kind == own.kind and given.itemsize > own.itemsize:
+        raise InvalidError(f"{name} has texts of type {own} there, and longer ones, {given}, here")
 
 
 def _as_there(dataset: xr.Dataset, container: Container) -> xr.Dataset:
@@ -361,7 +490,11 @@ def _as_there(dataset: xr.Dataset, container: Container) -> xr.Dataset:
     changed = dataset.copy(deep=False)
     for name in changed.variables:
         if name in there.variables:
-            changed[name].encoding = dict(there[name].encoding)
+            encoding = dict(there[name].encoding)
+            if np.dtype(encoding.get("dtype", float)).kind in "SU":
+                # Texts are not cut to the length that is there.
+                encoding["dtype"] = "S1" if "_Encoding" in encoding else None
+            changed[name].encoding = {key: value for key, value in encoding.items() if value is not None}
     return changed
 
 
@@ -443,14 +576,17 @@ def _pieces_of_region(dataset: xr.Dataset, container: Container, place: Mapping)
 
 def _store(writes: list, compute: bool) -> Any:
     """Writes the data: that of NumPy now, blocks of dask together."""
-    sources, targets, places = [], [], []
+    sources, targets, places, small = [], [], [], []
     for variable, array, place in writes:
         if hasattr(variable.data, "dask"):
             sources.append(variable.data)
             targets.append(array)
             places.append(place)
-        elif variable.size:
+        elif variable.nbytes >= _LARGE:
             array[place] = variable.values
+        elif variable.size:
+            small.append((variable, array, place))
+    _together(_write, small)
     sessions = {id(array.session): array.session for _, array, _ in writes}
     if not sources:
         for session in sessions.values():
@@ -466,6 +602,11 @@ def _store(writes: list, compute: bool) -> Any:
     for session in sessions.values():
         session.sync()
     return None
+
+
+def _write(piece: tuple) -> None:
+    variable, array, place = piece
+    array[place] = variable.values
 
 
 def _done(*_: Any) -> None:
