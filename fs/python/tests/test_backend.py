@@ -86,6 +86,6 @@ class TestBlocks(TestContainers):
         with super().open(path, **{"chunks": {}, **options}) as found:
             yield found
 
-    @pytest.mark.skip(reason="blocks of dask are not kept in memory")
+    @pytest.mark.skip(reason="blocks of dask are not cached")
     def test_dataset_caching(self):
         pass

@@ -72,16 +72,16 @@ def test_a_later_write_by_workers(client, place):
         xr.testing.assert_identical(found.load(), data)
 
 
-def test_what_was_kept_is_not_taken_for_what_was_written_later(client, place):
+def test_cached_blocks_are_not_those_written_later(client, place):
     data = field()
     data.chunk({"time": 4}).slabfs.to_slabfs(place)
     with xr.open_dataset(place, engine="slabfs", chunks={}) as found:
-        kept = found.persist()
-        distributed.wait(kept)
+        cached = found.persist()
+        distributed.wait(cached)
         place["temp"][...] = 3.0
         with xr.open_dataset(place, engine="slabfs", chunks={}) as again:
             assert (again.persist().temp.compute() == 3).all()
-        xr.testing.assert_identical(kept.compute(), data)
+        xr.testing.assert_identical(cached.compute(), data)
 
 
 def write_part(target, part, start):

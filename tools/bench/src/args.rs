@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Standby(crate::engines::StandbyArgs),
     /// The chunk store over a bucket, compared with the object store alone
     Buckets(crate::buckets::BucketsArgs),
+    /// Slices by the client library, for tools/bench/python
+    Slices(crate::slices::SlicesArgs),
 }
 
 /// What all commands take.

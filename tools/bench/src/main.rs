@@ -30,6 +30,7 @@ mod memory;
 mod mpi;
 mod mpirun;
 mod search;
+mod slices;
 mod systems;
 mod table;
 mod targets;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Some(Command::Engines(engines)) => engines::run(&engines),
         Some(Command::Standby(standby)) => engines::standby(&standby),
         Some(Command::Buckets(buckets)) => buckets::run(&buckets),
+        Some(Command::Slices(slices)) => slices::run(&slices),
         None => groups::run(cli.groups),
     };
     match result {

@@ -72,7 +72,7 @@ impl Source {
         for key in ["_FillValue", "missing_value"] {
             missing.extend(numbers_of(&tags, key));
         }
-        // As xarray has it: what was never written has no value, if that is told apart from zero.
+        // As xarray has it: what was never written has no value, if it can be distinguished from zero.
         let fill = info["fill"]
             .as_f64()
             .or_else(|| info["fill"].as_str()?.parse().ok());

@@ -141,7 +141,7 @@ class SlabfsStore(AbstractDataStore):
         names = [*names, *[""] * len(shape)][: len(shape)]
         dims = tuple(name or f"dim_{axis}_{size}" for axis, (name, size) in enumerate(zip(names, shape)))
         lazy = _Lazy(self.container, name, shape, dtype)
-        # The fill of an array has no meaning, unless somebody has chosen it.
+        # The fill of an array has no meaning, unless it was chosen.
         if dtype.kind in "iufc" and "_FillValue" not in attrs and stat["fill"] not in ("0", "0.0"):
             fill = dtype.type(stat["fill"]) if dtype.kind in "iuf" and stat["fill"][:2] != "0x" else None
             fill = lazy.source.fill_value if fill is None else fill
@@ -362,8 +362,8 @@ def _encoded(dataset: xr.Dataset) -> tuple:
     variables, attrs = xr.conventions.encode_dataset_coordinates(dataset)
     for variable in variables.values():
         encoding = {key: value for key, value in variable.encoding.items() if key in _CONVENTIONS}
-        kept = encoding.get("dtype") in (None, variable.dtype)
-        if variable.dtype.kind == "f" and kept:
+        same = encoding.get("dtype") in (None, variable.dtype)
+        if variable.dtype.kind == "f" and same:
             # NaN marks missing elements by itself; a fill value would make reads compare each element with it.
             encoding.setdefault("_FillValue", None)
         if variable.dtype.kind == "b":
@@ -438,7 +438,7 @@ def _create(dataset: xr.Dataset, container: Container, mode: str, encoding: Mapp
             container.remove(name, recursive=True)
         own = dict(variable.attrs)
         fill = own.pop("_FillValue", None)
-        # It is an attribute besides, if it cannot be told from an array's own.
+        # It is an attribute as well, if it looks like an array's own.
         if fill is not None and (variable.dtype.kind not in "iufc" or fill == 0):
             own["_FillValue"] = variable.dtype.type(fill)
         # Of an aligned array each axis may grow at no cost: records are appended later.
