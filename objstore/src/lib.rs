@@ -6,6 +6,7 @@
 //! - [`name`], [`addr`], [`error`], [`Moment`]: the basic types.
 //! - [`codec`] and [`checksum`]: pure functions over bytes.
 //! - [`store`]: the [`ChunkStore`] trait, the engine over a local directory, and the conformance suite.
+//! - [`interrupt`]: calls that end when the user of a program presses Ctrl-C.
 //! - `cut`: cuts a slab that is too large for one message or one read.
 //! - `batch`: the bytes of nested strided requests, read from chunks and written to them.
 //! - [`wire`]: frames and connections, used by the metadata service as well.
@@ -20,6 +21,7 @@ pub mod codec;
 mod cut;
 pub mod error;
 mod fill;
+pub mod interrupt;
 mod moment;
 pub mod name;
 pub mod server;

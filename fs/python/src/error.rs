@@ -1,7 +1,10 @@
 //! Exceptions: each kind of error has a class in `slabfs._errors`.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use pyo3::prelude::*;
-use slabfs_fs::session::{Error, ErrorKind};
+use slabfs_fs::session::{Error, ErrorKind, Interrupt};
 
 /// The name of the class.
 fn class(kind: ErrorKind) -> &'static str {
@@ -57,10 +60,52 @@ pub(crate) fn closed(py: Python<'_>) -> PyErr {
     )
 }
 
-/// Runs a call without the interpreter's lock.
+/// Runs a call without the interpreter's lock. In the main thread signals of Python end its waits, and what their handler
+/// raises is its result.
 pub(crate) fn call<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> PyResult<T> {
+    let done = py.detach(|| SIGNALS.with(|signals| signals.interrupt.during(work)));
+    match SIGNALS.with(|signals| signals.raised.lock().take()) {
+        Some(error) => Err(error),
+        None => done.map_err(|error| raised(py, &error)),
+    }
+}
+
+/// As [`call`], to its end whatever signals come: for what may leave data behind.
+pub(crate) fn call_to_end<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
     py.detach(work).map_err(|error| raised(py, &error))
+}
+
+/// What ends the calls of a thread: an exception of a handler of signals, which Python runs in the main thread only.
+struct Signals {
+    interrupt: Interrupt,
+    raised: Arc<Mutex<Option<PyErr>>>,
+}
+
+thread_local! {
+    static SIGNALS: Signals = {
+        let raised = Arc::new(Mutex::new(None));
+        let (own, place) = (std::thread::current().id(), raised.clone());
+        let check = move || {
+            // Other threads help with calls, and never need the interpreter.
+            if std::thread::current().id() != own {
+                return false;
+            }
+            let error = Python::try_attach(|py| py.check_signals().err()).flatten();
+            let found = error.is_some();
+            if found {
+                *place.lock() = error;
+            }
+            found
+        };
+        Signals {
+            interrupt: Interrupt::new(check),
+            raised,
+        }
+    };
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use numpy::{PyReadonlyArray2, PyUntypedArray};
 use pyo3::prelude::*;
-use slabfs_fs::session::{self, Access, Axis, Batch, Hyperslab, Place, Unit};
+use slabfs_fs::session::{self, Access, Axis, Batch, Hyperslab, Memory, Place, Unit};
 
-use crate::error::{call, invalid, raised};
+use crate::error::{call, call_to_end, invalid, raised};
 use crate::memory::{self, Array};
 use crate::own::Own;
 use crate::session::described;
@@ -77,7 +77,12 @@ impl Object {
         array: &Bound<'_, PyUntypedArray>,
         dtype: Option<&str>,
     ) -> PyResult<()> {
-        let (into, memory) = memory::of(array, true, dtype)?;
+        let (mut into, memory) = memory::of(array, true, dtype)?;
+        let object = self.get(py)?;
+        // In this thread, without a change to another one and back.
+        if memory == Memory::packed() && into.as_ref().len() <= AT_ONCE && !object.awaits_data() {
+            return call(py, || object.read_into(slab(&axes), into.as_mut(), &memory));
+        }
         self.move_now(py, |object| {
             object.read_transfer(slab(&axes), &memory, into)
         })
@@ -181,13 +186,13 @@ impl Object {
     /// Sends what was written to the servers.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let object = self.get(py)?;
-        call(py, || object.flush())
+        call_to_end(py, || object.flush())
     }
 
     /// Brings everything of the object to the servers' disks.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let object = self.get(py)?;
-        call(py, || object.sync())
+        call_to_end(py, || object.sync())
     }
 
     /// Closes it, with a flush. A second close has no effect.
@@ -195,7 +200,7 @@ impl Object {
         let Some(object) = self.inner.take()? else {
             return Ok(());
         };
-        call(py, move || match Arc::try_unwrap(object) {
+        call_to_end(py, move || match Arc::try_unwrap(object) {
             Ok(object) => object.close(),
             // Another thread uses it still, and closes it when it is done.
             Err(object) => object.flush(),
@@ -208,6 +213,9 @@ impl Object {
         Ok(self.get(py)?.access() != Access::Read)
     }
 }
+
+/// Bytes up to which a read is made in the calling thread; more of them are worth one that looks for signals meanwhile.
+const AT_ONCE: usize = 16 << 20;
 
 /// How often the main thread looks for signals while it waits.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use slabfs_fs::session::{
     Tag, TagEdit, TagKind,
 };
 
-use crate::error::{call, invalid};
+use crate::error::{call, call_to_end, invalid};
 use crate::object::Object;
 use crate::own::Own;
 
@@ -148,7 +148,7 @@ impl Session {
     /// Ends the session, when everything written is on the servers' disks. A second close has no effect.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.inner.take()? {
-            Some(session) => call(py, move || session.close()),
+            Some(session) => call_to_end(py, move || session.close()),
             None => Ok(()),
         }
     }
@@ -161,7 +161,7 @@ impl Session {
     /// Brings everything written to the servers' disks.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.get(py)?;
-        call(py, || session.sync())
+        call_to_end(py, || session.sync())
     }
 
     /// Counters, as JSON.

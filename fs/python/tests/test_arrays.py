@@ -406,15 +406,32 @@ def test_ctrl_c_ends_a_wait(area):
         cold = other["a"]
         server.send_signal(signal.SIGSTOP)
         main = threading.main_thread().ident
-        timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
-        timer.start()
-        begun = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            cold[...]
-        assert time.monotonic() - begun < 5
-        timer.join()
-        server.send_signal(signal.SIGCONT)
-        assert not cold[...].any()
+        waits = {
+            "a read": lambda: cold[...],
+            "a read of pieces": lambda: cold[[1, 5]],
+            "a listing": lambda: list(other),
+            "an open": lambda: other["b"],
+            "a new container": lambda: other.create_container("c"),
+            "a search": lambda: list(other.find("a = 1")),
+        }
+        for name, wait in waits.items():
+            timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+            timer.start()
+            begun = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                wait()
+            assert time.monotonic() - begun < 5, name
+            timer.join()
+        # A handler that raises nothing ends nothing.
+        came = []
+        before = signal.signal(signal.SIGUSR1, lambda *_: came.append(1))
+        for after, done in (
+            (0.3, (signal.pthread_kill, main, signal.SIGUSR1)),
+            (1.0, (server.send_signal, signal.SIGCONT)),
+        ):
+            threading.Timer(after, done[0], done[1:]).start()
+        assert not cold[...].any() and came == [1]
+        signal.signal(signal.SIGUSR1, before)
         other.close()
         session.close()
     finally:

@@ -71,6 +71,7 @@ pub use slabfs_mdserver::api::{Kind, RenameFlags, ServerInfo, Time};
 pub use slabfs_model::{
     Axis, Codec, DType, Hyperslab, Layout, MaxDim, Placement, Region, Selection, Tag, TagKind,
 };
+pub use slabfs_objstore::interrupt::Interrupt;
 pub use spec::ObjectSpec;
 pub use stat::{Array, Stat};
 

@@ -251,6 +251,12 @@ impl Object {
             .map_err(|error| self.about(error))
     }
 
+    /// Whether a read may wait until another program has written what it asks for: the object is coupled, and this
+    /// session reads it.
+    pub fn awaits_data(&self) -> bool {
+        self.handle.awaits_data()
+    }
+
     /// Its chunks as a read would find them now, after a flush of what all sessions wrote.
     ///
     /// # Errors

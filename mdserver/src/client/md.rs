@@ -6,6 +6,7 @@
 
 use parking_lot::Mutex;
 use slabfs_model::SessionId;
+use slabfs_objstore::interrupt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -232,7 +233,9 @@ impl Md {
                 other => return other,
             }
             // If too many requests wait, a try is refused at once.
-            std::thread::sleep(pause);
+            if interrupt::sleep(pause) {
+                return Err(MdError::NamesCached);
+            }
             pause = LAST_PAUSE.min(2 * pause);
         }
     }

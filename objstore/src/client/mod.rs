@@ -57,6 +57,7 @@ pub use pieces::{ClipPiece, PunchPiece, ReadPiece, SealPiece, WriteKind, WritePi
 use crate::{
     addr::Addr,
     error::{Result, StoreError},
+    interrupt,
     name::ChunkName,
     store::ChunkStore,
     wire::{Key, Pool},
@@ -169,8 +170,8 @@ impl Servers {
         let next = Instant::now() + time;
         let mut caller = self.caller.lock();
         while caller.session == session && !caller.closed {
-            if self.changed.wait_until(&mut caller, next).timed_out() {
-                return next < until;
+            if interrupt::wait_until(&self.changed, &mut caller, next) {
+                return next < until && !interrupt::is_raised();
             }
         }
         false

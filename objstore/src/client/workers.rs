@@ -16,6 +16,8 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::interrupt::{self, Interrupt};
+
 /// The threads; joined when dropped.
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -42,6 +44,8 @@ struct Ticket {
     next: AtomicUsize,
     finished: Mutex<Finished>,
     all: Condvar,
+    /// What may end the caller's call.
+    interrupt: Option<Interrupt>,
 }
 
 #[derive(Default)]
@@ -124,6 +128,7 @@ impl Workers {
             next: AtomicUsize::new(0),
             finished: Mutex::default(),
             all: Condvar::new(),
+            interrupt: interrupt::current(),
         });
         let helpers = count.saturating_sub(1).min(self.threads.len());
         if helpers > 0 {
@@ -139,7 +144,7 @@ impl Workers {
         ticket.work();
         let mut finished = ticket.finished.lock();
         while finished.count < count {
-            ticket.all.wait(&mut finished);
+            interrupt::wait(&ticket.all, &mut finished);
         }
         if let Some(panic) = finished.panic.take() {
             drop(finished);
@@ -154,7 +159,10 @@ impl Queue {
         loop {
             if let Some(ticket) = state.tickets.pop_front() {
                 drop(state);
-                ticket.work();
+                match &ticket.interrupt {
+                    Some(interrupt) => interrupt.help(|| ticket.work()),
+                    None => ticket.work(),
+                }
                 state = self.state.lock();
             } else if state.stop {
                 return;

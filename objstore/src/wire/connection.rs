@@ -25,6 +25,7 @@ use super::{
 };
 use crate::addr::Addr;
 use crate::checksum::{combined, crc32c};
+use crate::interrupt;
 
 /// Bytes read ahead in one call: a header, most control parts, and small payloads.
 const AHEAD: usize = 8 << 10;
@@ -649,14 +650,16 @@ impl Connection {
                     false => late,
                 }
             })?;
-            if let Some(timeout) = rearm(self.read_timeout, left) {
+            if let Some(timeout) = rearm(self.read_timeout, interrupt::slice(left)) {
                 self.stream
                     .set_read_timeout(timeout)
                     .map_err(|e| self.io("setting a timeout", e))?;
                 self.read_timeout = timeout;
             }
             match read(&self.stream) {
-                Err(e) if again(&e) => {}
+                Err(e) if again(&e) => {
+                    interrupt::check();
+                }
                 Err(e) => return Err(self.io("receiving", e)),
                 Ok(n) => return Ok(n),
             }
@@ -700,7 +703,7 @@ impl Connection {
 
     fn left(&self, until: Instant, what: &'static str) -> WireResult<Duration> {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if left.is_zero() || interrupt::is_raised() {
             return Err(WireError::Deadline {
                 addr: self.peer.clone(),
                 what,

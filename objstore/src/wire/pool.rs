@@ -25,6 +25,7 @@ use super::{
     hello,
 };
 use crate::addr::{Addr, Addrs};
+use crate::interrupt;
 
 /// The most idle connections in the pool.
 const KEEP: usize = 16;
@@ -564,10 +565,11 @@ impl Pool {
             return Err(tried_since(began));
         }
         let mut state = self.state.lock();
-        while !state.closed && !self.closing.wait_until(&mut state, next).timed_out() {}
-        match state.closed {
-            true => Err("closed".into()),
-            false => Ok(()),
+        while !state.closed && !interrupt::wait_until(&self.closing, &mut state, next) {}
+        match (state.closed, interrupt::is_raised()) {
+            (true, _) => Err("closed".into()),
+            (false, true) => Err("interrupted".into()),
+            (false, false) => Ok(()),
         }
     }
 

@@ -24,13 +24,13 @@ use crate::client::stored::committed::dense_range;
 /// // A Fortran array, real(8) of 3 x 5, for a selection of 3 x 5; the object has floats of 4 bytes.
 /// let fortran = Memory::strides([8, 24]).of_type("f8".parse().unwrap());
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     lies: Lies,
     dtype: Option<DType>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Lies {
     #[default]
     Packed,

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use slabfs_mdserver::api::{Entry, Ino, MdError, RightsBegun, op};
 use slabfs_model::{SessionId, ShardId};
-use slabfs_objstore::{Moment, StoreError};
+use slabfs_objstore::{Moment, StoreError, interrupt};
 
 use crate::client::Client;
 use crate::client::error::FsError;
@@ -185,12 +185,7 @@ impl Client {
             if self.replaced() {
                 return Err(FsError::Replaced);
             }
-            if self
-                .lease
-                .changed
-                .wait_until(&mut closed, until)
-                .timed_out()
-            {
+            if interrupt::wait_until(&self.lease.changed, &mut closed, until) {
                 return Err(FsError::Lapsed(self.options.io_timeout));
             }
         }

@@ -11,6 +11,8 @@ use slabfs_mdserver::api::{
     MdError, RightAsk, RightGrant, RightReply, RightTicket, RightsEpoch, op,
 };
 
+use slabfs_objstore::interrupt;
+
 use super::held::{By, Want};
 use super::op::Op;
 use super::{Own, Phase};
@@ -46,7 +48,10 @@ impl Client {
                 _ if own.clock.round() != round => Some(Ok(None)),
                 _ if state.refused => Some(Err(FsError::Gone)),
                 _ if state.is_stuck(&want) => Some(Err(FsError::Lost)),
-                _ if self.rights.stopping() || Instant::now() >= until => {
+                _ if self.rights.stopping()
+                    || Instant::now() >= until
+                    || interrupt::is_raised() =>
+                {
                     Some(Err(FsError::Withheld(self.others_timeout())))
                 }
                 Phase::Shared | Phase::Closed => None,
@@ -74,7 +79,7 @@ impl Client {
                 }
                 continue;
             }
-            own.changed.wait_until(&mut state, until);
+            interrupt::wait_until(&own.changed, &mut state, until);
         }
     }
 

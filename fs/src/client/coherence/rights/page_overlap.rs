@@ -44,6 +44,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use slabfs_objstore::interrupt;
+
 use super::held::Want;
 use super::op::Op;
 use super::{Own, Phase, Span};
@@ -83,7 +85,7 @@ impl Client {
         let between_epochs = || own.clock.phase() == Phase::Closed;
         while state.held.has_pages_under(want) && (state.working || between_epochs()) {
             self.check_deadline(until)?;
-            own.changed.wait_until(&mut state, until);
+            interrupt::wait_until(&own.changed, &mut state, until);
         }
         let held = own.clock.is_free() || state.held.holds(want);
         if !held || !state.held.has_pages_under(want) {
@@ -119,12 +121,12 @@ impl Client {
                 return Ok(Some(op));
             }
             self.check_deadline(until)?;
-            own.changed.wait_until(&mut state, until);
+            interrupt::wait_until(&own.changed, &mut state, until);
         }
     }
 
     fn check_deadline(&self, until: Instant) -> Result<(), FsError> {
-        match self.rights.stopping() || Instant::now() >= until {
+        match self.rights.stopping() || Instant::now() >= until || interrupt::is_raised() {
             true => Err(FsError::Withheld(self.options.io_timeout)),
             false => Ok(()),
         }
