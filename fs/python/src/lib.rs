@@ -9,6 +9,7 @@
 //! of `fork` gets an error from all that its parent made, and changes nothing of it.
 
 mod error;
+mod index;
 mod memory;
 mod object;
 mod own;

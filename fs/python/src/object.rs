@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use numpy::{PyReadonlyArray2, PyUntypedArray};
+use numpy::{PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 use slabfs_fs::session::{self, Access, Axis, Batch, Hyperslab, Memory, Place, Unit};
 
 use crate::error::{call, call_to_end, invalid, raised};
+use crate::index::{self, Axes};
 use crate::memory::{self, Array};
 use crate::own::Own;
 use crate::session::described;
 use crate::transfer::{Transfer, finish};
 
-/// What is selected along each axis: start, step and number of elements.
-type Axes = Vec<(u64, u64, u64)>;
+static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
 /// Pieces of the canonical order, in elements: rows of offset, place in memory, length.
 type Pieces<'py> = PyReadonlyArray2<'py, u64>;
 
@@ -54,6 +57,23 @@ impl Object {
         self.inner.with(py, Arc::clone)
     }
 
+    /// Reads elements into an array.
+    fn fill(
+        &self,
+        py: Python<'_>,
+        slab: Hyperslab,
+        array: &Bound<'_, PyUntypedArray>,
+        dtype: Option<&str>,
+    ) -> PyResult<()> {
+        let (mut into, memory) = memory::of(array, true, dtype)?;
+        let object = self.get(py)?;
+        // In this thread, without a change to another one and back.
+        if memory == Memory::packed() && into.as_ref().len() <= AT_ONCE && !object.awaits_data() {
+            return call(py, || object.read_into(slab, into.as_mut(), &memory));
+        }
+        self.move_now(py, |object| object.read_transfer(slab, &memory, into))
+    }
+
     /// Moves elements now. In the main thread, which gets signals, the wait is one that they end.
     fn move_now(
         &self,
@@ -77,15 +97,36 @@ impl Object {
         array: &Bound<'_, PyUntypedArray>,
         dtype: Option<&str>,
     ) -> PyResult<()> {
-        let (mut into, memory) = memory::of(array, true, dtype)?;
-        let object = self.get(py)?;
-        // In this thread, without a change to another one and back.
-        if memory == Memory::packed() && into.as_ref().len() <= AT_ONCE && !object.awaits_data() {
-            return call(py, || object.read_into(slab(&axes), into.as_mut(), &memory));
+        self.fill(py, slab(&axes), array, dtype)
+    }
+
+    /// What an index selects, as a new array or element: of integers, slices that go forwards, and an ellipsis, which are
+    /// most. `None` for another index, or one that does not fit. Without `dims` they are asked for.
+    fn item<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+        dims: Option<Vec<u64>>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let dims = match dims {
+            Some(dims) => dims,
+            None => self.dims(py)?,
+        };
+        let Some((axes, shape)) = index::plain(index, &dims)? else {
+            return Ok(None);
+        };
+        let array = EMPTY
+            .import(py, "numpy", "empty")?
+            .call1((PyTuple::new(py, shape)?, dtype))?
+            .cast_into::<PyUntypedArray>()?;
+        if !array.is_empty() {
+            self.fill(py, slab(&axes), &array, None)?;
         }
-        self.move_now(py, |object| {
-            object.read_transfer(slab(&axes), &memory, into)
-        })
+        match array.ndim() {
+            0 => array.get_item(()).map(Some),
+            _ => Ok(Some(array.into_any())),
+        }
     }
 
     /// Writes the selected elements from an array.
@@ -214,8 +255,9 @@ impl Object {
     }
 }
 
-/// Bytes up to which a read is made in the calling thread; more of them are worth one that looks for signals meanwhile.
-const AT_ONCE: usize = 16 << 20;
+/// Bytes up to which a read is made in the calling thread. Larger ones are faster as transfers, whose parts several threads
+/// receive.
+const AT_ONCE: usize = 1 << 20;
 
 /// How often the main thread looks for signals while it waits.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);

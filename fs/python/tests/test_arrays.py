@@ -189,6 +189,17 @@ def test_layouts_and_chunks(container):
     assert "shape=(4, 6)" in repr(array)
 
 
+def test_chunks_with_steps(container):
+    array = container.create_array("a", shape=(16, 16), dtype="f4")
+    array[::4, -1] = 7
+    assert array.tiling == [((0, 15), (13, 1), (4, 1))]
+    assert array.chunks is None
+    many = container.create_array("many", shape=(2000, 2000), dtype="f4", layout="grid:1,1")
+    many[0:2, 0:2] = 1
+    with pytest.raises(slabfs.NotSupportedError, match="more chunks"):
+        many.tiling  # noqa: B018
+
+
 def test_transfers(container):
     array = container.create_array("a", shape=(100, 1000), dtype="f8")
     rows = np.arange(100_000, dtype="f8").reshape(100, 1000)

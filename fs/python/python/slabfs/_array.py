@@ -6,7 +6,7 @@ import ast
 import json
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
@@ -54,6 +54,14 @@ def _place(array: np.ndarray) -> Optional[np.ndarray]:
                 usable = usable and stride >= reach
                 reach = stride * (size - 1) + reach
     return array if usable or array.size == 0 else None
+
+
+class Tile(NamedTuple):
+    """A chunk: the box of its elements, and the step along each axis if it has not all of them."""
+
+    offset: tuple
+    shape: tuple
+    step: Optional[tuple] = None
 
 
 class _Outer:
@@ -221,17 +229,31 @@ class Array:
 
     @property
     def tiling(self) -> list:
-        """The chunks, oldest first: offset and shape of each, in elements. Where two overlap the later one counts."""
+        """The chunks, oldest first: offset and shape of each, in elements, and of one that has not all elements of that box the
+        step along each axis, too. Where two overlap the later one counts.
+
+        Raises:
+            NotSupportedError: they are those of a grid, and too many to be listed.
+        """
+        tiles, complete = self._tiles()
+        if not complete:
+            raise NotSupportedError(f"{self._path} may have more chunks than are listed; its layout is {self.layout}")
+        return [tuple(tile) if tile.step else tuple(tile[:2]) for tile in tiles]
+
+    def _tiles(self) -> tuple:
+        """The chunks, and whether all are there."""
         layout = json.loads(self._native().layout())
         size = layout["elem"]
         tiles = []
         for chunk in layout["chunks"]:
-            offset, shape = list(chunk["offset"]), list(chunk["shape"])
+            offset, shape, step = list(chunk["offset"]), list(chunk["shape"]), chunk.get("step")
             if offset:
                 first, last = offset[-1] // size, -(-(offset[-1] + shape[-1]) // size)
                 offset[-1], shape[-1] = first, last - first
-            tiles.append((tuple(offset), tuple(shape)))
-        return tiles
+            if step:
+                step = (*step[:-1], max(1, step[-1] // size))
+            tiles.append(Tile(tuple(offset), tuple(shape), step))
+        return tiles, layout["complete"]
 
     @property
     def chunks(self) -> Optional[tuple]:
@@ -249,7 +271,10 @@ class Array:
             return None
         if layout == "canonical" or not all(shape) or not shape:
             return tuple((size,) for size in shape)
-        return _grid_of(self.tiling, shape)
+        tiles, complete = self._tiles()
+        if not complete or any(tile.step for tile in tiles):
+            return None
+        return _grid_of([tile[:2] for tile in tiles], shape)
 
     # Reading and writing.
 
@@ -257,13 +282,16 @@ class Array:
         try:
             return self._get(index, self._shape)
         except InvalidError:
-            if self._shape is None:
+            if not self._forget_shape():
                 raise
-            self._shape = None
             return self._get(index, None)
 
     def _get(self, index: Any, shape: Optional[list]) -> Any:
         native = self._native()
+        if self._stored is self._dtype:
+            found = native.item(index, shape, self._dtype)
+            if found is not None:
+                return found
         if shape is None:
             shape = native.dims()
         selected = _index.basic(index, shape)
@@ -278,14 +306,29 @@ class Array:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         native = self._native(write=True)
-        shape = native.dims()
+        shape = self._dims(native)
         selected = _index.basic(index, shape)
         if selected is None:
             self._set_pieces(_index.advanced(index, tuple(shape)), value)
             return
         buffer = self._prepared(selected, value)
-        if buffer.size:
+        if not buffer.size:
+            return
+        try:
             native.write(selected.axes, buffer.view(self._stored))
+        except InvalidError:
+            if not self._forget_shape():
+                raise
+            self[index] = value
+
+    def _dims(self, native: Any) -> list:
+        """The shape, without a request if it is remembered."""
+        return self._shape if self._shape is not None else native.dims()
+
+    def _forget_shape(self) -> bool:
+        """After a request was refused: another user may have shrunk the array. Whether the shape was remembered."""
+        known, self._shape = self._shape is not None, None
+        return known
 
     def _prepared(self, selected: _index.Basic, value: Any) -> np.ndarray:
         """The value as a buffer of the selection's shape: itself, if it can be used."""
@@ -316,7 +359,7 @@ class Array:
         flat = buffer.view(self._stored).reshape(-1)
         make = native.write_pieces_transfer if write else native.read_pieces_transfer
         return [
-            Transfer([make(rows, flat[first:last])], None)
+            Transfer([make(rows, flat[first:last])], None, self._forget_shape)
             for rows, first, last in batches(pieces.offsets, pieces.length)
         ]
 
@@ -343,13 +386,14 @@ class Array:
     def read_transfer(self, out: Optional[np.ndarray] = None, index: Any = ...) -> Transfer:
         """A read to be started; of a basic index. Without ``out`` the result of its ``wait`` is a new array."""
         native = self._native()
-        selected = _index.basic(index, native.dims())
+        shape = self._dims(native)
+        selected = _index.basic(index, shape)
         if selected is None:
-            return self._pieces_read(_index.advanced(index, self.shape), out)
+            return self._pieces_read(_index.advanced(index, tuple(shape)), out)
         if out is None:
             buffer = np.empty(selected.counts, dtype=self._dtype)
             moved = [native.read_transfer(selected.axes, buffer.view(self._stored))] if buffer.size else []
-            return Transfer(moved, lambda: buffer[selected.view])
+            return Transfer(moved, lambda: buffer[selected.view], self._forget_shape)
         wanted = np.empty(selected.counts, dtype=np.int8)[_as_array(selected.view)].shape
         if out.shape != wanted:
             raise InvalidError(f"an array of shape {out.shape} was given to read into; the selection has {wanted}")
@@ -366,12 +410,12 @@ class Array:
             result = _copied(target[_as_array(selected.view)], out)
         if dtype is None and self._stored is not self._dtype:
             target = target.view(self._stored)
-        return Transfer([native.read_transfer(selected.axes, target, dtype)], result)
+        return Transfer([native.read_transfer(selected.axes, target, dtype)], result, self._forget_shape)
 
     def _pieces_read(self, pieces: _index.Pieces, out: Optional[np.ndarray]) -> Transfer:
         buffer = np.empty(pieces.shape, dtype=self._dtype)
         natives = [native for one in self._piece_transfers(pieces, buffer, write=False) for native in one._natives]
-        made = Transfer(natives, lambda: buffer)
+        made = Transfer(natives, lambda: buffer, self._forget_shape)
         if out is None:
             return made
         if out.shape != buffer.shape:
@@ -382,19 +426,20 @@ class Array:
             raise InvalidError(
                 f"an array of {out.dtype} was given to read elements of {self._dtype} into by an index of arrays"
             )
-        return Transfer(natives, _copied(buffer, out))
+        return Transfer(natives, _copied(buffer, out), self._forget_shape)
 
     def write_transfer(self, value: Any, index: Any = ...) -> Transfer:
         """A write of a basic index, to be started. ``value`` is broadcast; an array of the selection's shape and dtype is used as it is,
         and must not change before the end."""
         native = self._native(write=True)
-        selected = _index.basic(index, native.dims())
+        selected = _index.basic(index, self._dims(native))
         if selected is None:
             raise NotSupportedError(
                 "transfers write integers and slices; use array[...] = value for arrays of integers"
             )
         buffer = self._prepared(selected, value)
-        return Transfer([native.write_transfer(selected.axes, buffer.view(self._stored))] if buffer.size else [], None)
+        moved = [native.write_transfer(selected.axes, buffer.view(self._stored))] if buffer.size else []
+        return Transfer(moved, None, self._forget_shape)
 
     # Its length.
 

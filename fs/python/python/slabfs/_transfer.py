@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from . import _native
+from ._errors import InvalidError
 
 
 class Transfer:
@@ -18,8 +19,13 @@ class Transfer:
     memory of the array that is read or written belongs to the transfer.
     """
 
-    def __init__(self, natives: list, result: Optional[Callable[[], Any]]) -> None:
-        self._natives, self._result = natives, result
+    def __init__(
+        self,
+        natives: list,
+        result: Optional[Callable[[], Any]],
+        refused: Optional[Callable[[], Any]] = None,
+    ) -> None:
+        self._natives, self._result, self._refused = natives, result, refused
 
     def start(self) -> Transfer:
         """Starts it, if it was not started, and returns at once.
@@ -49,8 +55,13 @@ class Transfer:
             CancelledError: it was cancelled.
         """
         self.start()
-        for native in self._natives:
-            native.wait()
+        try:
+            for native in self._natives:
+                native.wait()
+        except InvalidError:
+            if self._refused is not None:
+                self._refused()
+            raise
         return self._result() if self._result is not None else None
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -93,7 +104,8 @@ MAX_PIECES = 1 << 15
 
 def batches(offsets: np.ndarray, length: int) -> list:
     """Pieces as rows of offset, place in memory and length, with neighbours joined: at most :data:`MAX_PIECES` rows, first and
-    last element in memory for each."""
+    last element in memory for each. Rows are in the order of their offsets, in which servers find those of a chunk by
+    bisection; of elements that are named twice the order stays."""
     count = len(offsets)
     if count == 0 or length == 0:
         return []
@@ -103,9 +115,10 @@ def batches(offsets: np.ndarray, length: int) -> list:
     rows = np.stack([offsets[starts], starts * length, (ends - starts) * length], axis=1).astype(np.uint64)
     parts = []
     for at in range(0, len(rows), MAX_PIECES):
-        part = rows[at : at + MAX_PIECES].copy()
+        part = rows[at : at + MAX_PIECES]
         first = int(part[0, 1])
         last = int(part[-1, 1] + part[-1, 2])
+        part = part[np.argsort(part[:, 0], kind="stable")]
         part[:, 1] -= np.uint64(first)
         parts.append((part, first, last))
     return parts
