@@ -21,6 +21,19 @@ def _blocks():
     return programs, [block for block in blocks if block not in programs.values()]
 
 
+def test_the_readme_is_true(up, served, monkeypatch, capsys):
+    readme = PAGE.parents[1] / "README.md"
+    (block,) = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    temp = served.create_array("temp", shape=(16, 16), dtype="f4", attrs={"project": "climate"})
+    temp[0:10, 0:9] = 1
+    # Where the README's shell is.
+    monkeypatch.chdir(up[1].parent)
+    exec(compile(block, str(readme), "exec"), {})
+    assert capsys.readouterr().out == "[1. 1. 1. 1.] climate [((0, 0), (10, 9)), ((12, 0), (4, 15), (1, 2))]\n"
+    assert (temp[12:, ::2] == 273.5).all()
+    served.remove("temp")
+
+
 def test_ranks_write_at_once(up, served, tmp_path):
     pytest.importorskip("mpi4py")
     program = tmp_path / "ranks.py"

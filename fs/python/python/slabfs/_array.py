@@ -251,7 +251,9 @@ class Array:
                 first, last = offset[-1] // size, -(-(offset[-1] + shape[-1]) // size)
                 offset[-1], shape[-1] = first, last - first
             if step:
-                step = (*step[:-1], max(1, step[-1] // size))
+                # From the start of a block to that of the next, of which an axis without gaps has none.
+                steps = (*step[:-1], step[-1] // size)
+                step = tuple(own if 0 < own < length else 1 for own, length in zip(steps, shape))
             tiles.append(Tile(tuple(offset), tuple(shape), step))
         return tiles, layout["complete"]
 
