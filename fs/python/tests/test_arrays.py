@@ -489,8 +489,8 @@ def resident():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_slices_leak_nothing(container):
-    array = container.create_array("a", data=np.arange(4096.0).reshape(64, 64))
+def test_slices_leak_nothing(served):
+    array = served.create_array("slices", data=np.arange(4096.0).reshape(64, 64))
     for _ in range(5_000):
         array[3:7, ::2]
     before = resident()
@@ -499,3 +499,4 @@ def test_slices_leak_nothing(container):
         if i % 100 == 0:
             array[[1, 2], [3, 4]]
     assert resident() - before < 16 << 20
+    served.remove("slices")

@@ -38,16 +38,57 @@ fn run(area: &Area, program: &str, args: &[&str]) {
     outcome.expect("it takes too long").ok();
 }
 
-#[test]
-fn the_package_passes_its_tests() {
-    needs_mount!();
+/// Runs files of tests; several such runs share the machine better than one.
+fn tests(files: &[&str]) {
     let area = Area::new();
     installed(&area);
-    run(
-        &area,
-        "python",
-        &["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-    );
+    let files: Vec<String> = files
+        .iter()
+        .map(|name| format!("tests/test_{name}.py"))
+        .collect();
+    let mut args = vec!["-m", "pytest", "-q", "-p", "no:cacheprovider"];
+    args.extend(files.iter().map(String::as_str));
+    run(&area, "python", &args);
+}
+
+#[test]
+fn arrays_and_servers() {
+    needs_mount!();
+    tests(&["arrays", "docs", "servers"]);
+}
+
+#[test]
+fn indexes() {
+    needs_mount!();
+    tests(&["indexing", "mount"]);
+}
+
+#[test]
+fn files_and_workers() {
+    needs_mount!();
+    tests(&["files", "distributed", "notebook"]);
+}
+
+#[test]
+fn data_sets() {
+    needs_mount!();
+    tests(&["xarray", "backend", "grids"]);
+}
+
+/// Each file of tests is in one of the runs.
+#[test]
+fn all_files_are_run() {
+    let source = include_str!("python.rs");
+    for entry in std::fs::read_dir(package().join("tests")).expect("the tests") {
+        let name = entry.expect("an entry").file_name();
+        let name = name.to_str().expect("text");
+        if let Some(name) = name
+            .strip_prefix("test_")
+            .and_then(|name| name.strip_suffix(".py"))
+        {
+            assert!(source.contains(&format!("\"{name}\"")), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -188,7 +188,9 @@ impl Chart<'_> {
         let (low, high) = self.range;
         let values = ticks::round_values(low, high, (at.height / 50.0) as usize);
         let right = at.x + at.width;
-        for (value, text) in values.iter().zip(ticks::texts(&values)) {
+        let texts = ticks::texts(&values);
+        let longest = texts.iter().map(|text| text.chars().count()).max();
+        for (value, text) in values.iter().zip(texts) {
             let part = if high > low {
                 (value - low) / (high - low)
             } else {
@@ -204,7 +206,7 @@ impl Chart<'_> {
             ));
         }
         if let Some(units) = &self.units {
-            let x = right + MARK + (DIGITS as f64 + 1.0) * CELL.0 + 6.0;
+            let x = right + MARK + (longest.unwrap_or(0) as f64 + 1.0) * CELL.0 + LINE;
             shapes.push(Shape::text(
                 x,
                 at.y + at.height / 2.0,

@@ -362,7 +362,7 @@ class Array:
         make = native.write_pieces_transfer if write else native.read_pieces_transfer
         return [
             Transfer([make(rows, flat[first:last])], None, self._forget_shape)
-            for rows, first, last in batches(pieces.offsets, pieces.length)
+            for rows, first, last in batches(pieces.offsets, pieces.length, write)
         ]
 
     @property

@@ -102,10 +102,10 @@ def wait_all(transfers: Iterable[Transfer]) -> list:
 MAX_PIECES = 1 << 15
 
 
-def batches(offsets: np.ndarray, length: int) -> list:
+def batches(offsets: np.ndarray, length: int, write: bool) -> list:
     """Pieces as rows of offset, place in memory and length, with neighbours joined: at most :data:`MAX_PIECES` rows, first and
     last element in memory for each. Rows are in the order of their offsets, in which servers find those of a chunk by
-    bisection; of elements that are named twice the order stays."""
+    bisection; those of a write that overlap stay as they are, since the last value counts."""
     count = len(offsets)
     if count == 0 or length == 0:
         return []
@@ -118,7 +118,9 @@ def batches(offsets: np.ndarray, length: int) -> list:
         part = rows[at : at + MAX_PIECES]
         first = int(part[0, 1])
         last = int(part[-1, 1] + part[-1, 2])
-        part = part[np.argsort(part[:, 0], kind="stable")]
+        ordered = part[np.argsort(part[:, 0], kind="stable")]
+        if not write or (ordered[:-1, 0] + ordered[:-1, 2] <= ordered[1:, 0]).all():
+            part = ordered
         part[:, 1] -= np.uint64(first)
         parts.append((part, first, last))
     return parts
