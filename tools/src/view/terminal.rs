@@ -429,7 +429,7 @@ mod tests {
             part.split_once(';')
                 .map(|(_, rest)| rest.trim_end_matches("\x1b\\").to_owned())
         };
-        let all: String = parts.iter().filter_map(|part| body(part)).collect();
+        let all: String = parts.iter().filter_map(body).collect();
         assert_eq!(
             STANDARD.decode(all).expect("base64"),
             canvas.png().expect("a file")
