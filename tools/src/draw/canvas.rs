@@ -1,4 +1,4 @@
-//! A drawing as a list of shapes, and its form as SVG. `raster` makes a PNG of the same shapes.
+//! A drawing as a list of shapes, and its form as SVG. `raster` makes pixels of the same shapes.
 //!
 //! Coordinates are pixels from the upper left corner. Text is of one width a character ([`CELL`]), so that both forms
 //! have the same layout.
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::raster;
+use super::png;
 
 /// Width and height of a character, in pixels.
 pub(crate) const CELL: (f64, f64) = (8.0, 13.0);
@@ -131,11 +131,6 @@ impl Canvas {
         out.push_str("</svg>\n");
         Ok(out)
     }
-
-    /// The drawing as a PNG file.
-    pub(crate) fn png(&self) -> anyhow::Result<Vec<u8>> {
-        raster::png(self)
-    }
 }
 
 fn write_shape(out: &mut String, shape: &Shape) -> anyhow::Result<()> {
@@ -192,7 +187,7 @@ fn write_shape(out: &mut String, shape: &Shape) -> anyhow::Result<()> {
             pixels,
         } => {
             let rows = pixels.len() / (*columns).max(1);
-            let png = raster::encode(*columns as u32, rows as u32, pixels.as_flattened())?;
+            let file = png::encode(*columns as u32, rows as u32, pixels.as_flattened())?;
             let _ = writeln!(
                 out,
                 r#"<image x="{:.2}" y="{:.2}" width="{:.2}" height="{:.2}" preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{}"/>"#,
@@ -200,7 +195,7 @@ fn write_shape(out: &mut String, shape: &Shape) -> anyhow::Result<()> {
                 at.y,
                 at.width,
                 at.height,
-                STANDARD.encode(png)
+                STANDARD.encode(file)
             );
         }
         Shape::Group(title, shapes) => {

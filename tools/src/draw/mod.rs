@@ -13,6 +13,7 @@ use serde_json::Value;
 use slabfs_fs::client::{ChunkView, LayoutView};
 
 pub(crate) mod canvas;
+mod png;
 pub(crate) mod raster;
 pub(crate) mod svg;
 pub(crate) mod text;
@@ -112,7 +113,7 @@ pub(crate) fn write(
     }
     let bytes = match format {
         Format::Svg => canvas.svg()?.into_bytes(),
-        Format::Png => canvas.png()?,
+        Format::Png => raster::png(canvas)?,
     };
     std::fs::write(file, bytes).with_context(|| format!("cannot write {}", file.display()))
 }

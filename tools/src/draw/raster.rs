@@ -1,11 +1,10 @@
-//! A drawing as pixels, and PNG files.
+//! A drawing as pixels, and as a PNG file.
 //!
 //! Rectangles and images cover all pixels whose middle is inside; lines are one pixel wide. Nothing is smoothed, so the
 //! colours in the file are those of the shapes.
 
 use std::convert::Infallible;
 
-use anyhow::Context;
 use embedded_graphics::Pixel;
 use embedded_graphics::draw_target::DrawTarget;
 use embedded_graphics::geometry::{OriginDimensions, Point, Size};
@@ -19,21 +18,9 @@ use embedded_graphics::{Drawable, pixelcolor};
 use super::canvas::{Anchor, CELL, Canvas, Look, Rect, Rgb, Shape, WHITE};
 
 /// The drawing as a PNG file.
-pub(super) fn png(canvas: &Canvas) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn png(canvas: &Canvas) -> anyhow::Result<Vec<u8>> {
     let pixels = Pixels::of(canvas);
-    encode(pixels.width, pixels.height, pixels.data.as_flattened())
-}
-
-/// Encodes rows of red, green and blue.
-pub(super) fn encode(width: u32, height: u32, data: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut encoder = png::Encoder::new(&mut out, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    let mut writer = encoder.write_header().context("PNG")?;
-    writer.write_image_data(data).context("PNG")?;
-    writer.finish().context("PNG")?;
-    Ok(out)
+    super::png::encode(pixels.width, pixels.height, pixels.data.as_flattened())
 }
 
 /// The pixels of a drawing.

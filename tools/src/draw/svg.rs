@@ -246,7 +246,8 @@ fn colour(server: Option<u32>) -> Rgb {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cut, Mark, picture, raster::Pixels, tests::table};
+    use super::super::raster::{self, Pixels};
+    use super::super::{Cut, Mark, picture, tests::table};
     use super::*;
 
     #[test]
@@ -326,7 +327,7 @@ mod tests {
         let row = SIDE / 16.0;
         assert_eq!(at(LEFT + 20.0, TOP + row / 4.0), COLOURS[1]);
         assert_eq!(at(LEFT + 20.0, TOP + row * 1.5), EMPTY);
-        let png = drawn.png().expect("a file");
+        let png = raster::png(&drawn).expect("a file");
         assert!(png.starts_with(b"\x89PNG"));
     }
 }

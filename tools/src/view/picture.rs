@@ -7,7 +7,7 @@ use slabfs_model::Selection;
 
 use super::Drawing;
 use super::chart::{self, Chart};
-use super::source::{Sample, Source};
+use super::source::Source;
 use super::terminal::{self, Terminal};
 use super::ticks;
 use crate::draw::{self, Format};
@@ -176,11 +176,6 @@ impl Statistics {
         };
         format!("min {low}  max {high}  mean {mean}  std {deviation}{missing}")
     }
-}
-
-/// Whether a sample is a picture, and not a line.
-pub(super) fn is_picture(sample: &Sample) -> bool {
-    sample.axes.len() == 2
 }
 
 #[cfg(test)]

@@ -49,6 +49,13 @@ pub(super) struct Sample {
     pub(super) values: Vec<f64>,
 }
 
+impl Sample {
+    /// Whether it is drawn as a picture, and not as a line.
+    pub(super) fn is_picture(&self) -> bool {
+        self.axes.len() == 2
+    }
+}
+
 impl Source {
     /// What is selected, without an axis of one element; of more than two axes the first index of the slower ones.
     pub(super) fn of(path: &Path, selection: Option<&Selection>) -> anyhow::Result<Source> {

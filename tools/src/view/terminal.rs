@@ -16,10 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::chart::{self, Chart};
-use super::picture::is_picture;
 use super::{colours, ticks};
 use crate::draw::canvas::{Canvas, Rgb};
-use crate::draw::raster::Pixels;
+use crate::draw::raster::{self, Pixels};
 use crate::output;
 
 /// Characters from the smallest value to the largest, without colours.
@@ -167,7 +166,7 @@ pub(super) fn show(terminal: &Terminal, chart: &Chart<'_>, size: (u32, u32)) -> 
 
 /// Pixels of a picture, or of a line.
 fn plot(terminal: &Terminal, chart: &Chart<'_>, halves: usize) -> (usize, Vec<Rgb>) {
-    if is_picture(chart.sample) {
+    if chart.sample.is_picture() {
         return chart::pixels(chart.sample, chart.range, chart.table);
     }
     let heights = heights(terminal, chart, halves);
@@ -237,7 +236,7 @@ fn blocks((columns, pixels): &(usize, Vec<Rgb>)) -> String {
 /// A character an element, darker ones for larger values.
 fn shades(terminal: &Terminal, chart: &Chart<'_>) -> String {
     let mut out = String::new();
-    if !is_picture(chart.sample) {
+    if !chart.sample.is_picture() {
         let (rows, columns) = heights(terminal, chart, 1);
         for row in (0..rows).rev() {
             let dot = |at: &Option<(usize, usize)>| match at {
@@ -270,7 +269,7 @@ fn shades(terminal: &Terminal, chart: &Chart<'_>) -> String {
 /// The plot with its title above, and axes, colours and statistics as lines below.
 fn framed(chart: &Chart<'_>, plot: &str, colours: bool) -> String {
     let mut out = format!("{}\n{}\n{plot}", chart.title, chart.note);
-    let words = match is_picture(chart.sample) {
+    let words = match chart.sample.is_picture() {
         true => ["down", "across"],
         false => ["across", ""],
     };
@@ -296,7 +295,7 @@ fn framed(chart: &Chart<'_>, plot: &str, colours: bool) -> String {
         .units
         .as_deref()
         .map_or_else(String::new, |units| format!(" {units}"));
-    let bar = match (colours, is_picture(chart.sample)) {
+    let bar = match (colours, chart.sample.is_picture()) {
         (true, true) => {
             let row: Vec<Rgb> = chart.table.iter().step_by(8).copied().collect();
             let pixels = (row.len(), row.repeat(2));
@@ -317,7 +316,7 @@ fn framed(chart: &Chart<'_>, plot: &str, colours: bool) -> String {
 
 /// A PNG file in parts.
 fn kitty(canvas: &Canvas) -> anyhow::Result<String> {
-    let encoded = STANDARD.encode(canvas.png()?);
+    let encoded = STANDARD.encode(raster::png(canvas)?);
     let mut out = String::new();
     let mut rest = &encoded[..];
     let mut head = "a=T,f=100,q=2,";
@@ -432,7 +431,7 @@ mod tests {
         let all: String = parts.iter().filter_map(body).collect();
         assert_eq!(
             STANDARD.decode(all).expect("base64"),
-            canvas.png().expect("a file")
+            raster::png(&canvas).expect("a file")
         );
     }
 
