@@ -39,6 +39,7 @@ fn kind(kind: Kind) -> &'static str {
 pub(crate) fn described<'py>(py: Python<'py>, stat: &Stat) -> PyResult<Bound<'py, PyAny>> {
     let all = PyDict::new(py);
     all.set_item("kind", kind(stat.kind))?;
+    all.set_item("ino", stat.ino)?;
     all.set_item("mode", stat.mode)?;
     all.set_item("uid", stat.uid)?;
     all.set_item("gid", stat.gid)?;

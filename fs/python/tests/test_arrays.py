@@ -500,3 +500,56 @@ def test_slices_leak_nothing(served):
             array[[1, 2], [3, 4]]
     assert resident() - before < 16 << 20
     served.remove("slices")
+
+
+def test_arrays_that_others_replace(served):
+    """A handle never writes to another array that has its name."""
+    served["replaced"] = np.arange(4)
+    old = served["replaced"]
+    served.remove("replaced")
+    served["replaced"] = np.array([10.0, 11, 12, 13])
+    with pytest.raises(slabfs.StaleError, match="replaced"):
+        old[0] = 5
+    np.testing.assert_array_equal(served["replaced"][...], [10, 11, 12, 13])
+    other = served["replaced"]
+    served.remove("replaced")
+    with pytest.raises(slabfs.StaleError):
+        other[0] = 1
+
+
+def test_what_fails_leaves_nothing(container):
+    for wrong in ({"data": [1, 2], "shape": (3,)}, {"data": ["x"], "dtype": "f8"}):
+        with pytest.raises(ValueError):
+            container.create_array("a", **wrong)
+        assert "a" not in container
+    grown = container.create_array("a", shape=(1, 3), dtype="i4", max_shape=(None, 3))
+    with pytest.raises(ValueError):
+        grown.append([["x", 2, 3]])
+    assert grown.shape == (1, 3)
+    with pytest.raises(slabfs.InvalidError, match="name"):
+        container[""] = [1]
+    with pytest.raises(slabfs.InvalidError):
+        grown.read_into([1])
+    with pytest.raises(slabfs.InvalidError):
+        slabfs.start_all([1])
+
+
+def test_padded_structures(container):
+    padded = np.dtype({"names": ["x", "y"], "formats": ["i2", "f4"], "offsets": [4, 8], "itemsize": 16})
+    data = np.zeros(3, padded)
+    data["x"], data["y"] = [1, 2, 3], [0.5, 1.5, 2.5]
+    made = container.create_array("a", data=data)
+    again = container["a"]
+    assert made.dtype == again.dtype == padded
+    np.testing.assert_array_equal(again[...], data)
+
+
+def test_attributes_of_numbers_that_are_not_finite(served):
+    made = served.create_array("infinite", shape=(2,), attrs={"a": [float("nan"), 1.5], "b": [1, float("inf")]})
+    np.testing.assert_array_equal(made.attrs["a"], [np.nan, 1.5])
+    np.testing.assert_array_equal(made.attrs["b"], [1, np.inf])
+    again = pickle.loads(pickle.dumps(made.attrs))
+    np.testing.assert_array_equal(again["b"], [1, np.inf])
+    assert served.create_array("scalar", data=np.float64(3)).tiling == [((), ())]
+    served.remove("infinite")
+    served.remove("scalar")

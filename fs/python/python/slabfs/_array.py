@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from . import _html, _index
-from ._errors import InvalidError, NotSupportedError, SelectionError
+from ._errors import InvalidError, NotFoundError, NotSupportedError, SelectionError, StaleError
 from ._tags import Attributes
 from ._transfer import Transfer, batches, wait_all
 
@@ -118,6 +118,7 @@ class Array:
         else:
             self._reader = session._native.open(path, False)
         stat = self._native().stat()
+        self._ino = stat["ino"]
         self._dtype = np.dtype(stat["dtype"])
         # The shape, if it is that for which the array was made: it changes only if another user shrinks the array, and then
         # requests are refused. After that it is asked for each time.
@@ -247,6 +248,8 @@ class Array:
         tiles = []
         for chunk in layout["chunks"]:
             offset, shape, step = list(chunk["offset"]), list(chunk["shape"]), chunk.get("step")
+            if not layout["dims"]:
+                offset, shape, step = [], [], None
             if offset:
                 first, last = offset[-1] // size, -(-(offset[-1] + shape[-1]) // size)
                 offset[-1], shape[-1] = first, last - first
@@ -387,6 +390,8 @@ class Array:
 
     def read_transfer(self, out: Optional[np.ndarray] = None, index: Any = ...) -> Transfer:
         """A read to be started; of a basic index. Without ``out`` the result of its ``wait`` is a new array."""
+        if out is not None and not isinstance(out, np.ndarray):
+            raise InvalidError(f"an array of NumPy is read into, and not {type(out).__name__}")
         native = self._native()
         shape = self._dims(native)
         selected = _index.basic(index, shape)
@@ -462,7 +467,8 @@ class Array:
         Raises:
             InvalidError: the other axes differ, or the axis may not grow.
         """
-        data = np.asarray(data)
+        # What cannot be converted must not leave a longer array.
+        data = np.asarray(data).astype(self._dtype, copy=False)
         shape = list(self.shape)
         if data.ndim != len(shape):
             raise InvalidError(f"data of {data.ndim} axes cannot be appended to an array of {len(shape)}")
@@ -505,8 +511,22 @@ class Array:
             return self._reader
         with self._lock:
             if self._writer is None:
-                self._writer = self._session._native.open(self._path, True)
+                self._writer = self._opened_again()
         return self._writer
+
+    def _opened_again(self) -> Any:
+        """Opens the path for writing; another array may have taken it."""
+        try:
+            native = self._session._native.open(self._path, True)
+        except NotFoundError:
+            native = None
+        if native is None or native.stat()["ino"] != self._ino:
+            if native is not None:
+                native.close()
+            raise StaleError(
+                f"{self._path} was removed, renamed or replaced since this array was opened; open it again from its container"
+            )
+        return native
 
     # What other libraries ask for.
 
@@ -551,7 +571,8 @@ def _exact_dtype(tags: list, stored: np.dtype) -> np.dtype:
             continue
         try:
             named = json.loads(data).get("numpy")
-            dtype = stored if named is None else np.dtype(ast.literal_eval(named))
+            # Members without a name are padding.
+            dtype = stored if named is None else np.lib.format.descr_to_dtype(ast.literal_eval(named))
         except (ValueError, SyntaxError, TypeError, AttributeError):
             return stored
         return dtype if dtype.itemsize == stored.itemsize and not dtype.hasobject else stored

@@ -148,6 +148,9 @@ class Container(Mapping):
         dtype = np.dtype(dtype)
         if dtype.kind in "SU" and dtype.itemsize == 0:
             dtype = np.asarray(data, dtype=dtype).dtype if data is not None else np.dtype(f"{dtype.kind}1")
+        if data is not None:
+            # What does not fit must not leave an array.
+            data = np.broadcast_to(data.astype(dtype, copy=False), shape)
         stored, exact = stored_dtype(dtype)
         properties = [("dims", _dims(shape)), ("dtype", stored)]
         if max_shape is not None:
@@ -166,6 +169,8 @@ class Container(Mapping):
         if exact is not None:
             tags.append((DTYPE, "text", exact.encode()))
         path = joined(self._path, name)
+        if path == self._path:
+            raise InvalidError("an array needs a name")
         native = self._session._native.create(path, properties, tags)
         made = Array(self._session, path, native)
         if data is not None:

@@ -138,6 +138,8 @@ def connect(
             )
     if key_file is None:
         key_file = os.environ.get("SLABFS_KEY_FILE") or None
+    if io_timeout is not None and not 0.1 <= io_timeout <= 1e6:
+        raise InvalidError(f"io_timeout is {io_timeout}; give seconds, at least 0.1")
     where = place_of(place)
     if not where.startswith(("unix:", "tcp:")):
         where = os.path.abspath(where)
@@ -166,7 +168,8 @@ def reconnected(address: tuple) -> Session:
 
 
 def open(path: Union[str, os.PathLike], **options: Any) -> Union[Array, Container]:
-    """Opens an array or container by a path on a mount, or by ``slab://HOST:PORT/PATH``. Data does not go through the mount: the
+    """Opens an array or container by a path on a mount, by ``slab://HOST:PORT/PATH``, or by ``slab:///PATH`` at the address in the
+    environment's ``SLABFS_MD``. Data does not go through the mount: the
     process connects to the servers, once for all paths of a filesystem.
 
     Args:
@@ -181,7 +184,9 @@ def open(path: Union[str, os.PathLike], **options: Any) -> Union[Array, Containe
     text = os.fspath(path)
     if isinstance(text, str) and text.startswith("slab://"):
         place, _, rest = text[len("slab://") :].partition("/")
-        place = f"tcp:{place}"
+        place = f"tcp:{place}" if place else place_of(os.environ.get("SLABFS_MD", ""))
+        if not place:
+            raise InvalidError(f"{text} has no HOST:PORT; set SLABFS_MD to the address of the filesystem, or give one")
     else:
         place, rest = _split(text)
     address = (
@@ -206,7 +211,7 @@ def _split(path: str) -> tuple:
         at = os.path.dirname(at)
     if not os.path.isfile(os.path.join(at, ".slabfs", "status")):
         if not os.path.exists(full):
-            raise NotFoundError(f"{path} does not exist")
+            raise NotFoundError(f"{path} does not exist; is the filesystem mounted there?")
         raise InvalidError(f"{path} is not on a mount of slabfs; give one, or slab://HOST:PORT/PATH")
     return at, os.path.relpath(full, at) if full != at else ""
 

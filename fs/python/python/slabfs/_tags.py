@@ -73,6 +73,14 @@ def encoded(key: str, value: Any) -> tuple:
         if name in _LISTS:
             return key, f"{name}[]", f"[{', '.join(_number(member) for member in value)}]".encode()
         value = value.tolist()
+    if isinstance(value, (list, tuple)) and any(
+        isinstance(one, (float, np.floating)) and not np.isfinite(one) for one in value
+    ):
+        # Lists have finite numbers only; those of one type have all.
+        if not all(isinstance(one, (bool, int, float, np.bool_, np.integer, np.floating)) for one in value):
+            raise InvalidError(f"attribute {key!r}: a list with texts has finite numbers only")
+        value = np.asarray(value, dtype="f8")
+        return key, "f8[]", f"[{', '.join(_number(member) for member in value)}]".encode()
     if isinstance(value, (list, tuple)):
         return key, "list", json.dumps([_member(member) for member in value]).encode()
     raise InvalidError(
@@ -112,6 +120,12 @@ def decoded(kind: str, data: bytes) -> Any:
     return np.dtype(kind).type(_value(data.decode()))
 
 
+def _reopened(address: tuple, path: str) -> Attributes:
+    from ._session import reconnected
+
+    return Attributes(reconnected(address), path)
+
+
 class Attributes(MutableMapping):
     """The attributes of an array or container: tags, which searches find. Values are numbers, texts, bytes, and lists or arrays
     of one axis of these."""
@@ -143,6 +157,9 @@ class Attributes(MutableMapping):
         new = dict(*args, **values)
         if new:
             self._session._native.tag([(self._path, [encoded(key, value) for key, value in new.items()], [])])
+
+    def __reduce__(self) -> tuple:
+        return _reopened, (self._session._address(), self._path)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.asdict())

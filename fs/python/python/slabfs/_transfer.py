@@ -76,6 +76,10 @@ def start_all(transfers: Iterable[Transfer]) -> None:
     Raises:
         ClosedError: the session or an array was closed. None is started then.
     """
+    transfers = list(transfers)
+    for transfer in transfers:
+        if not isinstance(transfer, Transfer):
+            raise InvalidError(f"transfers are started, and not {type(transfer).__name__}")
     _native.start_all([native for transfer in transfers for native in transfer._natives])
 
 
