@@ -126,9 +126,9 @@ fn parse_size(text: &str) -> Result<(u32, u32), String> {
         .filter(|size: &(u32, u32)| {
             [size.0, size.1]
                 .iter()
-                .all(|side| (200..=8000).contains(side))
+                .all(|side| (300..=8000).contains(side))
         })
         .ok_or_else(|| {
-            format!("{text:?} is no size; write e.g. 1000x750, with 200 to 8000 pixels a side")
+            format!("{text:?} is no size; write e.g. 1000x750, with 300 to 8000 pixels a side")
         })
 }

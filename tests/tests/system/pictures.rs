@@ -48,7 +48,7 @@ fn what_cannot_be_drawn_is_named() {
         (vec!["view", text, "[2:2]"], 1, "selects no elements"),
         (vec!["view", text, "[0]", "--", "cat"], 2, "slabfs view '"),
         (vec!["view", text, "--range", "5,2"], 2, "the smaller first"),
-        (vec!["view", text, "--size", "3x3"], 2, "200 to 8000"),
+        (vec!["view", text, "--size", "3x3"], 2, "300 to 8000"),
         (vec!["view", text, "--write"], 2, "COMMAND"),
         (vec!["view", "/etc/passwd"], 1, "not on a slabfs mount"),
         (

@@ -270,7 +270,7 @@ mod tests {
         assert!(svg.contains("server 1: 2 chunks, 576 B"));
         // Background, plane, four chunks and two lines of the legend.
         assert_eq!(svg.matches("<rect ").count(), 8);
-        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+        assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         ] {
             assert!(svg.contains(part), "{part}\n{svg}");
         }
-        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+        assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
     }
 
     #[test]

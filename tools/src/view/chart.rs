@@ -124,7 +124,7 @@ impl Chart<'_> {
             (low - 0.5, high + 0.5)
         };
         let height = |value: f64| {
-            let part = ((value - low) / (high - low)).clamp(0.0, 1.0);
+            let part = colours::part(value, (low, high)).clamp(0.0, 1.0);
             plot.y + plot.height * (1.0 - part)
         };
         for (value, text) in values.iter().zip(marks) {
@@ -192,7 +192,7 @@ impl Chart<'_> {
         let longest = texts.iter().map(|text| text.chars().count()).max();
         for (value, text) in values.iter().zip(texts) {
             let part = if high > low {
-                (value - low) / (high - low)
+                colours::part(*value, (low, high))
             } else {
                 0.5
             };
@@ -273,7 +273,7 @@ fn frame(at: &Rect) -> Shape {
 fn x_axis(shapes: &mut Vec<Shape>, plot: &Rect, scale: f64, axis: &Axis) {
     let bottom = plot.y + plot.height;
     let mut free = f64::NEG_INFINITY;
-    let mut marks = ticks::ticks(&axis.values, (plot.width / 90.0) as usize);
+    let mut marks = ticks::ticks(&axis.values, (plot.width / 90.0) as usize, !axis.coordinate);
     marks.sort_by(|a, b| a.at.total_cmp(&b.at));
     for Tick { at, text } in marks {
         let x = plot.x + at * scale;
@@ -300,7 +300,11 @@ fn y_axis(shapes: &mut Vec<Shape>, plot: &Rect, scale: f64, axis: &Axis) {
         true => plot.y + plot.height - at * scale,
         false => plot.y + at * scale,
     };
-    let marks = ticks::ticks(&axis.values, (plot.height / 50.0) as usize);
+    let marks = ticks::ticks(
+        &axis.values,
+        (plot.height / 50.0) as usize,
+        !axis.coordinate,
+    );
     let mut marks: Vec<(f64, String)> = marks
         .into_iter()
         .map(|tick| (place(tick.at), tick.text))

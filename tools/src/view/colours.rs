@@ -46,11 +46,17 @@ pub(super) fn index(value: f64, (low, high): (f64, f64)) -> Option<usize> {
     if value.is_nan() {
         return None;
     }
-    let part = match high > low {
+    Some((part(value, (low, high)) * 256.0).clamp(0.0, 255.0) as usize)
+}
+
+/// How far a value is from the low end of a range to the high one, 0 to 1; 0 if there is no way.
+pub(super) fn part(value: f64, (low, high): (f64, f64)) -> f64 {
+    match high > low {
+        // The difference of large values may be too large.
+        true if (high - low).is_infinite() => (value / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0),
         true => (value - low) / (high - low),
         false => 0.0,
-    };
-    Some((part * 256.0).clamp(0.0, 255.0) as usize)
+    }
 }
 
 #[cfg(test)]
@@ -80,5 +86,6 @@ mod tests {
         assert_eq!([place(-9.0), place(f64::NEG_INFINITY)], [Some(0); 2]);
         assert_eq!(place(f64::NAN), None);
         assert_eq!(index(7.0, (7.0, 7.0)), Some(0));
+        assert_eq!(index(0.0, (-1.7e308, 1.7e308)), Some(128));
     }
 }

@@ -131,6 +131,7 @@ struct Statistics {
     high: f64,
     mean: f64,
     deviation: f64,
+    infinite: usize,
     /// Values, and all elements.
     count: (usize, usize),
 }
@@ -139,17 +140,26 @@ impl Statistics {
     fn of(values: &[f64]) -> Statistics {
         let known = || values.iter().copied().filter(|value| value.is_finite());
         let count = known().count();
+        let (low, high) = (
+            known().fold(f64::NAN, f64::min),
+            known().fold(f64::NAN, f64::max),
+        );
+        // Squares of larger ones would be infinite.
+        let scale = match low.abs().max(high.abs()) {
+            large if large > 1e150 => large,
+            _ => 1.0,
+        };
         // Apart from the first one, so that large values leave digits for small differences.
-        let first = known().next().unwrap_or(f64::NAN);
-        let mean = known().map(|value| value - first).sum::<f64>() / count as f64;
-        let squares = known()
-            .map(|value| (value - first - mean).powi(2))
-            .sum::<f64>();
+        let first = known().next().unwrap_or(f64::NAN) / scale;
+        let apart = || known().map(|value| value / scale - first);
+        let mean = apart().sum::<f64>() / count as f64;
+        let squares = apart().map(|value| (value - mean).powi(2)).sum::<f64>();
         Statistics {
-            low: known().fold(f64::NAN, f64::min),
-            high: known().fold(f64::NAN, f64::max),
-            mean: first + mean,
-            deviation: (squares / count as f64).sqrt(),
+            low,
+            high,
+            mean: (first + mean) * scale,
+            deviation: (squares / count as f64).sqrt() * scale,
+            infinite: values.iter().filter(|value| value.is_infinite()).count(),
             count: (count, values.len()),
         }
     }
@@ -170,11 +180,14 @@ impl Statistics {
         let digits = self.deviation.max(self.mean.abs() * 1e-9) / 100.0;
         let [low, high, mean, deviation] = [self.low, self.high, self.mean, self.deviation]
             .map(|value| ticks::text(value, digits));
-        let missing = match all - known {
-            0 => String::new(),
-            missing => format!("  without a value {missing} of {all}"),
-        };
-        format!("min {low}  max {high}  mean {mean}  std {deviation}{missing}")
+        let mut text = format!("min {low}  max {high}  mean {mean}  std {deviation}");
+        let missing = all - known - self.infinite;
+        for (count, what) in [(self.infinite, "infinite"), (missing, "without a value")] {
+            if count > 0 {
+                text.push_str(&format!("  {what} {count} of {all}"));
+            }
+        }
+        text
     }
 }
 
@@ -203,12 +216,14 @@ mod tests {
         assert_eq!(found.range(), (1.0, 3.0));
         assert_eq!(
             found.text(),
-            "min 1.00  max 3.00  mean 2.00  std 1.00  without a value 2 of 4"
+            "min 1.00  max 3.00  mean 2.00  std 1.00  infinite 1 of 4  without a value 1 of 4"
         );
         let none = Statistics::of(&[f64::NAN]);
         assert_eq!(none.range(), (0.0, 1.0));
         assert_eq!(none.text(), "no values in 1 elements");
         let large = Statistics::of(&[1e9 + 1.0, 1e9 + 2.0]);
         assert_eq!(large.deviation, 0.5);
+        let largest = Statistics::of(&[-1.7e308, 1.7e308]);
+        assert_eq!((largest.mean, largest.deviation), (0.0, 1.7e308));
     }
 }

@@ -110,7 +110,7 @@ impl Source {
 
     /// What it is: its name and what is selected of the axes that are not drawn.
     pub(super) fn title(&self) -> String {
-        let name = self.object.display().to_string();
+        let name = tags::one_line(&self.object.display().to_string());
         let long =
             text_of(&self.tags, "long_name").or_else(|| text_of(&self.tags, "standard_name"));
         let mut parts = vec![name];
@@ -150,8 +150,10 @@ impl Source {
     }
 
     fn name(&self, axis: usize) -> String {
-        let name = self.names[axis].clone();
-        name.unwrap_or_else(|| format!("axis {axis}"))
+        match &self.names[axis] {
+            Some(name) => tags::one_line(name),
+            None => format!("axis {axis}"),
+        }
     }
 
     fn axis(&self, axis: usize, read: &Selected) -> Axis {

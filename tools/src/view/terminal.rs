@@ -192,7 +192,7 @@ fn heights(
     let (low, high) = chart.range;
     let row = |value: f64| {
         let part = if high > low {
-            (value - low) / (high - low)
+            colours::part(value, (low, high))
         } else {
             0.5
         };

@@ -13,6 +13,9 @@ pub(super) fn round_values(low: f64, high: f64, count: usize) -> Vec<f64> {
         return Vec::new();
     }
     // Closer together they would have the same text.
+    if (high - low).is_infinite() {
+        return vec![low, 0.0, high];
+    }
     let nearly_equal = (high - low).abs() <= low.abs().max(high.abs()) * 1e-12;
     if low >= high || nearly_equal {
         return vec![low];
@@ -67,10 +70,14 @@ pub(super) fn texts(values: &[f64]) -> Vec<String> {
     values.iter().map(|value| text(*value, step)).collect()
 }
 
-/// Marks of an axis whose samples have these values, which go up or down all the way.
-pub(super) fn ticks(values: &[f64], count: usize) -> Vec<Tick> {
+/// Marks of an axis whose samples have these values, which go up or down all the way; of indexes only at whole ones.
+pub(super) fn ticks(values: &[f64], count: usize, indexes: bool) -> Vec<Tick> {
     let (Some(&first), Some(&last)) = (values.first(), values.last()) else {
         return Vec::new();
+    };
+    let count = match indexes {
+        true => count.min((last - first).abs() as usize),
+        false => count,
     };
     let round = round_values(first.min(last), first.max(last), count);
     let texts = texts(&round);
@@ -122,7 +129,7 @@ mod tests {
     fn texts_have_the_digits_that_differ() {
         assert_eq!(texts(&[0.0, 0.2, 0.4]), ["0", "0.2", "0.4"]);
         assert_eq!(texts(&[-50.0, 0.0, 50.0]), ["-50", "0", "50"]);
-        assert_eq!(texts(&[270.25, 270.5]), ["270.25", "270.50"]);
+        assert_eq!(texts(&[270.05, 270.1]), ["270.05", "270.10"]);
         assert_eq!(texts(&[1e9, 2e9]), ["1e9", "2e9"]);
         assert_eq!(text(1.5e-7, 1e-8), "1.5e-7");
         assert_eq!(
@@ -133,16 +140,19 @@ mod tests {
 
     #[test]
     fn marks_lie_between_samples() {
-        let marks = ticks(&[0.0, 10.0, 20.0, 30.0], 3);
+        let marks = ticks(&[0.0, 10.0, 20.0, 30.0], 3, false);
         assert_eq!(
             marks.iter().map(|tick| tick.at).collect::<Vec<_>>(),
             [0.5, 1.5, 2.5, 3.5]
         );
         // Downwards, and not evenly spaced.
-        let marks = ticks(&[100.0, 50.0, 40.0, 0.0], 2);
+        let marks = ticks(&[100.0, 50.0, 40.0, 0.0], 2, false);
         let found: Vec<(f64, &str)> = marks.iter().map(|tick| (tick.at, &tick.text[..])).collect();
         assert_eq!(found, [(3.5, "0"), (1.5, "50"), (0.5, "100")]);
-        assert_eq!(ticks(&[], 3), []);
-        assert_eq!(ticks(&[4.0], 3).len(), 1);
+        assert_eq!(ticks(&[], 3, false), []);
+        assert_eq!(ticks(&[4.0], 3, true).len(), 1);
+        let marks = ticks(&[0.0, 1.0, 2.0], 10, true);
+        let texts: Vec<&str> = marks.iter().map(|tick| &tick.text[..]).collect();
+        assert_eq!(texts, ["0", "1", "2"]);
     }
 }
