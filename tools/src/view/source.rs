@@ -38,7 +38,7 @@ pub(super) struct Axis {
     pub(super) title: String,
     /// The values are those of a coordinate, and not indexes.
     pub(super) coordinate: bool,
-    /// One for each element that was read; they go up or down all the way.
+    /// One for each element that was read; they go only up, or only down.
     pub(super) values: Vec<f64>,
 }
 

@@ -70,7 +70,7 @@ pub(super) fn texts(values: &[f64]) -> Vec<String> {
     values.iter().map(|value| text(*value, step)).collect()
 }
 
-/// Marks of an axis whose samples have these values, which go up or down all the way; of indexes only at whole ones.
+/// Marks of an axis whose samples have these values, which go only up or only down; of indexes never between two.
 pub(super) fn ticks(values: &[f64], count: usize, indexes: bool) -> Vec<Tick> {
     let (Some(&first), Some(&last)) = (values.first(), values.last()) else {
         return Vec::new();
