@@ -1,5 +1,6 @@
 //! Exceptions: each kind of error has a class in `slabfs._errors`.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -66,6 +67,7 @@ pub(crate) fn call<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> PyResult<T> {
+    outermost(py)?;
     let done = py.detach(|| SIGNALS.with(|signals| signals.interrupt.during(work)));
     match SIGNALS.with(|signals| signals.raised.lock().take()) {
         Some(error) => Err(error),
@@ -78,7 +80,29 @@ pub(crate) fn call_to_end<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> PyResult<T> {
+    outermost(py)?;
     py.detach(work).map_err(|error| raised(py, &error))
+}
+
+/// Runs handlers of signals that have come.
+pub(crate) fn checked(py: Python<'_>) -> PyResult<()> {
+    CHECKING.set(true);
+    let result = py.check_signals();
+    CHECKING.set(false);
+    result
+}
+
+/// Fails in a handler of a signal that has come during another call of this thread: that call may hold what this one needs.
+fn outermost(py: Python<'_>) -> PyResult<()> {
+    match CHECKING.get() {
+        false => Ok(()),
+        true => Err(made(
+            py,
+            "BusyError",
+            "a handler of a signal has interrupted a call of slabfs, and cannot make another one"
+                .to_owned(),
+        )),
+    }
 }
 
 /// What ends the calls of a thread: an exception of a handler of signals, which Python runs in the main thread only.
@@ -88,6 +112,8 @@ struct Signals {
 }
 
 thread_local! {
+    /// Whether handlers of signals run during a call.
+    static CHECKING: Cell<bool> = const { Cell::new(false) };
     static SIGNALS: Signals = {
         let raised = Arc::new(Mutex::new(None));
         let (own, place) = (std::thread::current().id(), raised.clone());
@@ -96,7 +122,7 @@ thread_local! {
             if std::thread::current().id() != own {
                 return false;
             }
-            let error = Python::try_attach(|py| py.check_signals().err()).flatten();
+            let error = Python::try_attach(|py| checked(py).err()).flatten();
             let found = error.is_some();
             if found {
                 *place.lock() = error;

@@ -50,7 +50,8 @@ pub(crate) fn plain(index: &Bound<'_, PyAny>, dims: &[u64]) -> PyResult<Option<(
                 return Ok(None);
             }
             let count = found.slicelength as u64;
-            axes.push((found.start as u64, found.step as u64, count));
+            let step = if count > 1 { found.step as u64 } else { 1 };
+            axes.push((found.start as u64, step, count));
             shape.push(count);
         } else if item.is_exact_instance_of::<PyInt>() && !item.is_instance_of::<PyBool>() {
             let Ok(number) = item.extract::<i64>() else {

@@ -9,12 +9,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use slabfs_fs::session::{self, Access, Axis, Batch, Hyperslab, Memory, Place, Unit};
 
-use crate::error::{call, call_to_end, invalid, raised};
+use crate::error::{call, call_to_end, invalid};
 use crate::index::{self, Axes};
 use crate::memory::{self, Array};
 use crate::own::Own;
 use crate::session::described;
-use crate::transfer::{Transfer, finish};
+use crate::transfer::{Transfer, finish, made};
 
 static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -46,6 +46,22 @@ fn batch(pieces: &Pieces<'_>) -> PyResult<Vec<Batch>> {
         .collect())
 }
 
+/// A transfer, or the error and the array.
+type Made = Result<session::Transfer<Array>, session::Failed<Array>>;
+
+/// Pieces name other elements if the dims are not those that they were computed for, but for the first one. If these
+/// change after the transfer was made, it fails by itself.
+fn same(py: Python<'_>, object: &session::Object, dims: &[u64]) -> PyResult<()> {
+    let now = py.detach(|| object.received_dims());
+    match now.get(1..) == dims.get(1..) {
+        true => Ok(()),
+        false => Err(invalid(
+            py,
+            "another user has changed the shape at this moment; try again",
+        )),
+    }
+}
+
 impl Object {
     pub(crate) fn new(object: session::Object) -> Object {
         Object {
@@ -68,8 +84,15 @@ impl Object {
         let (mut into, memory) = memory::of(array, true, dtype)?;
         let object = self.get(py)?;
         // In this thread, without a change to another one and back.
-        if memory == Memory::packed() && into.as_ref().len() <= AT_ONCE && !object.awaits_data() {
-            return call(py, || object.read_into(slab, into.as_mut(), &memory));
+        if memory == Memory::packed() && into.as_ref().len() <= AT_ONCE {
+            let read = call(py, || {
+                let now = !object.awaits_data();
+                let read = now.then(|| object.read_into(slab.clone(), into.as_mut(), &memory));
+                read.transpose()
+            });
+            if read?.is_some() {
+                return Ok(());
+            }
         }
         self.move_now(py, |object| object.read_transfer(slab, &memory, into))
     }
@@ -78,11 +101,10 @@ impl Object {
     fn move_now(
         &self,
         py: Python<'_>,
-        make: impl FnOnce(&session::Object) -> Result<session::Transfer<Array>, session::Failed<Array>>,
+        make: impl FnOnce(&session::Object) -> Made + Send,
     ) -> PyResult<()> {
         let object = self.get(py)?;
-        let transfer = make(&object).map_err(|failed| raised(py, &failed.into()))?;
-        finish(py, transfer)
+        finish(py, made(py, || make(&object))?)
     }
 }
 
@@ -101,18 +123,14 @@ impl Object {
     }
 
     /// What an index selects, as a new array or element: of integers, slices that go forwards, and an ellipsis, which are
-    /// most. `None` for another index, or one that does not fit. Without `dims` they are asked for.
+    /// most. `None` for another index, or one that does not fit.
     fn item<'py>(
         &self,
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
-        dims: Option<Vec<u64>>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let dims = match dims {
-            Some(dims) => dims,
-            None => self.dims(py)?,
-        };
+        let dims = self.dims(py)?;
         let Some((axes, shape)) = index::plain(index, &dims)? else {
             return Ok(None);
         };
@@ -155,7 +173,7 @@ impl Object {
     ) -> PyResult<Transfer> {
         let object = self.get(py)?;
         let (into, memory) = memory::of(array, true, dtype)?;
-        Transfer::of(py, object.read_transfer(slab(&axes), &memory, into))
+        Transfer::of(py, || object.read_transfer(slab(&axes), &memory, into))
     }
 
     /// A write to be started.
@@ -169,33 +187,43 @@ impl Object {
     ) -> PyResult<Transfer> {
         let object = self.get(py)?;
         let (from, memory) = memory::of(array, false, dtype)?;
-        Transfer::of(py, object.write_transfer(slab(&axes), &memory, from))
+        Transfer::of(py, || object.write_transfer(slab(&axes), &memory, from))
     }
 
-    /// A read of pieces to be started.
+    /// A read of pieces to be started, which were computed for `dims`.
     fn read_pieces_transfer(
         &self,
         py: Python<'_>,
         pieces: Pieces<'_>,
         array: &Bound<'_, PyUntypedArray>,
+        dims: Vec<u64>,
     ) -> PyResult<Transfer> {
         let object = self.get(py)?;
         let (into, _) = memory::of(array, true, None)?;
-        let made = object.read_batch_transfer(&batch(&pieces)?, Unit::Elements, into);
-        Transfer::of(py, made)
+        let batch = batch(&pieces)?;
+        let made = Transfer::of(py, || {
+            object.read_batch_transfer(&batch, Unit::Elements, into)
+        })?;
+        same(py, &object, &dims)?;
+        Ok(made)
     }
 
-    /// A write of pieces to be started.
+    /// A write of pieces to be started, which were computed for `dims`.
     fn write_pieces_transfer(
         &self,
         py: Python<'_>,
         pieces: Pieces<'_>,
         array: &Bound<'_, PyUntypedArray>,
+        dims: Vec<u64>,
     ) -> PyResult<Transfer> {
         let object = self.get(py)?;
         let (from, _) = memory::of(array, false, None)?;
-        let made = object.write_batch_transfer(&batch(&pieces)?, Unit::Elements, from);
-        Transfer::of(py, made)
+        let batch = batch(&pieces)?;
+        let made = Transfer::of(py, || {
+            object.write_batch_transfer(&batch, Unit::Elements, from)
+        })?;
+        same(py, &object, &dims)?;
+        Ok(made)
     }
 
     /// The attributes, as `Session.stat` gives them.

@@ -1,10 +1,12 @@
 //! Transfers: reads and writes that are started and waited for.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use slabfs_fs::session::{self, Control, Error, Failed};
 
-use crate::error::{call, closed, raised};
+use crate::error::{call, checked, closed, raised};
 use crate::memory::Array;
 use crate::object::LOOK;
 
@@ -16,6 +18,9 @@ pub(crate) struct Transfer {
     state: Mutex<State>,
 }
 
+/// How long a wait that was interrupted waits for the end of what runs.
+const LAST: Duration = Duration::from_secs(2);
+
 enum State {
     Unfinished(session::Transfer<Array>),
     /// Another thread takes the result now.
@@ -26,13 +31,25 @@ enum State {
 /// Waits until a transfer has ended. Signals that come to the main thread cancel it, and raise what their handler does.
 fn wait(py: Python<'_>, control: &Control) -> PyResult<()> {
     while !py.detach(|| control.wait_for(LOOK)) {
-        if let Err(error) = py.check_signals() {
-            // If it runs, it ends by itself, and lets go of its memory then.
-            py.detach(|| control.cancel());
+        if let Err(error) = checked(py) {
+            // If it runs, it ends by itself, and uses the memory up to then: mostly at once.
+            py.detach(|| {
+                control.cancel();
+                control.wait_for(LAST);
+            });
             return Err(error);
         }
     }
     Ok(())
+}
+
+/// Makes a transfer, without the interpreter's lock: it looks at the form of the object, which a call that waits for that
+/// lock may change.
+pub(crate) fn made(
+    py: Python<'_>,
+    make: impl FnOnce() -> Result<session::Transfer<Array>, Failed<Array>> + Send,
+) -> PyResult<session::Transfer<Array>> {
+    call(py, || make().map_err(Error::from))
 }
 
 /// Starts a transfer and waits for it.
@@ -46,9 +63,9 @@ pub(crate) fn finish(py: Python<'_>, mut transfer: session::Transfer<Array>) -> 
 impl Transfer {
     pub(crate) fn of(
         py: Python<'_>,
-        made: Result<session::Transfer<Array>, Failed<Array>>,
+        make: impl FnOnce() -> Result<session::Transfer<Array>, Failed<Array>> + Send,
     ) -> PyResult<Transfer> {
-        let transfer = made.map_err(|failed| raised(py, &failed.into()))?;
+        let transfer = made(py, make)?;
         Ok(Transfer {
             process: std::process::id(),
             control: transfer.control(),
@@ -89,16 +106,23 @@ impl Transfer {
         let control = self.control(py)?;
         call(py, || control.start().map_err(Error::from))?;
         wait(py, control)?;
-        let mut state = self.state.lock();
-        if let State::Unfinished(_) = &*state
-            && let State::Unfinished(transfer) = std::mem::replace(&mut *state, State::Taken)
-        {
-            // It has ended: this does not wait.
-            *state = State::Ended(transfer.wait().map(drop).map_err(Error::from));
-        }
-        match &*state {
-            State::Ended(Err(error)) => Err(raised(py, error)),
-            State::Ended(Ok(())) | State::Taken | State::Unfinished(_) => Ok(()),
+        // Not with the lock: an exception is made by Python, in which other threads may run.
+        let error = py.detach(|| {
+            let mut state = self.state.lock();
+            if let State::Unfinished(_) = &*state
+                && let State::Unfinished(transfer) = std::mem::replace(&mut *state, State::Taken)
+            {
+                // It has ended: this does not wait.
+                *state = State::Ended(transfer.wait().map(drop).map_err(Error::from));
+            }
+            match &*state {
+                State::Ended(Err(error)) => Some(error.clone()),
+                State::Ended(Ok(())) | State::Taken | State::Unfinished(_) => None,
+            }
+        });
+        match error {
+            Some(error) => Err(raised(py, &error)),
+            None => Ok(()),
         }
     }
 }

@@ -553,3 +553,40 @@ def test_attributes_of_numbers_that_are_not_finite(served):
     assert served.create_array("scalar", data=np.float64(3)).tiling == [((), ())]
     served.remove("infinite")
     served.remove("scalar")
+
+
+def test_others_change_the_shape(up, served):
+    """Each index is one of the present shape."""
+    data = np.arange(100).reshape(10, 10)
+    with slabfs.connect(up[0]) as other:
+        array = served.create_array("changing", data=data, max_shape=(20, 20))
+        array[0]
+        other["changing"].resize((10, 5))
+        assert array.shape == (10, 5)
+        data = data[:, :5].copy()
+        np.testing.assert_array_equal(array[[2], [1]], data[[2], [1]])
+        array[[1], [2]] = -1
+        data[[1], [2]] = -1
+        np.testing.assert_array_equal(array[...], data)
+        assert array[-1, -1] == 94
+        other["changing"].resize((4, 5))
+        with pytest.raises(IndexError):
+            array[-7]
+        with pytest.raises(IndexError):
+            array[[5]] = 1
+        assert array[-8:-6].shape == (0, 5)
+        other["changing"].resize((12, 7))
+        assert array[:].shape == (12, 7) and array[-1].shape == (7,)
+        command = [os.environ.get("SLABFS_BINARY", "slabfs"), "set", str(up[1] / "changing"), "--dims", "15,7"]
+        subprocess.run(command, check=True, capture_output=True)
+        assert array.shape == (15, 7) and len(array[:]) == 15
+    served.remove("changing")
+
+
+def test_names_of_axes_that_are_none(served):
+    array = served.create_array("named", shape=(2, 3))
+    for value in "garbage", "5", '["x", 3]':
+        served._native.tag([("named", [("dim_names", "text", value.encode())], [])])
+        assert array.dims in ((None, None), ("x", None))
+        assert "named" in array._repr_html_() and "named" in served._repr_html_()
+    served.remove("named")

@@ -64,6 +64,10 @@ def mixed(draw, shape):
         else:
             break
         axis += 1
+    # An ellipsis that stands for no axes, or for those at the end.
+    at = draw(st.integers(0, len(items)) if axis == len(shape) else st.just(len(items)))
+    if draw(st.booleans()):
+        items.insert(at, Ellipsis)
     return tuple(items)
 
 

@@ -1,6 +1,7 @@
 """A metadata service and three data servers, each a process, which are killed and started again."""
 
 import pathlib
+import signal
 import subprocess
 import tempfile
 import threading
@@ -81,6 +82,42 @@ def test_servers_are_killed_and_come_back(cluster):
             session.create_array("b", shape=(3,))
         cluster.start("md")
         np.testing.assert_array_equal(session["a"][3], np.full(512, 7.0))
+
+
+def test_a_call_that_waits_stops_no_other_thread(cluster):
+    """A call waits for a server with a lock of the object, and asks for signals meanwhile: others must not have the
+    interpreter while they wait for that lock. A handler that makes a call itself is refused."""
+    with slabfs.connect(cluster.md, cache=0) as session:
+        array = session.create_array("a", shape=(400,), dtype="u1", layout="canonical", max_shape=(1000,))
+        array[...] = 1
+        array.sync()
+        refused = []
+
+        def handler(*_):
+            try:
+                array[0]
+            except slabfs.BusyError as error:
+                refused.append(str(error))
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        names = [name for name in cluster.processes if name != "md"]
+        for name in names:
+            cluster.processes[name].send_signal(signal.SIGSTOP)
+        main = threading.main_thread().ident
+        reader = threading.Thread(target=lambda: array.read_transfer(index=np.s_[0:10]).start())
+        timers = [
+            threading.Timer(0.5, reader.start),
+            threading.Timer(1, signal.pthread_kill, (main, signal.SIGUSR1)),
+            threading.Timer(2, lambda: [cluster.processes[name].send_signal(signal.SIGCONT) for name in names]),
+        ]
+        for timer in timers:
+            timer.start()
+        array.resize(300)
+        for timer in timers:
+            timer.join()
+        reader.join()
+        signal.signal(signal.SIGUSR1, before)
+        assert array.shape == (300,) and len(refused) == 1 and "signal" in refused[0]
 
 
 def test_a_read_waits_for_a_server_that_comes_back(cluster):

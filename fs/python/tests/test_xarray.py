@@ -3,11 +3,13 @@
 import asyncio
 import copy
 import pickle
+import subprocess
 import threading
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import binary
 
 import slabfs
 
@@ -262,3 +264,185 @@ def test_encoded_texts_are_appended(container):
     data.slabfs.to_slabfs(container, append_dim="x")
     with xr.open_dataset(container, engine="slabfs") as found:
         assert found.name.values.tolist() == ["ä", "bc"] * 2
+
+
+def opened(container):
+    """The data set of a container, in memory."""
+    with xr.open_dataset(container, engine="slabfs") as found:
+        return found.load()
+
+
+@pytest.fixture
+def pair():
+    return xr.Dataset({"a": (("x",), np.arange(3)), "same": (("x",), np.ones(3), {"units": "K"})}, attrs={"step": 1})
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1}, [None], np.ones((2, 2))])
+@pytest.mark.parametrize("mode", ["w", "a", "w-"])
+def test_attributes_are_checked_first(container, pair, mode, value):
+    if mode != "w-":
+        pair.slabfs.to_slabfs(container)
+    before, wrong = list(container), pair + 1
+    wrong["same"].attrs["bad"] = value
+    with pytest.raises(slabfs.InvalidError, match="'bad' of same"):
+        wrong.slabfs.to_slabfs(container, mode=mode)
+    wrong = (pair + 1).assign(b=1).assign_attrs(bad=value)
+    with pytest.raises(slabfs.InvalidError, match="'bad' of the data set"):
+        wrong.slabfs.to_slabfs(container, mode=mode)
+    assert list(container) == before
+    if mode != "w-":
+        xr.testing.assert_identical(opened(container), pair)
+
+
+@pytest.mark.parametrize("wrong", [{"codec": "gzipp"}, {"layout": "grid:0"}, {"placement": "moon"}, {"dtype": "i99"}])
+@pytest.mark.parametrize("mode", ["w", "a", "w-"])
+def test_encodings_are_checked_first(container, pair, mode, wrong):
+    target = container.create_container("run")
+    if mode != "w-":
+        pair[["a"]].slabfs.to_slabfs(target)
+    new = (pair + 1).assign({f"v{i}": i for i in range(9)})
+    if mode == "a":
+        new["a"] = pair["a"]
+    with pytest.raises((slabfs.InvalidError, TypeError), match=r"same|i99"):
+        new.slabfs.to_slabfs(target, mode=mode, encoding={"same": wrong})
+    assert list(target) == ([] if mode == "w-" else ["a"])
+    if mode != "w-":
+        xr.testing.assert_identical(opened(target), pair[["a"]])
+    new.slabfs.to_slabfs(target, mode=mode, encoding={"same": {"codec": "zstd:3"}})
+    xr.testing.assert_equal(opened(target), new)
+
+
+def test_new_containers_are_removed_after_errors(up, served, pair):
+    with pytest.raises(slabfs.InvalidError, match="gzipp"):
+        pair.slabfs.to_slabfs(up[1] / "failed", encoding={"same": {"codec": "gzipp"}})
+    assert "failed" not in served
+    pair.slabfs.to_slabfs(up[1] / "failed", encoding={"same": {"codec": "zstd:3"}})
+    served.remove("failed", recursive=True)
+
+
+def test_data_sets_are_replaced(container, pair):
+    pair.slabfs.to_slabfs(container)
+    container.create_container("below")["array"] = np.arange(3)
+    fsspec = pytest.importorskip("slabfs.fsspec")
+    fsspec.SlabfsFileSystem(session=container.session).pipe_file(f"{container.path}/readme", b"text")
+    new = xr.Dataset({"same": (("x",), np.zeros(5))}, attrs={"title": "new"})
+    new.slabfs.to_slabfs(container, mode="w")
+    xr.testing.assert_identical(opened(container), new)
+    assert sorted(container) == ["below", "same", "readme"]
+    for name in ("below", "readme"):
+        with pytest.raises(slabfs.InvalidError, match=name):
+            xr.Dataset({name: 1}).slabfs.to_slabfs(container, mode="w")
+    xr.testing.assert_identical(opened(container), new)
+    assert sorted(container) == ["below", "same", "readme"] and container["below/array"].shape == (3,)
+
+
+def test_a_data_set_replaces_itself(container, pair):
+    pytest.importorskip("dask")
+    pair.slabfs.to_slabfs(container)
+    with xr.open_dataset(container, engine="slabfs", chunks={}) as found:
+        (found[["a"]] + 1).slabfs.to_slabfs(container, mode="w")
+    assert list(container) == ["a"] and container["a"][...].tolist() == [1, 2, 3]
+    pair.chunk().slabfs.to_slabfs(container, mode="w", compute=False).compute()
+    xr.testing.assert_identical(opened(container), pair)
+
+
+def fails(block):
+    raise RuntimeError("no data")
+
+
+@pytest.mark.parametrize("mode", ["w", "a", "w-"])
+def test_data_that_cannot_be_had(container, pair, mode):
+    pytest.importorskip("dask")
+    if mode != "w-":
+        pair.slabfs.to_slabfs(container)
+    before = sorted(container)
+    data = (pair.same * 0).chunk().data.map_blocks(fails, dtype=float, meta=np.array(()))
+    new = pair.assign(b=(("x",), data))
+    with pytest.raises(RuntimeError, match="no data"):
+        new.slabfs.to_slabfs(container, mode=mode)
+    assert sorted(container) == before
+    if mode != "w-":
+        xr.testing.assert_identical(opened(container), pair)
+
+
+def test_added_variables_fit_the_lengths_there(container, pair):
+    pair.slabfs.to_slabfs(container)
+    with pytest.raises(slabfs.InvalidError, match="x has 3 elements there, and 4 here"):
+        xr.Dataset({"b": (("x",), np.arange(4)), "c": 1}).slabfs.to_slabfs(container, mode="a")
+    xr.testing.assert_identical(opened(container), pair)
+
+
+def test_all_arrays_of_a_dimension_are_appended_to(container, pair):
+    pair.slabfs.to_slabfs(container)
+    with pytest.raises(slabfs.InvalidError, match="same"):
+        pair[["a"]].slabfs.to_slabfs(container, append_dim="x")
+    with pytest.raises(slabfs.InvalidError, match="same"):
+        pair.assign(same=1).slabfs.to_slabfs(container, append_dim="x")
+    xr.testing.assert_identical(opened(container), pair)
+
+
+def test_appends_that_fail_are_cut_back(container, pair):
+    pytest.importorskip("dask")
+    pair.slabfs.to_slabfs(container)
+    data = (pair.same * 0).chunk().data.map_blocks(fails, dtype=float, meta=np.array(()))
+    with pytest.raises(RuntimeError, match="no data"):
+        pair.assign(same=(("x",), data)).slabfs.to_slabfs(container, append_dim="x")
+    xr.testing.assert_identical(opened(container), pair)
+    container.create_array("z", data=[1.0, 2, 3], dims=("x",))
+    with pytest.raises(slabfs.InvalidError, match="z: x may have 3 elements, and not 6"):
+        pair.assign(z=pair.same).slabfs.to_slabfs(container, append_dim="x")
+    assert container["a"].shape == (3,)
+
+
+def test_texts_of_imported_files(up, served, tmp_path):
+    """Strings of NetCDF and HDF5 are bytes with a tag."""
+    h5py = pytest.importorskip("h5py")
+    file = tmp_path / "texts.h5"
+    with h5py.File(file, "w") as made:
+        made.create_dataset("any", data=["a", "Ärg", ""], dtype=h5py.string_dtype())
+        made.create_dataset("ascii", data=["a", "bc", ""], dtype=h5py.string_dtype("ascii"))
+        made.create_dataset("fixed", data=np.array(["ä".encode(), b"b", b"c"], dtype=h5py.string_dtype("utf-8", 5)))
+        made.create_dataset("bytes", data=np.array([b"a", b"bc", b"d"]))
+    imported = subprocess.run([binary(), "import", file, up[1] / "texts"], capture_output=True, text=True)
+    if imported.returncode and "slabfs-formats" in imported.stderr:
+        pytest.skip("no program slabfs-formats")
+    assert not imported.returncode, imported.stderr
+    served.create_container("copy")
+    try:
+        for name in ("any", "ascii", "fixed", "bytes"):
+            served[f"texts/{name}"].resize((3,))
+            served.session._native.tag([(f"texts/{name}", [("dim_names", "string[]", b'["x"]')], [])])
+        with xr.open_dataset(up[1] / "texts") as found:
+            assert found["any"].values.tolist() == ["a", "Ärg", ""] and found["any"].dtype.kind == "U"
+            assert found["any"][1].item() == "Ärg" and found["any"][[2, 1]].values.tolist() == ["", "Ärg"]
+            assert found["ascii"].values.tolist() == ["a", "bc", ""]
+            assert found["fixed"].values.tolist() == ["ä", "b", "c"]
+            assert found["bytes"].values.tolist() == [b"a", b"bc", b"d"]
+            xr.testing.assert_identical(pickle.loads(pickle.dumps(found)).load(), found)
+            found.load()
+        # A copy has the same types.
+        found.slabfs.to_slabfs(served["copy"])
+        xr.testing.assert_identical(opened(served["copy"]), found)
+        for name in served["texts"]:
+            assert served[f"copy/{name}"].dtype == served[f"texts/{name}"].dtype
+            assert served._native.tags(f"copy/{name}") == served._native.tags(f"texts/{name}")
+        # What is written is text there, too.
+        new = found.assign(any=("x", ["b", "ä", "c"]), fixed=("x", ["x", "y", "ß"]))
+        new.slabfs.to_slabfs(served["texts"], region={"x": slice(0, 3)})
+        xr.testing.assert_identical(opened(served["texts"]), new)
+        new.slabfs.to_slabfs(served["texts"], mode="a")
+        assert served["texts/any"][1] == "ä".encode()
+        for name, long in (("any", "longer"), ("fixed", "äää"), ("ascii", "ä")):
+            with pytest.raises(slabfs.InvalidError, match=name):
+                new.assign({name: ("x", [long, "", ""])}).slabfs.to_slabfs(served["texts"], mode="a")
+        # In a new array texts may have any length.
+        new = new.assign(any=("x", ["longer", "", ""]), fixed=("x", ["äää", "", ""]), ascii=("x", ["ä", "", ""]))
+        for name, encoding in found.variables.items():
+            new[name].encoding = encoding.encoding
+        new.slabfs.to_slabfs(served["copy"], mode="w")
+        xr.testing.assert_identical(opened(served["copy"]), new)
+        kinds = [data for key, _, data in served._native.tags("copy/fixed") if key == "_slabfs_type"]
+        assert kinds == [b'{"hdf5":{"string":6,"pad":"nullpad","set":"utf-8"}}']
+    finally:
+        served.remove("texts", recursive=True)
+        served.remove("copy", recursive=True)

@@ -116,16 +116,30 @@ impl Object {
         Ok(Stat::of(&self.entry()?))
     }
 
-    /// Its current dims, slowest axis first.
+    /// Its current dims, slowest axis first. No request is made for them where this session holds a right to the object, or is
+    /// the only one.
     ///
     /// # Errors
     /// As [`Object::stat`].
     pub fn dims(&self) -> Result<Coords, Error> {
+        if let Some(dims) = self.handle()?.known_dims() {
+            return Ok(dims);
+        }
         let entry = self.entry()?;
         let info = entry
             .info
             .ok_or_else(|| Error::new(ErrorKind::Io, format!("{} has no dims", self.path)))?;
+        if info.dims.get(1..) != self.received_dims().get(1..) {
+            // Batches would be planned for the old form, and fail.
+            let renewed = self.opened().renew_form();
+            renewed.map_err(|error| self.about(error))?;
+        }
         Ok(info.dims.clone())
+    }
+
+    /// The dims that transfers and batches are made for: as last received from the metadata service.
+    pub fn received_dims(&self) -> Coords {
+        self.opened().received_dims()
     }
 
     /// Changes its dims: each axis grows up to its max dim, or shrinks, and elements outside the new dims are lost.

@@ -67,5 +67,7 @@ fn what_cannot_be_drawn_is_named() {
     std::os::unix::fs::symlink(&array, &link).expect("a link");
     let link = link.to_str().expect("text");
     slabfs(["view", text, "-o", link]).fails(1, &["would overwrite the array", ".png"]);
+    let part = format!("{text}@[0:2]");
+    slabfs(["view", &part, "-o", link]).fails(1, &["would overwrite the array"]);
     assert_eq!(array.metadata().expect("there").len(), 96);
 }

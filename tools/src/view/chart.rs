@@ -18,6 +18,8 @@ const BAR: f64 = 18.0;
 const GAP: f64 = 24.0;
 /// Longest texts of marks that get space, in characters.
 const DIGITS: usize = 9;
+/// Longest texts, in characters.
+const LONGEST: usize = 160;
 /// Colour of a line.
 const BLUE: Rgb = [0x1f, 0x77, 0xb4];
 
@@ -134,7 +136,7 @@ impl Chart<'_> {
         }
         if let Some(units) = &self.units {
             let middle = plot.y + plot.height / 2.0;
-            shapes.push(Shape::text(LINE, middle, Anchor::Up, units.clone()));
+            shapes.push(Shape::text(LINE, middle, Anchor::Up, cut(units)));
         }
         let all = &self.sample.values;
         let step = plot.width / all.len().max(1) as f64;
@@ -154,14 +156,14 @@ impl Chart<'_> {
     fn texts(&self, plot: &Rect) -> Vec<Shape> {
         let bottom = plot.y + plot.height + 20.0 + 2.0 * LINE;
         vec![
-            Shape::text(8.0, 18.0, Anchor::Start, self.title.clone()).in_bold(),
+            Shape::text(8.0, 18.0, Anchor::Start, cut(&self.title)).in_bold(),
             Shape::text(8.0, 36.0, Anchor::Start, self.note.clone()).in_colour(GREY),
             Shape::text(8.0, bottom, Anchor::Start, self.statistics.clone()),
         ]
     }
 
     fn canvas(&self, shapes: Vec<Shape>, width: f64, plot: &Rect) -> Canvas {
-        let texts = [&self.title, &self.note, &self.statistics];
+        let texts = [&cut(&self.title), &self.note, &self.statistics];
         let longest = texts.map(|text| text.chars().count()).into_iter().max();
         let longest = longest.unwrap_or(0) as f64 * CELL.0 + 16.0;
         Canvas {
@@ -211,9 +213,17 @@ impl Chart<'_> {
                 x,
                 at.y + at.height / 2.0,
                 Anchor::Up,
-                units.clone(),
+                cut(units),
             ));
         }
+    }
+}
+
+/// A text of a length that a drawing has room for.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -289,7 +299,7 @@ fn x_axis(shapes: &mut Vec<Shape>, plot: &Rect, scale: f64, axis: &Axis) {
         middle,
         bottom + 17.0 + LINE,
         Anchor::Middle,
-        axis.title.clone(),
+        cut(&axis.title),
     ));
 }
 
@@ -321,7 +331,7 @@ fn y_axis(shapes: &mut Vec<Shape>, plot: &Rect, scale: f64, axis: &Axis) {
         }
     }
     let middle = plot.y + plot.height / 2.0;
-    shapes.push(Shape::text(LINE, middle, Anchor::Up, axis.title.clone()));
+    shapes.push(Shape::text(LINE, middle, Anchor::Up, cut(&axis.title)));
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub(super) fn draw(
     };
     match (&drawing.output, format, terminal) {
         (Some(file), Some(format), _) => {
-            draw::write(file, path, format, &chart.picture(drawing.size))?;
+            draw::write(file, source.object(), format, &chart.picture(drawing.size))?;
             output::print(&format!("wrote {}: {}\n", file.display(), chart.statistics))
         }
         (_, _, Some(terminal)) => terminal::show(&terminal, &chart, drawing.size),

@@ -102,6 +102,11 @@ impl Source {
         Ok(source)
     }
 
+    /// The file that is drawn.
+    pub(super) fn object(&self) -> &Path {
+        &self.object
+    }
+
     /// The numbers of elements along the axes that are drawn, slowest first.
     pub(super) fn shape(&self) -> Vec<u64> {
         let axes = self.drawn.iter();

@@ -22,6 +22,9 @@ pub(super) fn round_values(low: f64, high: f64, count: usize) -> Vec<f64> {
     }
     let rough = (high - low) / count.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
+    if !power.is_normal() {
+        return vec![low, high];
+    }
     let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
     let step = step.into_iter().find(|step| *step >= rough * 0.999_999);
     let step = step.unwrap_or(power * 10.0);
@@ -115,6 +118,7 @@ mod tests {
         );
         assert_eq!(round_values(3.0, 3.0, 5), [3.0]);
         assert_eq!(round_values(f64::NAN, 3.0, 5), [] as [f64; 0]);
+        assert_eq!(round_values(-5e-324, 5e-324, 5), [-5e-324, 5e-324]);
         for (low, high) in [(1e-30, 3e-30), (-7.3e12, 9.9e12), (271.3, 271.9)] {
             let values = round_values(low, high, 6);
             assert!((2..=12).contains(&values.len()), "{values:?}");

@@ -71,10 +71,10 @@ class _Outer:
         self._array = array
 
     def __getitem__(self, index: Any) -> Any:
-        return self._array._get_pieces(_index.orthogonal(index, self._array.shape))
+        return self._array._get_selected(_index.orthogonal, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._array._set_pieces(_index.orthogonal(index, self._array.shape), value)
+        self._array._set_selected(_index.orthogonal, index, value)
 
 
 class _Points:
@@ -84,17 +84,18 @@ class _Points:
         self._array = array
 
     def __getitem__(self, index: Any) -> Any:
-        return self._array._get_pieces(self._selected(index))
+        return self._array._get_selected(_points, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._array._set_pieces(self._selected(index), value)
+        self._array._set_selected(_points, index, value)
 
-    def _selected(self, index: Any) -> _index.Pieces:
-        items = index if isinstance(index, tuple) else (index,)
-        if all(isinstance(item, slice) or item is None or item is Ellipsis for item in items):
-            raise SelectionError("vindex takes arrays of integers or truth values; use array[...] for slices")
-        # An axis of one between them keeps the arrays' axes in front, as zarr has it.
-        return _index.advanced(items, self._array.shape)
+
+def _points(index: Any, shape: tuple) -> _index.Pieces:
+    items = index if isinstance(index, tuple) else (index,)
+    if all(isinstance(item, slice) or item is None or item is Ellipsis for item in items):
+        raise SelectionError("vindex takes arrays of integers or truth values; use array[...] for slices")
+    # An axis of one between them keeps the arrays' axes in front, as zarr has it.
+    return _index.advanced(items, shape)
 
 
 class Array:
@@ -120,10 +121,6 @@ class Array:
         stat = self._native().stat()
         self._ino = stat["ino"]
         self._dtype = np.dtype(stat["dtype"])
-        # The shape, if it is that for which the array was made: it changes only if another user shrinks the array, and then
-        # requests are refused. After that it is asked for each time.
-        fixed = stat["dims"] == stat["max_dims"] and stat["declared"]
-        self._shape: Optional[list] = stat["dims"] if fixed else None
         self._stored = self._dtype
         if self._dtype.kind == "V" or (self._dtype.kind == "i" and self._dtype.itemsize == 8):
             self._dtype = _exact_dtype(session._native.tags(path), self._dtype)
@@ -174,7 +171,7 @@ class Array:
         names: list = []
         for key, _, data in self._session._native.tags(self._path):
             if key == DIM_NAMES:
-                names = [name or None for name in json.loads(data)]
+                names = _names(data)
         missing = self.ndim - len(names)
         return (*names, *(None,) * missing) if missing >= 0 else tuple(names[: self.ndim])
 
@@ -284,24 +281,15 @@ class Array:
     # Reading and writing.
 
     def __getitem__(self, index: Any) -> Any:
-        try:
-            return self._get(index, self._shape)
-        except InvalidError:
-            if not self._forget_shape():
-                raise
-            return self._get(index, None)
-
-    def _get(self, index: Any, shape: Optional[list]) -> Any:
         native = self._native()
         if self._stored is self._dtype:
-            found = native.item(index, shape, self._dtype)
+            found = native.item(index, self._dtype)
             if found is not None:
                 return found
-        if shape is None:
-            shape = native.dims()
+        shape = native.dims()
         selected = _index.basic(index, shape)
         if selected is None:
-            return self._get_pieces(_index.advanced(index, tuple(shape)))
+            return self._get_pieces(_index.advanced(index, tuple(shape)), shape)
         buffer = np.empty(selected.counts, dtype=self._dtype)
         if buffer.size:
             native.read(selected.axes, buffer.view(self._stored) if self._stored is not self._dtype else buffer)
@@ -311,29 +299,14 @@ class Array:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         native = self._native(write=True)
-        shape = self._dims(native)
+        shape = native.dims()
         selected = _index.basic(index, shape)
         if selected is None:
-            self._set_pieces(_index.advanced(index, tuple(shape)), value)
+            self._set_pieces(_index.advanced(index, tuple(shape)), shape, value)
             return
         buffer = self._prepared(selected, value)
-        if not buffer.size:
-            return
-        try:
+        if buffer.size:
             native.write(selected.axes, buffer.view(self._stored))
-        except InvalidError:
-            if not self._forget_shape():
-                raise
-            self[index] = value
-
-    def _dims(self, native: Any) -> list:
-        """The shape, without a request if it is remembered."""
-        return self._shape if self._shape is not None else native.dims()
-
-    def _forget_shape(self) -> bool:
-        """After a request was refused: another user may have shrunk the array. Whether the shape was remembered."""
-        known, self._shape = self._shape is not None, None
-        return known
 
     def _prepared(self, selected: _index.Basic, value: Any) -> np.ndarray:
         """The value as a buffer of the selection's shape: itself, if it can be used."""
@@ -346,25 +319,33 @@ class Array:
         view[...] = value
         return buffer
 
-    def _get_pieces(self, pieces: _index.Pieces) -> np.ndarray:
+    def _get_selected(self, select: Callable, index: Any) -> np.ndarray:
+        shape = self._native().dims()
+        return self._get_pieces(select(index, tuple(shape)), shape)
+
+    def _set_selected(self, select: Callable, index: Any, value: Any) -> None:
+        shape = self._native(write=True).dims()
+        self._set_pieces(select(index, tuple(shape)), shape, value)
+
+    def _get_pieces(self, pieces: _index.Pieces, shape: list) -> np.ndarray:
         buffer = np.empty(pieces.shape, dtype=self._dtype)
-        wait_all(self._piece_transfers(pieces, buffer, write=False))
+        wait_all(self._piece_transfers(pieces, shape, buffer, write=False))
         return buffer
 
-    def _set_pieces(self, pieces: _index.Pieces, value: Any) -> None:
+    def _set_pieces(self, pieces: _index.Pieces, shape: list, value: Any) -> None:
         buffer = np.empty(pieces.shape, dtype=self._dtype)
         buffer[...] = value
-        transfers = self._piece_transfers(pieces, buffer, write=True)
+        transfers = self._piece_transfers(pieces, shape, buffer, write=True)
         # Where elements are named twice the last value counts: one after the other.
         for transfer in transfers:
             transfer.wait()
 
-    def _piece_transfers(self, pieces: _index.Pieces, buffer: np.ndarray, write: bool) -> list:
+    def _piece_transfers(self, pieces: _index.Pieces, shape: list, buffer: np.ndarray, write: bool) -> list:
         native = self._native(write=write)
         flat = buffer.view(self._stored).reshape(-1)
         make = native.write_pieces_transfer if write else native.read_pieces_transfer
         return [
-            Transfer([make(rows, flat[first:last])], None, self._forget_shape)
+            Transfer([make(rows, flat[first:last], shape)], None)
             for rows, first, last in batches(pieces.offsets, pieces.length, write)
         ]
 
@@ -393,14 +374,14 @@ class Array:
         if out is not None and not isinstance(out, np.ndarray):
             raise InvalidError(f"an array of NumPy is read into, and not {type(out).__name__}")
         native = self._native()
-        shape = self._dims(native)
+        shape = native.dims()
         selected = _index.basic(index, shape)
         if selected is None:
-            return self._pieces_read(_index.advanced(index, tuple(shape)), out)
+            return self._pieces_read(_index.advanced(index, tuple(shape)), shape, out)
         if out is None:
             buffer = np.empty(selected.counts, dtype=self._dtype)
             moved = [native.read_transfer(selected.axes, buffer.view(self._stored))] if buffer.size else []
-            return Transfer(moved, lambda: buffer[selected.view], self._forget_shape)
+            return Transfer(moved, lambda: buffer[selected.view])
         wanted = np.empty(selected.counts, dtype=np.int8)[_as_array(selected.view)].shape
         if out.shape != wanted:
             raise InvalidError(f"an array of shape {out.shape} was given to read into; the selection has {wanted}")
@@ -417,12 +398,14 @@ class Array:
             result = _copied(target[_as_array(selected.view)], out)
         if dtype is None and self._stored is not self._dtype:
             target = target.view(self._stored)
-        return Transfer([native.read_transfer(selected.axes, target, dtype)], result, self._forget_shape)
+        return Transfer([native.read_transfer(selected.axes, target, dtype)], result)
 
-    def _pieces_read(self, pieces: _index.Pieces, out: Optional[np.ndarray]) -> Transfer:
+    def _pieces_read(self, pieces: _index.Pieces, shape: list, out: Optional[np.ndarray]) -> Transfer:
         buffer = np.empty(pieces.shape, dtype=self._dtype)
-        natives = [native for one in self._piece_transfers(pieces, buffer, write=False) for native in one._natives]
-        made = Transfer(natives, lambda: buffer, self._forget_shape)
+        natives = [
+            native for one in self._piece_transfers(pieces, shape, buffer, write=False) for native in one._natives
+        ]
+        made = Transfer(natives, lambda: buffer)
         if out is None:
             return made
         if out.shape != buffer.shape:
@@ -433,20 +416,20 @@ class Array:
             raise InvalidError(
                 f"an array of {out.dtype} was given to read elements of {self._dtype} into by an index of arrays"
             )
-        return Transfer(natives, _copied(buffer, out), self._forget_shape)
+        return Transfer(natives, _copied(buffer, out))
 
     def write_transfer(self, value: Any, index: Any = ...) -> Transfer:
         """A write of a basic index, to be started. ``value`` is broadcast; an array of the selection's shape and dtype is used as it is,
         and must not change before the end."""
         native = self._native(write=True)
-        selected = _index.basic(index, self._dims(native))
+        selected = _index.basic(index, native.dims())
         if selected is None:
             raise NotSupportedError(
                 "transfers write integers and slices; use array[...] = value for arrays of integers"
             )
         buffer = self._prepared(selected, value)
         moved = [native.write_transfer(selected.axes, buffer.view(self._stored))] if buffer.size else []
-        return Transfer(moved, None, self._forget_shape)
+        return Transfer(moved, None)
 
     # Its length.
 
@@ -457,7 +440,6 @@ class Array:
             InvalidError: an axis may not have that length.
         """
         shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-        self._shape = None
         self._native(write=True).set_dims([int(length) for length in shape])
 
     def append(self, data: Any, axis: int = 0) -> tuple:
@@ -577,6 +559,17 @@ def _exact_dtype(tags: list, stored: np.dtype) -> np.dtype:
             return stored
         return dtype if dtype.itemsize == stored.itemsize and not dtype.hasobject else stored
     return stored
+
+
+def _names(data: bytes) -> list:
+    """The names in a tag ``dim_names``; none if it is none."""
+    try:
+        names = json.loads(data)
+    except ValueError:
+        return []
+    if not isinstance(names, list):
+        return []
+    return [name if isinstance(name, str) and name else None for name in names]
 
 
 def _inverse(view: tuple) -> tuple:

@@ -7,7 +7,6 @@ All that comes from users goes through :func:`_escaped`.
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -161,12 +160,12 @@ def _entry(native: Any, path: str) -> tuple:
     stat = native.stat(path)
     if not stat["declared"]:
         return "file", "", _size(stat["size"])
-    from ._array import DIM_NAMES  # which imports this module
+    from ._array import DIM_NAMES, _names  # which imports this module
 
     names: list = []
     for key, _, data in native.tags(path):
         if key == DIM_NAMES:
-            names = json.loads(data)
+            names = _names(data)
     return _shape(tuple(stat["dims"]), names), np.dtype(stat["dtype"]), _size(stat["size"])
 
 

@@ -132,7 +132,7 @@ def _span(item: slice, size: int) -> tuple:
         raise SelectionError(f"{error}; give integers or None") from None
     count = len(range(start, stop, step))
     # What selects nothing has to start inside, too.
-    return (start, step, count) if count else (0, 1, 0)
+    return (start, step if count > 1 else 1, count) if count else (0, 1, 0)
 
 
 def _as_array(item: Any) -> np.ndarray:
@@ -211,7 +211,7 @@ def advanced(index: Any, shape: tuple) -> Pieces:
         raise SelectionError(
             f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
         ) from None
-    together = places[-1] - places[0] + 1 == len(places)
+    together = places[-1] - places[0] + 1 == len(places) and not _is_divided(index)
     # The axes of the result: each a list of what varies along it.
     result: list = []
     arrays = [(axis, item) for axis, item in resolved if isinstance(item, np.ndarray)]
@@ -223,6 +223,18 @@ def advanced(index: Any, shape: tuple) -> Pieces:
     if not together:
         result.insert(0, ("arrays", None))
     return _pieces(result, arrays, common, shape)
+
+
+def _is_divided(index: Any) -> bool:
+    """Whether an ellipsis of no axes is between arrays or integers, which separates them as well."""
+    items = index if isinstance(index, tuple) else (index,)
+    kinds = [
+        "..." if item is Ellipsis else "" if item is None or isinstance(item, slice) else "array" for item in items
+    ]
+    if "..." not in kinds:
+        return False
+    at = kinds.index("...")
+    return "array" in kinds[:at] and "array" in kinds[at:]
 
 
 def orthogonal(index: Any, shape: tuple) -> Pieces:

@@ -19,13 +19,8 @@ class Transfer:
     memory of the array that is read or written belongs to the transfer.
     """
 
-    def __init__(
-        self,
-        natives: list,
-        result: Optional[Callable[[], Any]],
-        refused: Optional[Callable[[], Any]] = None,
-    ) -> None:
-        self._natives, self._result, self._refused = natives, result, refused
+    def __init__(self, natives: list, result: Optional[Callable[[], Any]]) -> None:
+        self._natives, self._result = natives, result
 
     def start(self) -> Transfer:
         """Starts it, if it was not started, and returns at once.
@@ -55,13 +50,8 @@ class Transfer:
             CancelledError: it was cancelled.
         """
         self.start()
-        try:
-            for native in self._natives:
-                native.wait()
-        except InvalidError:
-            if self._refused is not None:
-                self._refused()
-            raise
+        for native in self._natives:
+            native.wait()
         return self._result() if self._result is not None else None
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -164,6 +164,21 @@ impl Handle {
         !self.writable && self.object.awaits_data()
     }
 
+    /// The current dims, if no request is needed to know them.
+    pub fn known_dims(&self) -> Option<Coords> {
+        self.client.known_dims(&self.object)
+    }
+
+    /// Fetches the form of the object.
+    pub fn renew_form(&self) -> Result<(), FsError> {
+        self.client.refresh(&self.object)
+    }
+
+    /// The dims as last received.
+    pub fn received_dims(&self) -> Coords {
+        self.object.geometry.read().info.dims.clone()
+    }
+
     /// Bytes of an element of the object.
     pub fn elem(&self) -> u64 {
         self.object.geometry.read().info.dtype.size()

@@ -31,6 +31,13 @@ const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
 const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE;
 const ZERO_RANGE: i32 = libc::FALLOC_FL_ZERO_RANGE;
 
+/// After a change of the form without an answer, which the service may have made.
+fn unsure(object: &Object, error: &MdError) {
+    if matches!(error, MdError::Unavailable { .. }) {
+        object.own.outdate();
+    }
+}
+
 impl Client {
     /// Sets attributes; `size` truncates or extends by the rules of semantics.md under "Bytes".
     ///
@@ -145,7 +152,8 @@ impl Client {
                 // Other mounts request its size meanwhile, without waiting for a lock: unflushed data counts until
                 // the service has cleared the object. So no data is lost on an error either.
                 let alone = object.flushing.write();
-                let entry = self.md().call(op::Clear { ino: object.ino })?;
+                let entry = self.md().call(op::Clear { ino: object.ino });
+                let entry = entry.inspect_err(|error| unsure(object, error))?;
                 self.forget_dirty_alone(object);
                 drop(alone);
                 object.reserved.store(0, Ordering::Release);
@@ -239,7 +247,8 @@ impl Client {
             ino: object.ino,
             dims,
             how,
-        })?;
+        });
+        let resized = resized.inspect_err(|error| unsure(object, error))?;
         self.reform(object, geometry, &resized.entry)
     }
 
@@ -307,7 +316,10 @@ impl Client {
                     Ok(entry) => break entry,
                     // Another mount changed the object while this one copied it.
                     Err(MdError::Busy | MdError::NeedsRewrite) if tries < FORM_TRIES => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        unsure(&object, &error);
+                        return Err(error.into());
+                    }
                 }
             };
             object.reserved.store(0, Ordering::Release);

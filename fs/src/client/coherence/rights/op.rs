@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::client::error::FsError;
 use crate::client::object::Object;
 use crate::client::object::geometry::{Form, Geometry};
-use slabfs_model::{BoxSet, Span};
+use slabfs_model::{BoxSet, Coords, Span};
 
 /// Pause before an ask is repeated that the lock server had no room for.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -122,6 +122,11 @@ impl Own {
             round,
             mode,
         }))
+    }
+
+    /// The form may have changed without an answer: it is fetched before the next operation.
+    pub(in crate::client) fn outdate(&self) {
+        self.outdated.fetch_add(1, Ordering::SeqCst);
     }
 
     fn is_outdated(&self) -> bool {
@@ -301,6 +306,26 @@ impl Client {
             return None;
         }
         Some(own.begin(&mut state, &want, round)?.made_of(form))
+    }
+
+    /// The dims of an object as they are known here, if no other session can have changed them: it would have had to
+    /// recall the rights that this one holds, or there is no other. Not of one that grows by writing, whose new rows need
+    /// a right to these rows only.
+    pub(in crate::client) fn known_dims(&self, object: &Object) -> Option<Coords> {
+        let own = &object.own;
+        let settled = self.rights.strict()
+            && !self.lapsed()
+            && !object.is_to_be_emptied()
+            && !object.coupled.in_memory();
+        let geometry = object.geometry.try_read()?;
+        let state = own.state.lock();
+        let known = match own.clock.phase() {
+            Phase::Alone => true,
+            Phase::Shared => state.held.any(),
+            Phase::Closed | Phase::Off => false,
+        };
+        let current = known && settled && state.form.is_none() && !own.is_outdated();
+        (current && !geometry.grows()).then(|| geometry.info.dims.clone())
     }
 
     /// Begins an operation that need not be listed, if it is one.
