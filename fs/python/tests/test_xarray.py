@@ -328,12 +328,12 @@ def test_data_sets_are_replaced(container, pair):
     new = xr.Dataset({"same": (("x",), np.zeros(5))}, attrs={"title": "new"})
     new.slabfs.to_slabfs(container, mode="w")
     xr.testing.assert_identical(opened(container), new)
-    assert sorted(container) == ["below", "same", "readme"]
+    assert sorted(container) == ["below", "readme", "same"]
     for name in ("below", "readme"):
         with pytest.raises(slabfs.InvalidError, match=name):
             xr.Dataset({name: 1}).slabfs.to_slabfs(container, mode="w")
     xr.testing.assert_identical(opened(container), new)
-    assert sorted(container) == ["below", "same", "readme"] and container["below/array"].shape == (3,)
+    assert sorted(container) == ["below", "readme", "same"] and container["below/array"].shape == (3,)
 
 
 def test_a_data_set_replaces_itself(container, pair):

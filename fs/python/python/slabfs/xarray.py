@@ -156,7 +156,7 @@ class SlabfsStore(AbstractDataStore):
 
     def __init__(self, container: Container) -> None:
         self.container = container
-        self._variables: Optional[FrozenDict] = None
+        self._variables: Optional[Mapping] = None
 
     def get_attrs(self) -> Mapping:
         """The container's attributes."""
@@ -389,12 +389,12 @@ class SlabfsAccessor:
         if append_dim is not None:
             container = _located(target, storage_options)
             return _append(dataset, container, append_dim, compute)
-        place = _Place(target, storage_options)
-        if mode == "w-" and place.found is not None and len(place.found):
+        into = _Place(target, storage_options)
+        if mode == "w-" and into.found is not None and len(into.found):
             raise ExistsError(
-                f"{place.name} has entries; use mode='a' to add to it, or mode='w' to replace the data set"
+                f"{into.name} has entries; use mode='a' to add to it, or mode='w' to replace the data set"
             )
-        return _create(dataset, place, mode, encoding or {}, compute)
+        return _create(dataset, into, mode, encoding or {}, compute)
 
 
 class _Place:
@@ -449,7 +449,7 @@ _TEXT = "slabfs_type"
 _NAMELESS = "__values__"
 
 
-def _encoded(dataset: xr.Dataset, there: Mapping) -> tuple:
+def _encoded(dataset: xr.Dataset, there: Iterable) -> tuple:
     """Variables and attributes by the CF conventions. ``there`` are variables that exist."""
     for name in dataset.variables:
         _check_name(name)
@@ -470,11 +470,12 @@ def _encoded(dataset: xr.Dataset, there: Mapping) -> tuple:
         variable.encoding = encoding
     written, attrs = xr.conventions.cf_encoder(variables, attrs)
     texts = strings.EncodedStringCoder(allows_unicode=True)
+    found = set(there)
     result = {}
     for name, variable in written.items():
         variable = _sized(texts.encode(_typed(variable, name), name=name))
         if name in kinds and variable.dtype.kind == "U":
-            variable = _as_bytes(variable, name, kinds[name], name in there)
+            variable = _as_bytes(variable, name, kinds[name], name in found)
         result[_NAMELESS if name is None else name] = variable
     return result, attrs
 
@@ -551,7 +552,7 @@ def _create(dataset: xr.Dataset, place: _Place, mode: str, encoding: Mapping, co
 
         new = [name for name in variables if name not in both]
         handles = {**{array.name: array for array in existing}, **dict(zip(new, _together(create, new)))}
-        tags = []
+        tags: list = []
         for name in both:
             changed_tags = [tag for tag in attributes[name] if tag[0] != "_FillValue"]
             tags.append((joined(container.path, name), changed_tags, []))
