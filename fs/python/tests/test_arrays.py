@@ -417,6 +417,8 @@ def test_ctrl_c_ends_a_wait(area):
         cold = other["a"]
         server.send_signal(signal.SIGSTOP)
         main = threading.main_thread().ident
+        # In the background of a shell it is ignored.
+        ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
         waits = {
             "a read": lambda: cold[...],
             "a read of pieces": lambda: cold[[1, 5]],
@@ -443,6 +445,7 @@ def test_ctrl_c_ends_a_wait(area):
             threading.Timer(after, done[0], done[1:]).start()
         assert not cold[...].any() and came == [1]
         signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGINT, ignored)
         other.close()
         session.close()
     finally:

@@ -66,6 +66,7 @@ use coherence::rights::Rights;
 use commit::Unsynced;
 use coupling::Coupling;
 use object::Object;
+use object::open::Closes;
 use placement::place::{Known, LeasedIds, Places};
 use session::lease::Lease;
 use stored::ahead::Windows;
@@ -154,6 +155,8 @@ pub struct Client {
     /// Everything is in this process: calls block on nothing but the disk.
     local: bool,
     objects: Mutex<HashMap<Ino, Arc<Object>>>,
+    /// Taken last.
+    closes: Mutex<Closes>,
     cache: BlockCache,
     tilings: Tilings,
     windows: Windows,

@@ -1,5 +1,6 @@
 //! Opening and closing: one `Object` for all handles of an object, as long as it is in use.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,35 @@ use crate::client::{Client, Settling};
 /// Number of closed objects that are reported together to a metadata service in this process; the rest are reported
 /// some moments later, like all to a service in another process.
 const RELEASES: usize = 64;
+
+/// The last closes of objects. Between the reply to an open and its arrival here the object may be closed by its other
+/// users, who have committed meanwhile: the form in the reply is older than that commit then.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Closes {
+    /// Closes so far.
+    count: u64,
+    /// The objects of the last ones, the newest at the end.
+    last: VecDeque<Ino>,
+}
+
+/// Closes that are remembered.
+const CLOSES: usize = 64;
+
+impl Closes {
+    fn add(&mut self, ino: Ino) {
+        self.count += 1;
+        if self.last.len() == CLOSES {
+            self.last.pop_front();
+        }
+        self.last.push_back(ino);
+    }
+
+    /// Whether the object of a reply may have been closed since so many closes.
+    fn may_have_changed(&self, object: Ino, closes: u64) -> bool {
+        let since = (self.count - closes) as usize;
+        since > self.last.len() || self.last.iter().rev().take(since).any(|ino| *ino == object)
+    }
+}
 
 /// An object that is held open without a handle.
 pub(in crate::client) struct Borrowed {
@@ -51,8 +81,9 @@ impl Client {
     ) -> Result<Arc<Handle>, FsError> {
         let handle = {
             let _attached = self.attached.read_recursive();
+            let closes = self.closes.lock().count;
             let entry = self.md.call(op::Open { ino })?;
-            let object = self.opened(&entry)?;
+            let object = self.opened(&entry, closes)?;
             self.handle(object, mode, selection)?
         };
         self.ready(handle)
@@ -79,8 +110,9 @@ impl Client {
         debug_assert!(create.open);
         let (made, handle) = {
             let _attached = self.attached.read_recursive();
+            let closes = self.closes.lock().count;
             let made = self.md.call(create)?;
-            let object = self.opened(&made.entry)?;
+            let object = self.opened(&made.entry, closes)?;
             if made.created {
                 object.reserved.store(CREATOR_RESERVE, Ordering::Release);
             }
@@ -105,10 +137,11 @@ impl Client {
                 births: vec![birth.clone()],
                 open: true,
             };
+            let closes = self.closes.lock().count;
             let Some(entry) = self.md.call(adopt)?.pop() else {
                 return Ok(None);
             };
-            let object = self.opened(&entry)?;
+            let object = self.opened(&entry, closes)?;
             self.handle(object, mode, None)?
         };
         self.ready(handle).map(Some)
@@ -169,8 +202,9 @@ impl Client {
         Selected::new(selection, &geometry, object.size(&geometry))
     }
 
-    /// The shared `Object` of an inode that the metadata service has just counted as opened.
-    fn opened(self: &Arc<Self>, entry: &Entry) -> Result<Arc<Object>, FsError> {
+    /// The shared `Object` of an inode that the metadata service has just counted as opened, by a request that was sent
+    /// after so many closes.
+    fn opened(self: &Arc<Self>, entry: &Entry, closes: u64) -> Result<Arc<Object>, FsError> {
         let ino = entry.attr.ino;
         let found = {
             let mut objects = self.objects.lock();
@@ -192,6 +226,9 @@ impl Client {
                     };
                     object.state.lock().opens = 1;
                     own.belongs_to(&object);
+                    if self.closes.lock().may_have_changed(ino, closes) {
+                        own.outdate();
+                    }
                     objects.insert(ino, object.clone());
                     return Ok(object);
                 }
@@ -214,9 +251,10 @@ impl Client {
     /// Holds an object open for a request that has no handle.
     pub(in crate::client) fn borrow(self: &Arc<Self>, ino: Ino) -> Result<Borrowed, FsError> {
         let _attached = self.attached.read_recursive();
+        let closes = self.closes.lock().count;
         let entry = self.md.call(op::Open { ino })?;
         Ok(Borrowed {
-            object: self.opened(&entry)?,
+            object: self.opened(&entry, closes)?,
             client: self.clone(),
         })
     }
@@ -257,6 +295,7 @@ impl Client {
             state.uncounted = state.uncounted.saturating_sub(1);
             (state.opens == 0).then(|| {
                 objects.remove(&object.ino);
+                self.closes.lock().add(object.ino);
                 self.rights.disown(&object.own);
                 let runs = std::mem::take(&mut state.runs);
                 let streams = std::mem::take(&mut state.streams);
@@ -337,5 +376,34 @@ impl Handle {
         }
         self.client.closed(&self.object);
         flushed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn closes_since_an_open_was_sent() {
+        let mut closes = Closes::default();
+        closes.add(ObjectId(1));
+        let sent = closes.count;
+        assert!(!closes.may_have_changed(ObjectId(1), sent));
+        closes.add(ObjectId(2));
+        assert!(
+            closes.may_have_changed(ObjectId(2), sent)
+                && !closes.may_have_changed(ObjectId(1), sent)
+        );
+        assert!(closes.may_have_changed(ObjectId(1), 0));
+        for other in 10..10 + CLOSES as u64 {
+            closes.add(ObjectId(other));
+        }
+        assert!(
+            closes.may_have_changed(ObjectId(1), sent),
+            "too many to know"
+        );
+        assert!(!closes.may_have_changed(ObjectId(1), closes.count - 1));
     }
 }

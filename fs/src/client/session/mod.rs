@@ -104,6 +104,7 @@ impl Client {
             servers,
             local,
             objects: Mutex::default(),
+            closes: Mutex::default(),
             dirty: AtomicI64::new(0),
             behind: Behind::default(),
             flushes: AtomicU64::new(0),
