@@ -117,6 +117,9 @@ fn sled_may_be_gone_or_damaged() {
     needs_mount!();
     let mut up = Up::start();
     synced(&mut up);
+    // An index is compared, or made again, in the background: a process that is killed before has not looked at it.
+    let compared = |up: &Up| up.log().matches("kv::verify").count();
+    poll::until_true("the index is there", || compared(&up) > 0);
     let mut random = Random::new(72);
     for (round, clean) in [(0, false), (1, true), (2, false), (3, true), (4, false)] {
         if clean {
@@ -142,7 +145,9 @@ fn sled_may_be_gone_or_damaged() {
                 .iter()
                 .for_each(|path| std::fs::write(path, "").expect("emptied")),
         }
+        let before = compared(&up);
         up.start_again();
+        poll::until_true("the index is compared", || compared(&up) > before);
         check(&up, 40);
         file::write(&up.at("after"), format!("round {round}"));
         file::open(&up.at("after")).sync_all().expect("synced");
