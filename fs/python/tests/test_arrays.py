@@ -433,7 +433,7 @@ def test_ctrl_c_ends_a_wait(area):
             begun = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 wait()
-            assert time.monotonic() - begun < 5, name
+            assert time.monotonic() - begun < 25, name
             timer.join()
         # A handler that raises nothing ends nothing.
         came = []
