@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use slabfs_fs::client::{ClientOptions, Consistency};
+use slabfs_fs::mount::Pages;
 use slabfs_mdserver::api::{MAX_SHARDS, Shard};
 use slabfs_model::ShardId;
 use slabfs_objstore::addr::AddrError;
@@ -125,6 +126,11 @@ pub(crate) struct MountArgs {
     /// databases, nor for anything that takes a lock and then reads
     #[arg(long, value_name = "MODE", value_parser = parse_consistency, default_value = DEFAULT_CONSISTENCY)]
     pub(crate) consistency: Consistency,
+    /// Which files are read through the kernel's page cache: `auto`, those that are open for reading only and that are
+    /// small, or were read in small pieces before; `always`, all that are open for reading only; or `never`. With
+    /// `--consistency commit`, `auto` is `never`
+    #[arg(long, value_name = "WHICH", value_enum, default_value = "auto")]
+    pub(crate) pages: PagesArg,
     /// The name of this machine, by which placement `local` finds the data servers on it (default: the host
     /// name)
     #[arg(long, value_name = "NAME")]
@@ -136,6 +142,24 @@ pub(crate) struct MountArgs {
     /// Threads that serve FUSE requests (default: one per processor, at least 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
+}
+
+/// Values of `--pages`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum PagesArg {
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<PagesArg> for Pages {
+    fn from(arg: PagesArg) -> Pages {
+        match arg {
+            PagesArg::Auto => Pages::Auto,
+            PagesArg::Always => Pages::Always,
+            PagesArg::Never => Pages::Never,
+        }
+    }
 }
 
 const DEFAULT_CONSISTENCY: &str = match Consistency::DEFAULT {

@@ -498,6 +498,7 @@ fn mount_options(args: &MountArgs) -> MountOptions {
     MountOptions {
         read_only: args.read_only,
         await_names: args.await_names,
+        pages: args.pages.into(),
         allow_other: args.allow_other || usual.allow_other,
         fsname: source_name(),
         threads: args.threads.map(usize::from),

@@ -121,7 +121,7 @@ fn bytes(name: &OsStr) -> Vec<u8> {
 
 impl Filesystem for SlabFs {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        ops::init::negotiate(config);
+        ops::init::negotiate(config, self.shared.client.strict());
         Ok(())
     }
 

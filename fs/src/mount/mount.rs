@@ -87,9 +87,12 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Running, MountError> {
         let point = point::prepare(point)?;
-        let mut shared = Shared::new(client, options.workers);
-        shared.await_names = options.await_names;
-        let shared = Arc::new(shared);
+        let shared = Arc::new_cyclic(|this| Shared {
+            this: this.clone(),
+            await_names: options.await_names,
+            pages: options.pages,
+            ..Shared::new(client, options.workers)
+        });
         let device_fd = device::attach(&point, options)?;
         let session = Session::from_fd(
             SlabFs::new(shared.clone()),

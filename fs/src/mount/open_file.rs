@@ -4,7 +4,7 @@
 //! whose sender was killed may be answered long before (`killed.rs`). So an open file ends ([`Ending`]) when the last
 //! request that works on it drops its reference, which is nearly always the release itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use slabfs_mdserver::api::{Ino, LockFile, LockKind, LockOwner};
@@ -18,6 +18,7 @@ use super::chunks_file::ChunksFile;
 use super::composed::Composed;
 use super::errno::report;
 use super::families::{Families, Family};
+use super::pages::Program;
 use super::viewed::Views;
 
 /// An open file of the mount.
@@ -52,6 +53,10 @@ pub(super) struct OpenFile {
     pub(super) object: Ino,
     /// Open for writing.
     pub(super) write: bool,
+    /// The requests that show how large those of the program are: their number, and their bytes.
+    requests: [AtomicU64; 2],
+    /// The program that opened it, where that matters (`pages.rs`).
+    program: OnceLock<Program>,
     /// The open inodes of the object.
     pub(super) family: Arc<Family>,
     /// Whether it is already noted that the kernel has pages of the inode.
@@ -118,6 +123,8 @@ impl OpenFile {
             opener,
             object: handle.ino(),
             write: mode.write,
+            requests: Default::default(),
+            program: OnceLock::new(),
             family,
             mapped: AtomicBool::new(false),
             selection,
@@ -228,6 +235,34 @@ impl OpenFile {
             unused.release()?;
         }
         Ok(self.other.get().unwrap_or(&self.handle))
+    }
+
+    /// Counts a request; returns the number of requests so far.
+    pub(super) fn count_request(&self, len: usize) -> u64 {
+        self.requests[1].fetch_add(len as u64, Ordering::Relaxed);
+        self.requests[0].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The number of requests, and their bytes.
+    pub(super) fn requests(&self) -> (u64, u64) {
+        let [requests, bytes] = &self.requests;
+        (
+            requests.load(Ordering::Relaxed),
+            bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The program that opened it, if that is known.
+    pub(super) fn program(&self) -> Option<Program> {
+        self.program.get().copied()
+    }
+
+    /// Sets it.
+    pub(super) fn set_program(&self, program: Option<Program>) {
+        if let Some(program) = program {
+            // A file is opened once.
+            let _known = self.program.set(program);
+        }
     }
 
     /// Notes, before its bytes are read, that the kernel is about to cache a page of the inode.

@@ -1,5 +1,7 @@
 //! The options of a mount.
 
+use super::pages::Pages;
+
 /// How to mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -13,6 +15,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Lookups of names that are to be coupled, and do not exist yet, wait for them.
     pub await_names: bool,
+    /// Which files are read through the kernel's page cache.
+    pub pages: Pages,
     /// The source that `df` and `mount` show.
     pub fsname: String,
 }
@@ -25,6 +29,7 @@ impl Default for MountOptions {
             read_only: false,
             allow_other: nix::unistd::geteuid().is_root(),
             await_names: false,
+            pages: Pages::Auto,
             fsname: "slabfs".to_string(),
         }
     }

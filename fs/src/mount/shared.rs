@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, ReplyAttr, Request, RequestId, WaitingRequests};
@@ -29,7 +29,9 @@ use super::interrupts::Interrupts;
 use super::inval::{Forget, Inval};
 use super::open_file::{Closes, Ending, Open};
 use super::page_writes::PageWrites;
+use super::pages::{Habits, Pages};
 use super::pool::Pool;
+use super::retained::Retained;
 use super::root::{Asked, Root};
 use super::searches::Searches;
 use super::setid::{SetIds, may_set_ids, without};
@@ -43,6 +45,7 @@ const MOST_WAITING: usize = 8192;
 
 /// The state that all requests share.
 pub(super) struct Shared {
+    pub(super) this: Weak<Shared>,
     pub(super) client: Arc<Clients>,
     pub(super) nodes: Nodes,
     pub(super) handles: Handles<Open>,
@@ -77,6 +80,11 @@ pub(super) struct Shared {
     pub(super) hdf5: Hdf5Files,
     /// As in the options.
     pub(super) await_names: bool,
+    pub(super) pages: Pages,
+    /// How objects were read, for the choice of pages.
+    pub(super) habits: Habits,
+    /// Pages that the kernel may have of files that are not open.
+    pub(super) retained: Retained,
     /// Number of refused requests whose log lines are being made (`refusals.rs`).
     pub(super) refused: Arc<AtomicUsize>,
 }
@@ -143,6 +151,7 @@ impl Shared {
             nix::unistd::getegid().as_raw(),
         );
         Shared {
+            this: Weak::new(),
             client,
             nodes: Nodes::default(),
             handles: Handles::new(),
@@ -166,6 +175,9 @@ impl Shared {
             openers: Calls::new(owner.0),
             hdf5: Hdf5Files::default(),
             await_names: false,
+            pages: Pages::Auto,
+            habits: Habits::default(),
+            retained: Retained::default(),
             refused: Arc::default(),
         }
     }
@@ -482,6 +494,7 @@ impl Shared {
 
 impl Caches for Shared {
     fn drop_all(&self, shard: Option<ShardId>) {
+        self.retained.outdate(shard);
         for (_, inodes) in self.families.all_mapped(shard) {
             self.inval.forget(inodes, Forget::Pages, None);
         }
@@ -489,6 +502,7 @@ impl Caches for Shared {
     }
 
     fn discard_all(&self, shard: Option<ShardId>) {
+        self.retained.outdate(shard);
         for (family, inodes) in self.families.all_mapped(shard) {
             family.discard();
             let then = Box::new(move || family.discarded());
@@ -502,6 +516,15 @@ impl Caches for Shared {
             let all = 0..u64::MAX;
             let bytes = if inode == ino.0 { bytes.clone() } else { all };
             self.inval.drop_now(inode, bytes);
+        }
+    }
+
+    fn retain(&self, ino: Ino, change: Option<u64>) {
+        let Some((oldest, entry)) = self.retained.add(ino, change) else {
+            return;
+        };
+        if let Some(shared) = self.this.upgrade() {
+            shared.drop_retained(oldest, entry, |_| ());
         }
     }
 

@@ -159,6 +159,28 @@ impl Handle {
         self.object.ino
     }
 
+    /// Whether the object is coupled.
+    pub fn is_coupled(&self) -> bool {
+        self.object.coupled.any()
+    }
+
+    /// Whether bytes that the object gains are zeros until they are written, or it gains none. The kernel takes those of a
+    /// page beyond the end for zeros.
+    pub fn grows_by_zeros(&self) -> bool {
+        let geometry = self.object.geometry.read();
+        !geometry.grows() || geometry.info.fill.is_zero()
+    }
+
+    /// The number of axes of the object.
+    pub fn rank(&self) -> usize {
+        self.object.geometry.read().info.dims.len()
+    }
+
+    /// Whether this mount has the object open for writing.
+    pub fn has_writers(&self) -> bool {
+        self.object.own.writers() > 0
+    }
+
     /// Whether reads through it may wait for data of a coupled object.
     pub fn awaits_data(&self) -> bool {
         !self.writable && self.object.awaits_data()

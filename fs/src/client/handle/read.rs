@@ -241,6 +241,38 @@ impl Handle {
         self.read_in(&op, asked, &need, sink)
     }
 
+    /// Whether pages that the kernel has retained since the object had this change number are current. If so, they count as
+    /// handed out, under a right that this waits for. False also where they might be old.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    pub fn trust_pages(&self, change: u64) -> Result<bool, FsError> {
+        if !self.may_trust(change) {
+            return Ok(false);
+        }
+        let all = |_: &Geometry, _| BoxSet::All;
+        let _op = self.client.enter(&self.object, &all_pages(&all))?;
+        Ok(self.may_trust(change))
+    }
+
+    /// [`Handle::trust_pages`] without waiting; `None` where it would have to.
+    pub fn try_trust_pages(&self, change: u64) -> Option<bool> {
+        if !self.may_trust(change) {
+            return Some(false);
+        }
+        let all = |_: &Geometry, _| BoxSet::All;
+        let _op = self.client.enter_now(&self.object, &all_pages(&all))?;
+        Some(self.may_trust(change))
+    }
+
+    /// Whether the object as this mount knows it has this change number, and no data of this mount that is not part of it.
+    fn may_trust(&self, change: u64) -> bool {
+        self.object.own.writers() == 0
+            && !self.object.is_dirty()
+            && !self.client.lapsed()
+            && self.object.geometry.read().attr.change == change
+    }
+
     fn need_to_read<'a>(
         &self,
         by: By,
@@ -413,6 +445,17 @@ impl Handle {
             }
         }
         Ok(())
+    }
+}
+
+/// What handing out all pages of an object needs.
+fn all_pages<'a>(all: &'a dyn Fn(&Geometry, u64) -> BoxSet) -> Need<'a> {
+    Need {
+        by: By::PageOut,
+        mode: RightMode::Read,
+        long: false,
+        span: Some(Span::ALL),
+        cells: all,
     }
 }
 

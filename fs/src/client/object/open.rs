@@ -11,8 +11,8 @@ use crate::client::commit::Unsynced;
 use crate::client::error::FsError;
 use crate::client::handle::writer::HandleId;
 use crate::client::handle::{Handle, OpenMode, Selected};
-use crate::client::object::Object;
 use crate::client::object::geometry::Geometry;
+use crate::client::object::{Object, State};
 use crate::client::{Client, Settling};
 
 /// Number of closed objects that are reported together to a metadata service in this process; the rest are reported
@@ -283,6 +283,12 @@ impl Client {
         self.objects.lock().get(&ino).cloned()
     }
 
+    /// Pages that the kernel has of an object may be older than its bytes; returns whether some of them may be modified.
+    pub fn distrust_pages(&self, ino: Ino) -> bool {
+        self.known(ino)
+            .is_some_and(|object| object.own.distrust_pages())
+    }
+
     /// Counts one open less. The last one drops the object; its unsynced chunks are synced in the background.
     fn closed(&self, object: &Arc<Object>) {
         let _attached = self.attached.read_recursive();
@@ -296,6 +302,12 @@ impl Client {
             (state.opens == 0).then(|| {
                 objects.remove(&object.ino);
                 self.closes.lock().add(object.ino);
+                // Before the rights go, and before anybody can open the object anew.
+                if object.own.has_pages()
+                    && let Some(caches) = self.lease.caches()
+                {
+                    caches.retain(object.ino, self.settled_change(object, &state));
+                }
                 self.rights.disown(&object.own);
                 let runs = std::mem::take(&mut state.runs);
                 let streams = std::mem::take(&mut state.streams);
@@ -328,6 +340,22 @@ impl Client {
         if self.local && waiting >= RELEASES {
             self.send_releases();
         }
+    }
+
+    /// The change number of an object that is being closed, if all data of this mount is part of it, as far as can be known
+    /// without waiting.
+    fn settled_change(&self, object: &Object, state: &State) -> Option<u64> {
+        let dirty = !state.runs.is_empty()
+            || state.taken.is_some()
+            || !state.streams.is_empty()
+            || object.touched.load(Ordering::Acquire)
+            || object.grown.load(Ordering::Acquire) > 0
+            || object.is_to_be_emptied();
+        if dirty || self.lapsed() || object.own.distrusts_pages() {
+            return None;
+        }
+        let geometry = object.geometry.try_read()?;
+        Some(geometry.attr.change)
     }
 
     fn leave(&self, object: &Object, chunks: Unsynced) {

@@ -57,6 +57,9 @@ pub trait Caches: Send + Sync {
     /// dropped, and all pages of selections. Returns when they are; data that programs have modified in them has
     /// arrived as writes by then.
     fn drop_pages(&self, ino: Ino, bytes: Range<u64>);
+    /// An object of which the kernel may have pages was closed: its bytes have this change number, if that is known, and may be
+    /// changed by others from now on. Takes no lock but for a moment.
+    fn retain(&self, ino: Ino, change: Option<u64>);
     /// Other mounts are about to change names and attributes: cached ones are dropped. False where that is
     /// impossible, and the caller has to wait until they expire.
     fn forget_names(&self) -> bool;

@@ -34,18 +34,20 @@ pub(in crate::mount) fn answer(
             Ok((_, open, true)) => {
                 // The truncate may have to wait for a right, which must not block this thread.
                 let worker = shared.clone();
-                let job = move || give(&worker, (parent, &name), empty(&worker, open), reply);
+                let job =
+                    move || give(&worker, (parent, &name), flags, empty(&worker, open), reply);
                 return shared.for_bytes().submit(Box::new(job));
             }
             made => made.map(|(shown, open, _)| (shown, open)),
         },
     };
-    give(shared, (parent, &name), made, reply);
+    give(shared, (parent, &name), flags, made, reply);
 }
 
 fn give(
     shared: &Arc<Shared>,
     (parent, name): (u64, &[u8]),
+    flags: OpenFlags,
     made: Outcome<(Shown, Open)>,
     reply: ReplyCreate,
 ) {
@@ -54,7 +56,7 @@ fn give(
         Err(failure) => return reply.error(shared.refusal("create", parent, Some(name), &failure)),
     };
     let opener = shared.clone();
-    open::give(shared, open, move |number, kernel| {
+    open::give(shared, open, flags, move |number, kernel| {
         // The reply has one timeout for name and attributes; the shorter one is safe for both.
         let ttl = shown.attr_ttl.min(shown.name_ttl);
         let given = reply.created(&ttl, &shown.attr, Generation(0), number, kernel);

@@ -2,8 +2,9 @@
 //!
 //! Requested: requests of up to 1 MiB; many background requests at once; lookups and readdirs of one directory in
 //! parallel; readdirplus where the kernel thinks it worth it; asynchronous direct I/O; shared mappings of files that
-//! bypass the page cache; cached symlink targets (they never change); pages dropped when the kernel sees that a file
-//! has changed; locks, since the locks of all mounts exclude each other.
+//! bypass the page cache; cached symlink targets (they never change); locks, since the
+//! locks of all mounts exclude each other; in mode `commit`, that pages are dropped when the kernel sees that a file has
+//! changed. In mode `strict` the mount drops them, and the kernel would request the attributes before each read.
 //!
 //! Deliberately not requested:
 //! - the writeback cache: it writes full pages back, over a neighbour's bytes;
@@ -22,21 +23,21 @@ const MAX_BACKGROUND: u16 = 128;
 /// Read-ahead of mappings. The kernel offers less here, and accepts more through sysfs (`mount.rs`).
 const MAX_READAHEAD: u32 = 4 << 20;
 
-const WANTED: [InitFlags; 9] = [
+const WANTED: [InitFlags; 8] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_AUTO_INVAL_DATA,
     InitFlags::FUSE_POSIX_LOCKS,
     InitFlags::FUSE_FLOCK_LOCKS,
 ];
 
 /// Requests the capabilities; those that an older kernel lacks are left out.
-pub(in crate::mount) fn negotiate(config: &mut KernelConfig) {
-    for wanted in WANTED {
+pub(in crate::mount) fn negotiate(config: &mut KernelConfig, strict: bool) {
+    let attributes = (!strict).then_some(InitFlags::FUSE_AUTO_INVAL_DATA);
+    for wanted in WANTED.into_iter().chain(attributes) {
         if config.add_capabilities(wanted).is_err() {
             tracing::debug!(?wanted, "the kernel does not have this");
         }

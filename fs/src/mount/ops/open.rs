@@ -52,13 +52,13 @@ pub(in crate::mount) fn answer(
             shared
                 .waits
                 .submit(Box::new(move || match file.handle().await_end() {
-                    Ok(()) => give(&waiter, Open::File(file), move |number, kernel| {
+                    Ok(()) => give(&waiter, Open::File(file), flags, move |number, kernel| {
                         reply.opened(number, kernel)
                     }),
                     Err(error) => reply.error(report("open", inode, &error.into())),
                 }));
         }
-        Ok(open) => give(shared, open, move |number, kernel| {
+        Ok(open) => give(shared, open, flags, move |number, kernel| {
             reply.opened(number, kernel)
         }),
         Err(failure) => reply.error(shared.refusal("open", inode, None, &failure)),
@@ -80,20 +80,25 @@ pub(in crate::mount) fn answer(
 pub(super) fn give(
     shared: &Arc<Shared>,
     open: Open,
+    flags: OpenFlags,
     reply: impl FnOnce(FileHandle, FopenFlags) -> bool + Send + 'static,
 ) {
-    let (kernel, stale) = (kernel_flags(&open), stale_attributes(&open));
-    let number = FileHandle(shared.handles.insert(Arc::new(open)));
-    let opener = shared.clone();
-    let give = move || {
-        if !reply(number, kernel) {
-            release::take_back(&opener, number.0);
+    let (kernel, stale) = (kernel_flags(shared, &open, flags), stale_attributes(&open));
+    let open = Arc::new(open);
+    let opened = open.clone();
+    shared.settle_retained(&open, move |shared| {
+        let number = FileHandle(shared.handles.insert(opened));
+        let opener = shared.clone();
+        let give = move || {
+            if !reply(number, kernel) {
+                release::take_back(&opener, number.0);
+            }
+        };
+        match stale {
+            None => give(),
+            Some(plain) => shared.forget_attributes(plain, give),
         }
-    };
-    match stale {
-        None => give(),
-        Some(plain) => shared.forget_attributes(plain, give),
-    }
+    });
 }
 
 /// Opens without replying; the caller adds the result to the handles.
@@ -208,12 +213,20 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 
 /// How the kernel treats the handle. It sends a flush at each `close`, even of a read-only handle: `close` ends the
 /// process's record locks on the file, whichever handle they were taken through.
-fn kernel_flags(open: &Open) -> FopenFlags {
+///
+/// Pages of a plain inode stay: old ones are dropped by this mount (`retained.rs`).
+fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     match open {
         Open::Composed(file) if file.has_small_arrays() => FopenFlags::FOPEN_NOFLUSH,
         Open::Text(_) | Open::Composed(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
-        Open::File(_) => direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        Open::File(file) if file.inode != file.object.0 => {
+            direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        }
+        Open::File(file) if shared.reads_pages(file, flags) => FopenFlags::FOPEN_KEEP_CACHE,
+        Open::File(_) => {
+            direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_KEEP_CACHE
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::mount::errno::{Failure, report};
 use crate::mount::exchange::{Waiting, part};
 use crate::mount::interrupts::Awaited;
 use crate::mount::open_file::{Open, OpenFile};
+use crate::mount::pages::HABIT;
 use crate::mount::shared::Shared;
 use crate::mount::viewed::Viewed;
 
@@ -89,10 +90,16 @@ pub(in crate::mount) fn answer(
             return reply.error(report("read", inode, &pages_of_a_view()));
         }
         file.note_mapped();
+        if !file.write && file.requests().0 == 0 {
+            // Its first read-ahead: if the program's reads are large, it begins with as much as a request may have.
+            file.count_request(len as usize);
+        }
     } else if file.chunks().is_some() {
         return read_chunks(shared, &open, offset, len, reply);
     } else if let Some(view) = file.views().get() {
         return read_viewed(shared, &open, view, offset, len, reply);
+    } else if file.count_request(len as usize) == HABIT {
+        shared.note_habit(file);
     }
     let mut sink = Replying(Some(reply));
     let done = file

@@ -29,6 +29,7 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
         // Its files end when they are dropped.
         Open::Composed(_) => false,
         Open::File(file) => {
+            shared.note_habit(file);
             let locks = file.close(&shared.client);
             shared.client.is_same_host() && !file.has_dirty() && !locks
         }

@@ -12,7 +12,9 @@ use super::getattr;
 use crate::client::FsError;
 use crate::mount::attr::set_time;
 use crate::mount::errno::{Outcome, refused};
+use crate::mount::inval::Forget;
 use crate::mount::open_file::Open;
+use crate::mount::pool::Job;
 use crate::mount::shared::{Caller, Shared, Shown, selection_shape};
 use crate::view::nodes::{Node, SelectionNode};
 
@@ -97,7 +99,28 @@ fn on_object(shared: &Arc<Shared>, caller: Caller, ino: Ino, wanted: &Wanted, re
                 false => Ok(entry),
             }
         },
-        move |shared, entry| give(shared, ino.0, shown(shared, entry), reply),
+        move |shared, entry| {
+            // The kernel drops its pages if the size has changed. That of an object with fixed dims has not.
+            let stale = match &entry {
+                Ok(entry) => size.is_some_and(|size| size != entry.attr.size),
+                Err(_) => false,
+            };
+            let (there, shown) = (shared.clone(), shown(shared, entry));
+            let answer = move || give(&there, ino.0, shown, reply);
+            if !stale || shared.families.mapped(ino, None).is_empty() {
+                return answer();
+            }
+            // Until it has the reply the kernel writes no modified page back, so these cannot be dropped before.
+            let modified = shared.client.of(ino).distrust_pages(ino);
+            let then: Option<Job> = match modified {
+                true => {
+                    answer();
+                    None
+                }
+                false => Some(Box::new(answer)),
+            };
+            shared.inval.forget(vec![ino.0], Forget::Pages, then);
+        },
     );
 }
 

@@ -23,6 +23,7 @@ use crate::mount::errno::{Outcome, refused, report};
 use crate::mount::inval::Forget;
 use crate::mount::open_file::{Open, OpenFile};
 use crate::mount::page_writes::PageWrite;
+use crate::mount::pages::HABIT;
 use crate::mount::shared::{Caller, Shared};
 use crate::mount::viewed::Viewed;
 
@@ -108,6 +109,9 @@ pub(in crate::mount) fn answer(
         };
     }
     let page = how.by_kernel.then(|| shared.page_writes.begin());
+    if !how.by_kernel && file.count_request(data.len()) == HABIT {
+        shared.note_habit(file);
+    }
     let others = !file.family.mapped(Some(file.inode)).is_empty();
     let waits = how.sync
         || file

@@ -58,6 +58,8 @@ impl Caches for Kernel {
         }
     }
 
+    fn retain(&self, _ino: Ino, _change: Option<u64>) {}
+
     fn forget_names(&self) -> bool {
         true
     }

@@ -28,6 +28,8 @@ enum FsKind {
     Null,
     /// Data is copied into memory once, and read from there.
     Memory,
+    /// The same, and the kernel caches it in pages.
+    Pages,
 }
 
 /// Mounts, prints `ready:` and serves until SIGTERM or SIGINT.
@@ -38,7 +40,7 @@ pub(crate) fn serve(args: &FsArgs) -> anyhow::Result<()> {
     // Blocked before the session's threads start, so that only `wait` gets them.
     signals.thread_block().context("cannot block signals")?;
     let name = format!("slabfs-bench-{}", crate::args::name(args.kind));
-    let tree = tree::Tree::new(args.kind == FsKind::Memory);
+    let tree = tree::Tree::new(args.kind != FsKind::Null, args.kind == FsKind::Pages);
     let session = fuser::spawn_mount(tree, &args.mountpoint, &settings::session(&name))
         .with_context(|| format!("cannot mount {}", args.mountpoint.display()))?;
     println!("ready: {}", args.mountpoint.display());

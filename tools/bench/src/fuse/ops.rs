@@ -68,7 +68,13 @@ impl Filesystem for Tree {
         let owner = (req.uid(), req.gid());
         let made = self.make(parent, name, FileType::RegularFile, mode & !umask, owner);
         let attr = or_reply!(made, reply);
-        reply.created(&TTL, &attr, Generation(0), NO_HANDLE, open_flags());
+        reply.created(
+            &TTL,
+            &attr,
+            Generation(0),
+            NO_HANDLE,
+            open_flags(self.pages()),
+        );
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -82,7 +88,7 @@ impl Filesystem for Tree {
     }
 
     fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(NO_HANDLE, open_flags());
+        reply.opened(NO_HANDLE, open_flags(self.pages()));
     }
 
     fn read(

@@ -12,9 +12,12 @@ const MAX_BACKGROUND: u16 = 128;
 /// How long the kernel may cache names and attributes: as for a slabfs mount that is the only one.
 pub(super) const TTL: Duration = Duration::from_secs(1);
 
-/// Flags of every open file: no page cache, several writers at once.
-pub(super) fn open_flags() -> FopenFlags {
-    FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+/// Flags of every open file: with the kernel's pages, or without, and then several writers at once.
+pub(super) fn open_flags(pages: bool) -> FopenFlags {
+    match pages {
+        true => FopenFlags::FOPEN_KEEP_CACHE,
+        false => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+    }
 }
 
 /// Threads, descriptors and mount options of a session.

@@ -29,21 +29,28 @@ pub(super) struct Node {
 /// All nodes that have a name.
 pub(super) struct Tree {
     stores: bool,
+    pages: bool,
     next: AtomicU64,
     nodes: RwLock<HashMap<u64, Arc<Node>>>,
 }
 
 impl Tree {
-    /// With only the root; file data is stored or not.
-    pub(super) fn new(stores: bool) -> Tree {
+    /// With only the root; file data is stored or not, and cached by the kernel or not.
+    pub(super) fn new(stores: bool, pages: bool) -> Tree {
         let tree = Tree {
             stores,
+            pages,
             next: AtomicU64::new(INodeNo::ROOT.0),
             nodes: RwLock::default(),
         };
         let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
         tree.add(FileType::Directory, 0o755, (uid.as_raw(), gid.as_raw()));
         tree
+    }
+
+    /// Whether the kernel caches file data.
+    pub(super) fn pages(&self) -> bool {
+        self.pages
     }
 
     fn add(&self, kind: FileType, mode: u32, (uid, gid): (u32, u32)) -> Arc<Node> {
@@ -166,7 +173,7 @@ mod tests {
     }
 
     fn file(stores: bool) -> Arc<Node> {
-        Tree::new(stores).add(FileType::RegularFile, 0o644, (0, 0))
+        Tree::new(stores, false).add(FileType::RegularFile, 0o644, (0, 0))
     }
 
     #[test]
@@ -191,7 +198,7 @@ mod tests {
 
     #[test]
     fn names_are_added_and_removed() {
-        let tree = Tree::new(true);
+        let tree = Tree::new(true, false);
         let root = INodeNo::ROOT;
         let make = |parent, name: &str, kind| tree.make(parent, name.as_ref(), kind, 0o755, (0, 0));
         let dir = make(root, "d", FileType::Directory)

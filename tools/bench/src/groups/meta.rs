@@ -1,4 +1,4 @@
-//! Names: every job creates files in a directory of its own, stats and removes them.
+//! Names: every job creates files in a directory of its own, opens and closes, stats and removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ use crate::{args, memory};
 type Step = (&'static str, fn(&Path) -> std::io::Result<()>);
 
 /// The operations on every name, in this order; each starts when the previous one has ended.
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     ("create", |path| fs::File::create_new(path).map(drop)),
+    ("open", |path| fs::File::open(path).map(drop)),
     ("stat", |path| fs::metadata(path).map(drop)),
     ("unlink", |path| fs::remove_file(path)),
     ("mkdir", |path| fs::create_dir(path)),

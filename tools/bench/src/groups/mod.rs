@@ -7,6 +7,8 @@
 mod columns;
 mod fio;
 mod meta;
+mod pages;
+mod programs;
 
 use std::path::PathBuf;
 
@@ -22,10 +24,10 @@ use crate::{cleanup, systems};
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GroupArgs {
     /// Systems to measure
-    #[arg(long, value_delimiter = ',', default_values = ["null", "memory", "bindfs", "ext4", "up", "split"])]
+    #[arg(long, value_delimiter = ',', default_values = ["null", "memory", "pages", "bindfs", "ext4", "up", "split"])]
     pub(crate) systems: Vec<Kind>,
     /// Groups to measure
-    #[arg(long, value_delimiter = ',', default_values = ["seq", "iops", "meta", "columns", "memory"])]
+    #[arg(long, value_delimiter = ',', default_values = ["seq", "iops", "meta", "pages", "programs", "columns", "memory"])]
     pub(crate) groups: Vec<Group>,
     /// Kinds of objects: plain bytes, 2-D arrays by complete rows (aligned), 2-D arrays of fixed chunks
     #[arg(long, value_delimiter = ',', default_values = ["bytes", "rows"])]
@@ -60,8 +62,12 @@ pub(crate) enum Group {
     Seq,
     /// 4 KiB requests at random offsets.
     Iops,
-    /// Names: create, stat, unlink, mkdir, rmdir.
+    /// Names: create, open, stat, unlink, mkdir, rmdir.
     Meta,
+    /// Reads of 4 KiB: again from files opened anew, and at random offsets that are in no cache of the kernel.
+    Pages,
+    /// Programs: tar, SQLite.
+    Programs,
     /// A large array written in misaligned blocks and read by columns.
     Columns,
     /// Memory of the mount with a file larger than its limit.
@@ -135,6 +141,8 @@ fn rounds(args: &GroupArgs, systems: &[System], table: &mut Table) -> anyhow::Re
                 Group::Seq => fio::seq(args, systems, table)?,
                 Group::Iops => fio::iops(args, systems, round, table)?,
                 Group::Meta => meta::run(args, systems, table)?,
+                Group::Pages => pages::run(args, systems, table)?,
+                Group::Programs => programs::run(args, systems, table)?,
                 // These move gigabytes per system; two rounds show whether they can be trusted.
                 Group::Columns if round < 2 => columns::run(args, systems, table)?,
                 // A peak never decreases, so there is only one round.

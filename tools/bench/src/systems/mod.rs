@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Null,
     /// A FUSE filesystem that stores files in memory with one copy.
     Memory,
+    /// The same, with the kernel's pages.
+    Pages,
     /// bindfs over a directory, locks not forwarded.
     Bindfs,
     /// A plain directory of the disk; for MPI programs an ext4 in an image in memory.
@@ -115,7 +117,7 @@ impl System {
             });
         }
         let mount: Mount = match kind {
-            Kind::Null | Kind::Memory => {
+            Kind::Null | Kind::Memory | Kind::Pages => {
                 let own = std::env::current_exe().context("finding this program")?;
                 let name = crate::args::name(kind);
                 Box::new(move |at| command(&own, &[&"fs", &name, &at]))
@@ -174,8 +176,11 @@ impl System {
         Ok(())
     }
 
-    /// Unmounts and mounts again, so that no process has any data cached.
+    /// Unmounts and mounts again, so that no process has any data cached; not what has its files in the process.
     pub(crate) fn remount(&mut self) -> anyhow::Result<()> {
+        if matches!(self.kind, Kind::Null | Kind::Memory | Kind::Pages) {
+            return Ok(());
+        }
         for at in self.dirs.iter().filter(|_| self.kind.is_foreign()) {
             cleanup::unmount(at)?;
         }

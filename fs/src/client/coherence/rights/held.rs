@@ -364,6 +364,16 @@ impl Held {
         pages.any(|one| one.want.touches(span))
     }
 
+    /// Whether pages may exist that were handed out for writing.
+    pub(super) fn has_pages_to_write(&self) -> bool {
+        self.has_any_page() && self.out_for == Some(RightMode::Write)
+    }
+
+    /// Whether the kernel may have pages.
+    pub(super) fn has_any_page(&self) -> bool {
+        !self.out.is_empty() || self.page_gate != PageGate::Open
+    }
+
     /// Whether pages have to be dropped before the closing area can be released.
     pub(super) fn has_pages(&self) -> bool {
         let stopped = |closing: &Closing| {

@@ -139,6 +139,8 @@ pub(in crate::client) struct Own {
     writing: AtomicUsize,
     /// The kernel has asked for a page since the object was opened: from then on, writes are listed.
     paged: AtomicBool,
+    /// Pages may be older than the object's bytes.
+    distrusted: AtomicBool,
     /// Epochs `alone` that began since the form was last fetched. Other mounts may have written before such an epoch, and
     /// no grant in it brings the form: the next operation fetches it.
     outdated: AtomicU64,
@@ -336,6 +338,7 @@ impl Own {
             alone: AtomicUsize::new(0),
             writing: AtomicUsize::new(0),
             paged: AtomicBool::new(false),
+            distrusted: AtomicBool::new(false),
             outdated: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -345,6 +348,28 @@ impl Own {
     /// Sets the object that these rights are for.
     pub(in crate::client) fn belongs_to(&self, object: &Arc<Object>) {
         *self.object.lock() = Arc::downgrade(object);
+    }
+
+    /// Whether the kernel may have pages of the object.
+    pub(in crate::client) fn has_pages(&self) -> bool {
+        self.paged.load(Ordering::SeqCst) && self.state.lock().held.has_any_page()
+    }
+
+    /// Pages that the kernel has of the object may be older than its bytes: they are not used again once it is closed.
+    /// Returns whether some of them may be modified.
+    pub(in crate::client) fn distrust_pages(&self) -> bool {
+        self.distrusted.store(true, Ordering::SeqCst);
+        self.state.lock().held.has_pages_to_write()
+    }
+
+    /// Whether pages may be older than the object's bytes.
+    pub(in crate::client) fn distrusts_pages(&self) -> bool {
+        self.distrusted.load(Ordering::SeqCst)
+    }
+
+    /// The number of open files of this mount that can write.
+    pub(in crate::client) fn writers(&self) -> usize {
+        self.state.lock().held.writers
     }
 
     fn object(&self) -> Option<Arc<Object>> {

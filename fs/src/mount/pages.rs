@@ -1,0 +1,189 @@
+//! Which open files read through the kernel's page cache.
+//!
+//! Through pages, small reads are answered by the kernel: no request each, and read-ahead. Large reads cost one more copy
+//! and an allocated page, so they are faster as requests of their own. The kernel decides by a flag of the open file, which
+//! stays as it is; the size of its reads is not known by then. What is known:
+//!
+//! - Files that can be written, selections, files with `O_DIRECT`, coupled objects: no pages. The bytes of a write are an exact
+//!   range of the program's, which a page is not.
+//! - Objects that grow, with a fill value other than zero: no pages. The kernel has zeros behind the end in its last page.
+//! - Another open file of this mount can write the object: no pages. Each write would have to drop some.
+//! - The object is at most [`SMALL`]: pages. It takes few requests either way, and may be read again.
+//! - Otherwise by how the object was read or written before, and if that is not known, what the program did to others
+//!   ([`Habits`]): pages unless these requests were large.
+//! - If nothing is known: pages, but not for an array of several axes, whose readers mostly want parts of rows. Read-ahead would
+//!   bring the rows.
+//!
+//! The kernel's first read of a file through pages shows the size of the program's: its first read-ahead is a small multiple
+//! of that.
+
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+use fuser::OpenFlags;
+use parking_lot::Mutex;
+use slabfs_mdserver::api::Ino;
+
+use super::open_file::OpenFile;
+use super::shared::Shared;
+
+/// Objects up to this size are read through pages, if nothing speaks against it.
+const SMALL: u64 = 4 << 20;
+/// Requests of at least this size on average are large.
+const LARGE: u64 = 512 << 10;
+/// Most objects, and most programs, whose habits are known.
+const MOST: usize = 16_384;
+/// After so many requests of an open file it is noted how large they are.
+pub(super) const HABIT: u64 = 32;
+
+/// Whether reads use the kernel's page cache: an option of the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// Where it is expected to be faster.
+    #[default]
+    Auto,
+    /// All files that are open for reading only.
+    Always,
+    /// No file; mappings use it all the same.
+    Never,
+}
+
+/// The name of a program, as in `/proc/PID/comm`.
+pub(super) type Program = [u8; 16];
+
+/// Whether the requests of the last open file were large: by object, and by program.
+#[derive(Debug, Default)]
+pub(super) struct Habits {
+    objects: Mutex<Table<Ino>>,
+    programs: Mutex<Table<Program>>,
+}
+
+#[derive(Debug)]
+struct Table<K> {
+    large: HashMap<K, bool>,
+    order: VecDeque<K>,
+}
+
+impl<K> Default for Table<K> {
+    fn default() -> Table<K> {
+        Table {
+            large: HashMap::default(),
+            order: VecDeque::new(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + std::hash::Hash> Table<K> {
+    fn note(&mut self, of: K, large: bool) {
+        if self.large.insert(of, large).is_none() {
+            self.order.push_back(of);
+        }
+        if self.order.len() > MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.large.remove(&oldest);
+        }
+    }
+}
+
+impl Habits {
+    /// Notes the number of requests of an open file, and their bytes.
+    fn note(&self, ino: Ino, program: Option<Program>, requests: u64, bytes: u64) {
+        if requests == 0 {
+            return;
+        }
+        let large = bytes / requests >= LARGE;
+        self.objects.lock().note(ino, large);
+        if let Some(program) = program {
+            self.programs.lock().note(program, large);
+        }
+    }
+
+    /// Whether the requests on an object are expected to be large, if anything is known.
+    fn large(&self, ino: Ino, program: Option<Program>) -> Option<bool> {
+        let known = self.objects.lock().large.get(&ino).copied();
+        known.or_else(|| self.programs.lock().large.get(&program?).copied())
+    }
+}
+
+/// The name of the program of a process, where the mount sees it.
+fn program_of(process: u32) -> Option<Program> {
+    let name = std::fs::read(format!("/proc/{process}/comm")).ok()?;
+    let mut program = Program::default();
+    let len = name.len().min(program.len());
+    program[..len].copy_from_slice(&name[..len]);
+    Some(program)
+}
+
+impl Shared {
+    /// Notes the requests of an open file so far, if any of them says something about those to come.
+    pub(super) fn note_habit(&self, file: &OpenFile) {
+        if !file.is_selection() {
+            let (requests, bytes) = file.requests();
+            self.habits
+                .note(file.object, file.program(), requests, bytes);
+        }
+    }
+
+    /// Whether an open file of a plain inode reads through pages. Called once, before the kernel is told of the file.
+    pub(super) fn reads_pages(&self, file: &OpenFile, flags: OpenFlags) -> bool {
+        let handle = file.handle();
+        let size = handle.size();
+        if size > SMALL && self.pages == Pages::Auto {
+            file.set_program(program_of(file.opener));
+        }
+        if file.write || flags.0 & libc::O_DIRECT != 0 || !handle.grows_by_zeros() {
+            return false;
+        }
+        match self.pages {
+            Pages::Never => false,
+            Pages::Always => !handle.is_coupled(),
+            Pages::Auto => {
+                self.client.strict()
+                    && !handle.is_coupled()
+                    && !handle.has_writers()
+                    && (size <= SMALL || self.expects_small(file))
+            }
+        }
+    }
+
+    fn expects_small(&self, file: &OpenFile) -> bool {
+        match self.habits.large(file.object, file.program()) {
+            Some(large) => !large,
+            None => file.handle().rank() <= 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slabfs_model::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn habits_of_objects_go_before_those_of_programs() {
+        let habits = Habits::default();
+        let (ino, other) = (ObjectId(3), ObjectId(4));
+        let program = program_of(std::process::id());
+        assert!(program.is_some());
+        habits.note(ino, program, 0, 0);
+        assert_eq!(habits.large(ino, program), None);
+        habits.note(ino, program, 10, 10 << 20);
+        assert_eq!(habits.large(ino, None), Some(true));
+        assert_eq!(habits.large(other, None), None);
+        assert_eq!(habits.large(other, program), Some(true));
+        habits.note(other, None, 1000, 4096 * 1000);
+        assert_eq!(habits.large(other, program), Some(false));
+    }
+
+    #[test]
+    fn the_oldest_habits_make_room() {
+        let habits = Habits::default();
+        for object in 0..=MOST as u64 {
+            habits.note(ObjectId(object), None, 1, 1);
+        }
+        assert_eq!(habits.large(ObjectId(0), None), None);
+        assert_eq!(habits.large(ObjectId(1), None), Some(false));
+    }
+}
