@@ -4,8 +4,9 @@
 //! three questions, fast when the answer is no:
 //!
 //! - Which other inodes may have pages in the kernel? Those that were read through the page cache, which
-//!   with direct I/O means: mapped. A page fault shows as a read without a lock owner. The mark goes when
-//!   the inode's last handle is released; the kernel itself drops clean pages that remain, at the next open or `mmap`.
+//!   with direct I/O means: mapped. Such a read has no lock owner. The mark goes when the inode's last handle is
+//!   released, and of the plain inode with the last handle of the family: the kernel itself drops pages that remain of a
+//!   selection when it is opened again, but not those of the plain inode.
 //! - Are its pages being discarded because the session is over? Then writes of these pages by the kernel are refused.
 //! - Is a selection open for writing? Then the kernel may not cache the attributes of the plain inode, since
 //!   size and times change without its knowledge.
@@ -150,13 +151,15 @@ impl Family {
         if let Some(at) = members.iter().position(|member| member.inode == inode) {
             members[at].handles -= 1;
             members[at].writers -= usize::from(write);
-            if members[at].handles == 0 {
+            // The kernel retains pages of the plain inode, and the next open may find them (`retained.rs`).
+            let has_pages = members[at].mapped && inode == self.object.0;
+            if members[at].handles == 0 && !has_pages {
                 members.swap_remove(at);
             }
         }
         let mapped = members.iter().any(|member| member.mapped);
         self.any_mapped.store(mapped, Ordering::Release);
-        members.is_empty()
+        members.iter().all(|member| member.handles == 0)
     }
 
     /// Begins a discard: writes of dirty pages are refused from now on.
@@ -226,7 +229,11 @@ mod tests {
         assert_eq!(families.mapped(OBJECT, None), [SELECTION]);
         families.leave(&selection, SELECTION, false);
         assert!(plain.mapped(None).is_empty());
+        let selection = families.join(OBJECT, SELECTION, false);
+        plain.mark_mapped(OBJECT.0);
         families.leave(&plain, OBJECT.0, true);
+        assert_eq!(families.mapped(OBJECT, None), [OBJECT.0], "they outlive it");
+        families.leave(&selection, SELECTION, false);
         assert!(families.by_object.lock().is_empty());
     }
 

@@ -56,32 +56,34 @@ pub(super) type Program = [u8; 16];
 pub(super) struct Habits {
     objects: Mutex<Table<Ino>>,
     programs: Mutex<Table<Program>>,
+    /// Objects that programs of this mount have locked.
+    locked: Mutex<Table<Ino>>,
 }
 
 #[derive(Debug)]
 struct Table<K> {
-    large: HashMap<K, bool>,
+    values: HashMap<K, bool>,
     order: VecDeque<K>,
 }
 
 impl<K> Default for Table<K> {
     fn default() -> Table<K> {
         Table {
-            large: HashMap::default(),
+            values: HashMap::default(),
             order: VecDeque::new(),
         }
     }
 }
 
 impl<K: Copy + Eq + std::hash::Hash> Table<K> {
-    fn note(&mut self, of: K, large: bool) {
-        if self.large.insert(of, large).is_none() {
+    fn note(&mut self, of: K, value: bool) {
+        if self.values.insert(of, value).is_none() {
             self.order.push_back(of);
         }
         if self.order.len() > MOST
             && let Some(oldest) = self.order.pop_front()
         {
-            self.large.remove(&oldest);
+            self.values.remove(&oldest);
         }
     }
 }
@@ -99,10 +101,20 @@ impl Habits {
         }
     }
 
+    /// Notes that a program asks for a lock.
+    pub(super) fn note_locked(&self, ino: Ino) {
+        self.locked.lock().note(ino, true);
+    }
+
+    /// Whether a program of this mount has asked for a lock, as far as is known.
+    pub(super) fn locked(&self, ino: Ino) -> bool {
+        self.locked.lock().values.contains_key(&ino)
+    }
+
     /// Whether the requests on an object are expected to be large, if anything is known.
     fn large(&self, ino: Ino, program: Option<Program>) -> Option<bool> {
-        let known = self.objects.lock().large.get(&ino).copied();
-        known.or_else(|| self.programs.lock().large.get(&program?).copied())
+        let known = self.objects.lock().values.get(&ino).copied();
+        known.or_else(|| self.programs.lock().values.get(&program?).copied())
     }
 }
 
@@ -116,6 +128,15 @@ fn program_of(process: u32) -> Option<Program> {
 }
 
 impl Shared {
+    /// Whether the kernel need not send a flush at each `close` of an open file: nothing is written through it, and no
+    /// program of this mount has locked the object so far.
+    pub(super) fn needs_no_flush(&self, file: &OpenFile) -> bool {
+        !file.write
+            && !file.handle().is_coupled()
+            && file.handle().size() > 0
+            && !self.habits.locked(file.object)
+    }
+
     /// Notes the requests of an open file so far, if any of them says something about those to come.
     pub(super) fn note_habit(&self, file: &OpenFile) {
         if !file.is_selection() {

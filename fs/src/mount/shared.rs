@@ -511,7 +511,8 @@ impl Caches for Shared {
     }
 
     fn drop_pages(&self, ino: Ino, bytes: Range<u64>) {
-        for inode in self.families.mapped(ino, None) {
+        let others = self.families.mapped(ino, Some(ino.0));
+        for inode in others.into_iter().chain([ino.0]) {
             // A selection has other byte offsets than the object, so all its pages are dropped.
             let all = 0..u64::MAX;
             let bytes = if inode == ino.0 { bytes.clone() } else { all };

@@ -57,6 +57,7 @@ mod mpi_mounts;
 mod mpi_suites;
 mod naive;
 mod names;
+mod pages;
 mod pictures;
 mod placements;
 mod plain;

@@ -47,9 +47,15 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
         out.status.success(),
         "{name} failed ({}): {}",
         out.status,
-        errors.trim()
+        last_lines(&errors)
     );
     String::from_utf8(said).with_context(|| format!("{name} prints no text"))
+}
+
+/// The last lines of what a program says: enough to see what is wrong.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.trim().lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
 }
 
 /// Starts one of the project's programs and waits until it prints `ready:`; returns its id.

@@ -303,7 +303,7 @@ impl Client {
                 objects.remove(&object.ino);
                 self.closes.lock().add(object.ino);
                 // Before the rights go, and before anybody can open the object anew.
-                if object.own.has_pages()
+                if object.own.was_paged()
                     && let Some(caches) = self.lease.caches()
                 {
                     caches.retain(object.ino, self.settled_change(object, &state));

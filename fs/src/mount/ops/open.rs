@@ -211,23 +211,30 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
     }
 }
 
-/// How the kernel treats the handle. It sends a flush at each `close`, even of a read-only handle: `close` ends the
-/// process's record locks on the file, whichever handle they were taken through.
+/// How the kernel treats the handle. It sends a flush at each `close`, since `close` ends the process's record locks on the
+/// file, whichever handle they were taken through; but not where nobody locks the file ([`Shared::needs_no_flush`]).
 ///
 /// Pages of a plain inode stay: old ones are dropped by this mount (`retained.rs`).
 fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
-    match open {
-        Open::Composed(file) if file.has_small_arrays() => FopenFlags::FOPEN_NOFLUSH,
-        Open::Text(_) | Open::Composed(_) | Open::Call(_) => direct | FopenFlags::FOPEN_NOFLUSH,
-        Open::File(file) if file.inode != file.object.0 => {
-            direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+    let file = match open {
+        Open::Composed(file) if file.has_small_arrays() => return FopenFlags::FOPEN_NOFLUSH,
+        Open::Text(_) | Open::Composed(_) | Open::Call(_) => {
+            return direct | FopenFlags::FOPEN_NOFLUSH;
         }
-        Open::File(file) if shared.reads_pages(file, flags) => FopenFlags::FOPEN_KEEP_CACHE,
-        Open::File(_) => {
-            direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_KEEP_CACHE
-        }
+        Open::File(file) => file,
+    };
+    let parallel = direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    let plain = file.inode == file.object.0;
+    let mut kernel = match plain {
+        true if shared.reads_pages(file, flags) => FopenFlags::FOPEN_KEEP_CACHE,
+        true => parallel | FopenFlags::FOPEN_KEEP_CACHE,
+        false => parallel,
+    };
+    if shared.needs_no_flush(file) {
+        kernel |= FopenFlags::FOPEN_NOFLUSH;
     }
+    kernel
 }
 
 /// The inode whose attributes the kernel must no longer cache.

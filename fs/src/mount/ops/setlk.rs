@@ -135,6 +135,7 @@ pub(super) fn ask(
     let asked = open.ok_or(Errno::EBADF).and_then(|open| {
         let want = want(wanted.mode()?)?;
         if let (Open::File(file), LockWant::Wait(_) | LockWant::Try(_)) = (&*open, &want) {
+            shared.habits.note_locked(file.object);
             file.note_locker(&shared.client);
         }
         wanted.ask(&open, want, ticket)

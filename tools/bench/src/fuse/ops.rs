@@ -2,11 +2,12 @@
 //! the others itself: there is nothing to flush or to sync here.
 
 use std::ffi::OsStr;
+use std::time::SystemTime;
 
 use fuser::{
-    FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig, LockOwner, OpenFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    BsdFileFlags, FileHandle, FileType, Filesystem, Generation, INodeNo, KernelConfig, LockOwner,
+    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
 use super::settings::{TTL, init, open_flags};
@@ -38,6 +39,32 @@ impl Filesystem for Tree {
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let node = or_reply!(self.node(ino), reply);
         reply.attr(&TTL, &node.attr());
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let node = or_reply!(self.node(ino), reply);
+        let mtime = mtime.map(|time| match time {
+            TimeOrNow::SpecificTime(time) => time,
+            TimeOrNow::Now => SystemTime::now(),
+        });
+        reply.attr(&TTL, &node.set(mode, size, mtime));
     }
 
     fn mkdir(
@@ -104,6 +131,23 @@ impl Filesystem for Tree {
     ) {
         let node = or_reply!(self.node(ino), reply);
         node.read(offset, size as usize, |data| reply.data(data));
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let node = or_reply!(self.node(ino), reply);
+        for (at, (name, attr)) in (1..).zip(node.list()).skip(offset as usize) {
+            if reply.add(attr.ino, at, attr.kind, &name) {
+                break;
+            }
+        }
+        reply.ok();
     }
 
     fn write(

@@ -132,6 +132,31 @@ impl Node {
         *self.attr.lock()
     }
 
+    /// Its names, and what they name.
+    pub(super) fn list(&self) -> Vec<(OsString, FileAttr)> {
+        let names = self.names.read();
+        let one = |(name, node): (&OsString, &Arc<Node>)| (name.clone(), node.attr());
+        names.iter().map(one).collect()
+    }
+
+    /// Sets mode, size and time, and returns all attributes.
+    pub(super) fn set(
+        &self,
+        mode: Option<u32>,
+        size: Option<u64>,
+        mtime: Option<SystemTime>,
+    ) -> FileAttr {
+        if let (Some(bytes), Some(size)) = (&self.bytes, size) {
+            bytes.write().resize(size as usize, 0);
+        }
+        let mut attr = self.attr.lock();
+        attr.perm = mode.map_or(attr.perm, |mode| (mode & 0o7777) as u16);
+        attr.mtime = mtime.unwrap_or(attr.mtime);
+        attr.size = size.unwrap_or(attr.size);
+        attr.blocks = attr.size.div_ceil(512);
+        *attr
+    }
+
     /// Writes `data` at `offset`.
     pub(super) fn write(&self, offset: u64, data: &[u8]) {
         if let Some(bytes) = &self.bytes {
@@ -186,6 +211,9 @@ mod tests {
         assert_eq!(read(&node, 0, 6), b"\0\0\0\0\0a");
         assert_eq!(read(&node, 14, 1), b"");
         assert_eq!(read(&node, 20, 1), b"");
+        assert_eq!(node.set(Some(0o100_600), Some(6), None).size, 6);
+        assert_eq!(read(&node, 0, 100), b"\0\0\0\0\0a");
+        assert_eq!(node.attr().perm, 0o600);
     }
 
     #[test]

@@ -142,7 +142,7 @@ fn rounds(args: &GroupArgs, systems: &[System], table: &mut Table) -> anyhow::Re
                 Group::Iops => fio::iops(args, systems, round, table)?,
                 Group::Meta => meta::run(args, systems, table)?,
                 Group::Pages => pages::run(args, systems, table)?,
-                Group::Programs => programs::run(args, systems, table)?,
+                Group::Programs => programs::run(args, systems, round, table)?,
                 // These move gigabytes per system; two rounds show whether they can be trusted.
                 Group::Columns if round < 2 => columns::run(args, systems, table)?,
                 // A peak never decreases, so there is only one round.

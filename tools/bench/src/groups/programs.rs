@@ -17,10 +17,15 @@ const IN_DIRECTORY: usize = 100;
 const FILE: usize = 4000;
 
 /// One round of the group.
-pub(super) fn run(args: &GroupArgs, systems: &[&System], table: &mut Table) -> anyhow::Result<()> {
+pub(super) fn run(
+    args: &GroupArgs,
+    systems: &[&System],
+    round: u32,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     let files = if args.quick { 500 } else { 3000 };
     let time = Duration::from_millis(if args.quick { 300 } else { 2000 });
-    let archive = archive(args, files)?;
+    let archive = archive(args, files, round)?;
     for &system in systems {
         memory::touch((files * 4 * FILE) as u64)?;
         let mut note = |what: &str, rate: f64| {
@@ -49,8 +54,8 @@ pub(super) fn run(args: &GroupArgs, systems: &[&System], table: &mut Table) -> a
 }
 
 /// An archive with that many files, which is removed at the end.
-fn archive(args: &GroupArgs, files: usize) -> anyhow::Result<PathBuf> {
-    let dir = cleanup::new_directory(args.common.work.as_deref(), "-archive")?;
+fn archive(args: &GroupArgs, files: usize, round: u32) -> anyhow::Result<PathBuf> {
+    let dir = cleanup::new_directory(args.common.work.as_deref(), &format!("-archive-{round}"))?;
     let tree = dir.join("tree");
     for file in 0..files {
         let parent = tree.join(format!("dir-{}", file / IN_DIRECTORY));

@@ -130,6 +130,8 @@ pub(super) struct Held {
     out: Spans<()>,
     /// The mode that they were handed out for, if any.
     out_for: Option<RightMode>,
+    /// Pages were handed out whose drop this does not wait for: the rights were lost, or their epoch is over.
+    out_of_sight: bool,
     /// Number of open files of this mount that can write.
     pub(super) writers: usize,
     last: u64,
@@ -369,6 +371,11 @@ impl Held {
         self.has_any_page() && self.out_for == Some(RightMode::Write)
     }
 
+    /// Whether all pages that the kernel may have are as new as the object.
+    pub(super) fn knows_pages(&self) -> bool {
+        !self.out_of_sight && self.page_gate == PageGate::Open
+    }
+
     /// Whether the kernel may have pages.
     pub(super) fn has_any_page(&self) -> bool {
         !self.out.is_empty() || self.page_gate != PageGate::Open
@@ -480,6 +487,7 @@ impl Held {
         self.used = BoxSet::default();
         self.used_before = BoxSet::default();
         self.closing = None;
+        self.out_of_sight |= self.has_any_page();
         self.page_gate = PageGate::Open;
         self.out = Spans::default();
         self.out_for = None;

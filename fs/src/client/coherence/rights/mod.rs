@@ -351,8 +351,8 @@ impl Own {
     }
 
     /// Whether the kernel may have pages of the object.
-    pub(in crate::client) fn has_pages(&self) -> bool {
-        self.paged.load(Ordering::SeqCst) && self.state.lock().held.has_any_page()
+    pub(in crate::client) fn was_paged(&self) -> bool {
+        self.paged.load(Ordering::SeqCst)
     }
 
     /// Pages that the kernel has of the object may be older than its bytes: they are not used again once it is closed.
@@ -364,7 +364,7 @@ impl Own {
 
     /// Whether pages may be older than the object's bytes.
     pub(in crate::client) fn distrusts_pages(&self) -> bool {
-        self.distrusted.load(Ordering::SeqCst)
+        self.distrusted.load(Ordering::SeqCst) || !self.state.lock().held.knows_pages()
     }
 
     /// The number of open files of this mount that can write.
