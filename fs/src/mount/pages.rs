@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Whether an open file of a plain inode reads through pages. Called once, before the kernel is told of the file.
+    /// Whether an open file of a plain inode reads through pages. Called once, before the reply to its open.
     pub(super) fn reads_pages(&self, file: &OpenFile, flags: OpenFlags) -> bool {
         let handle = file.handle();
         let size = handle.size();

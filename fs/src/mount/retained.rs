@@ -3,7 +3,7 @@
 //! The kernel keeps the pages of a file after its last `close`, and uses them again if the reply to the next `open` allows
 //! it (`FOPEN_KEEP_CACHE`). Meanwhile the mount has no right on the object, so others may change it. Therefore this table has
 //! an entry for each inode whose object was closed while pages of it may have been in the kernel, with the object's change
-//! number of that moment. Whoever opens the inode next compares:
+//! number of that moment. The next open of the inode compares:
 //!
 //! - The object has that change number, and a right for it that is held again: the pages are current.
 //! - Otherwise they are dropped before the `open` is answered.
@@ -109,7 +109,7 @@ impl Retained {
 
 impl Shared {
     /// Makes certain that the kernel has no old page of the inode of `open`, and then runs `then`, here or on another
-    /// thread. Called before the kernel is told of the open file, whatever it is opened for: an old page must be neither
+    /// thread. Called before the reply to the open, whatever it is opened for: an old page must be neither
     /// read nor mapped.
     pub(super) fn settle_retained(
         self: &Arc<Self>,

@@ -69,7 +69,7 @@ fn what_was_read_before_is_read_without_a_request() {
         for _ in 0..5 {
             assert!(read_small(&mnt.join("f")) == bytes);
         }
-        assert_eq!(reads(mnt), before, "beside another mount");
+        assert_eq!(reads(mnt), before, "with another mount");
         assert!(rights_asked(mnt) - asked <= 1, "one right for all");
         drop(open);
     }

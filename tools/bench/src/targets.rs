@@ -45,15 +45,20 @@ pub(crate) fn of(table: &str, labels: &[&str]) -> Vec<Target> {
 }
 
 fn of_groups(labels: &[&str]) -> Vec<Target> {
+    let split = times("split", &["up"], 0.7);
+    let pages = |up| vec![times("up", &["pages"], up), split];
     let null = |up, split| vec![times("up", &["null"], up), times("split", &["null"], split)];
     match labels {
         ["seq", _, "1024", "1", "read"] => null(0.65, 0.35),
-        ["seq", _, "1024", "1", "write" | "overwrite" | "sustained"] => null(0.60, 0.35),
+        ["seq", _, "1024", "1", "write"] => [null(0.60, 0.35), pages(0.8)].concat(),
+        ["seq", _, "1024", "1", "overwrite" | "sustained"] => null(0.60, 0.35),
         ["seq", _, "1024", "4", "read"] => null(0.55, 0.20),
         ["seq", _, "1024", "4", "sustained"] => null(0.45, 0.20),
         ["iops", _, _, _, "read"] => vec![times("up", &["null"], 0.80)],
-        ["meta", _, _, _, "create"] => vec![times("up", &["memory"], 0.6)],
-        ["meta", _, _, _, "unlink"] => vec![times("up", &["memory"], 0.5)],
+        ["meta", _, _, _, "create" | "open" | "unlink"] => pages(0.8),
+        ["pages", ..] => pages(0.8),
+        ["programs", .., "untar"] => vec![times("up", &["bindfs"], 0.8), split],
+        ["programs", .., "sqlite"] => pages(0.7),
         ["columns", _, _, _, "both"] => vec![times("up", &["bindfs"], 3.0)],
         ["memory", _, _, _, "peak"] => vec![at_most("up", 512.0), at_most("split", 512.0)],
         _ => Vec::new(),

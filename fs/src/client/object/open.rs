@@ -302,7 +302,7 @@ impl Client {
             (state.opens == 0).then(|| {
                 objects.remove(&object.ino);
                 self.closes.lock().add(object.ino);
-                // Before the rights go, and before anybody can open the object anew.
+                // Before the rights go, and before the object can be opened again.
                 if object.own.was_paged()
                     && let Some(caches) = self.lease.caches()
                 {

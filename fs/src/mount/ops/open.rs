@@ -212,7 +212,7 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 }
 
 /// How the kernel treats the handle. It sends a flush at each `close`, since `close` ends the process's record locks on the
-/// file, whichever handle they were taken through; but not where nobody locks the file ([`Shared::needs_no_flush`]).
+/// file, whichever handle they were taken through; but not where no program locks the file ([`Shared::needs_no_flush`]).
 ///
 /// Pages of a plain inode stay: old ones are dropped by this mount (`retained.rs`).
 fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {

@@ -64,7 +64,7 @@ pub(crate) enum Group {
     Iops,
     /// Names: create, open, stat, unlink, mkdir, rmdir.
     Meta,
-    /// Reads of 4 KiB: again from files opened anew, and at random offsets that are in no cache of the kernel.
+    /// Reads of 4 KiB: again from files that are opened again, and at random offsets that are in no cache of the kernel.
     Pages,
     /// Programs: tar, SQLite.
     Programs,
