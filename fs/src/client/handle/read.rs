@@ -387,7 +387,10 @@ impl Handle {
             false => self.read_same_host(&geometry, size, offset, len),
         };
         self.client.counters().read.transfer(len as u64);
+        // The kernel reads ahead for its pages, and caches them.
+        let by_kernel = need.by == By::PageOut;
         if wanted.is_none()
+            && !by_kernel
             && let Some((window, range)) = self.ahead(&geometry, size, offset, len)
         {
             sink.give(window.bytes(range));
@@ -396,6 +399,7 @@ impl Handle {
         let wants = self.wants(&geometry, size, offset, len as u64)?;
         let cached = wanted.is_none()
             && self.selected.is_none()
+            && !(by_kernel && geometry.info.codec.is_none())
             && self.client.is_for_cache(object, &geometry, offset, len);
         if !cached
             && let [want] = wants.as_slice()
