@@ -86,7 +86,7 @@ def write(path, second=None):
         assert found[y, x * 4] == (b"" if i % 4 == 3 else expected[i]), (y, x)
     os.close(fd)
     # Who cannot write the array gets what it shows: not what lies beyond it in chunks at its edges.
-    fd = opened(path, os.O_RDONLY)
+    fd = opened(path, os.O_RDONLY | os.O_DIRECT)
     for chunk in layout["chunks"]:
         y, x = chunk["offset"]
         complete = y + CHUNK[0] <= DIMS[0] and x // 4 + CHUNK[1] <= DIMS[1] and chunk["codec"]
@@ -192,7 +192,7 @@ def hidden(path):
     fd = opened(path)
     os.write(fd, encoded(a, 0, 0))
     os.close(fd)
-    chunks = opened(path, os.O_RDONLY)
+    chunks = opened(path, os.O_RDONLY | os.O_DIRECT)
     first = os.pread(chunks, 50, 0)
     assert len(first) == 50
     writer = os.open(path, os.O_RDWR)

@@ -19,8 +19,10 @@
  *
  * Copies inside the kernel use the view: copy_file_range(2), sendfile(2), splice(2). The last two do because
  * setting a view sets O_DIRECT on the handle; without it they use the page cache, which holds the object.
- * O_DIRECT stays set when the view is cleared, and costs nothing: reads and writes of these files never use
- * the page cache. If a program issues the ioctl itself, or clears O_DIRECT, page cache accesses fail: sendfile
+ * O_DIRECT stays set when the view is cleared, and costs nothing: reads and writes of these files do not use
+ * the page cache then. A file that was opened for reading only, without O_DIRECT, may use it for all reads (the
+ * ioctl fails with EOPNOTSUPP then): such a file is opened again with O_DIRECT, as the same descriptor.
+ * Duplicates of the descriptor from before, and its locks, belong to the old open file description. If a program issues the ioctl itself, or clears O_DIRECT, page cache accesses fail: sendfile
  * and splice with EIO (unless a mapping of the same file has brought the page in before: then they copy the
  * object's bytes), and a mapping with SIGBUS. A read or copy_file_range that includes pieces beyond the end of
  * the object fails entirely with EINVAL, because later pieces of the view may lie within the object; a write
@@ -41,6 +43,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/types.h>
@@ -144,6 +147,28 @@ static inline int slabfs__put(int fd, struct slabfs_view_part *part, const struc
     return 0;
 }
 
+/* Opens the file of a descriptor again, with O_DIRECT, as the same descriptor. */
+static inline int slabfs__open_again(int fd)
+{
+    char path[32];
+    int again, error, flags = fcntl(fd, F_GETFL), own = fcntl(fd, F_GETFD);
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (flags < 0 || own < 0 || at < 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    again = open(path, flags | SLABFS__DIRECT | O_CLOEXEC);
+    if (again < 0)
+        return -1;
+    if (lseek(again, at, SEEK_SET) < 0 || dup2(again, fd) < 0 || fcntl(fd, F_SETFD, own) != 0) {
+        error = errno;
+        close(again);
+        errno = error;
+        return -1;
+    }
+    close(again);
+    return 0;
+}
+
 /* Sets the view of a handle, and O_DIRECT, in the unit SLABFS_VIEW_BYTES or SLABFS_VIEW_ELEMENTS. */
 static inline int slabfs_set_view_in(int fd, const struct slabfs_batch *batch, uint64_t n, uint32_t unit)
 {
@@ -158,11 +183,13 @@ static inline int slabfs_set_view_in(int fd, const struct slabfs_batch *batch, u
     part.version = 1;
     part.unit = unit;
     part.total = (uint32_t)total;
-    if (slabfs__put(fd, &part, batch, n) != 0)
-        return -1;
-    /* The last part, which may be the only one, and empty. */
-    if (ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0)
-        return -1;
+    if (slabfs__put(fd, &part, batch, n) != 0 || ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0) {
+        if (errno != EOPNOTSUPP || slabfs__open_again(fd) != 0)
+            return -1;
+        part.first = part.count = 0;
+        if (slabfs__put(fd, &part, batch, n) != 0 || ioctl(fd, SLABFS_IOC_SET_VIEW, &part) != 0)
+            return -1;
+    }
     flags = fcntl(fd, F_GETFL);
     return flags < 0 || fcntl(fd, F_SETFL, flags | SLABFS__DIRECT) != 0 ? -1 : 0;
 }

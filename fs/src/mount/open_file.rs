@@ -55,6 +55,8 @@ pub(super) struct OpenFile {
     pub(super) write: bool,
     /// The requests that show how large those of the program are: their number, and their bytes.
     requests: [AtomicU64; 2],
+    /// It reads through the kernel's pages.
+    pages: AtomicBool,
     /// The program that opened it, where that matters (`pages.rs`).
     program: OnceLock<Program>,
     /// The open inodes of the object.
@@ -124,6 +126,7 @@ impl OpenFile {
             object: handle.ino(),
             write: mode.write,
             requests: Default::default(),
+            pages: AtomicBool::new(false),
             program: OnceLock::new(),
             family,
             mapped: AtomicBool::new(false),
@@ -250,6 +253,16 @@ impl OpenFile {
             requests.load(Ordering::Relaxed),
             bytes.load(Ordering::Relaxed),
         )
+    }
+
+    /// Sets that it reads through the kernel's pages.
+    pub(super) fn set_pages(&self) {
+        self.pages.store(true, Ordering::Release);
+    }
+
+    /// Whether it reads through the kernel's pages, which are the object's.
+    pub(super) fn has_pages(&self) -> bool {
+        self.pages.load(Ordering::Acquire)
     }
 
     /// The program that opened it, if that is known.

@@ -8,6 +8,7 @@
 //!   range of the program's, which a page is not.
 //! - Objects that grow, with a fill value other than zero: no pages. The kernel has zeros behind the end in its last page.
 //! - Another open file of this mount can write the object: no pages. Each write would have to drop some.
+//! - A page of the object could not be read, since a chunk is damaged: no pages, so that all of the rest can be read.
 //! - The object is at most [`SMALL`]: pages. It takes few requests either way, and may be read again.
 //! - Otherwise by how the object was read or written before, and if that is not known, what the program did to others
 //!   ([`Habits`]): pages unless these requests were large.
@@ -58,6 +59,8 @@ pub(super) struct Habits {
     programs: Mutex<Table<Program>>,
     /// Objects that programs of this mount have locked.
     locked: Mutex<Table<Ino>>,
+    /// Objects of which a page could not be read.
+    damaged: Mutex<Table<Ino>>,
 }
 
 #[derive(Debug)]
@@ -109,6 +112,16 @@ impl Habits {
     /// Whether a program of this mount has asked for a lock, as far as is known.
     pub(super) fn locked(&self, ino: Ino) -> bool {
         self.locked.lock().values.contains_key(&ino)
+    }
+
+    /// Notes that a page of an object could not be read.
+    pub(super) fn note_damaged(&self, ino: Ino) {
+        self.damaged.lock().note(ino, true);
+    }
+
+    /// Whether a page of an object could not be read, as far as is known.
+    fn damaged(&self, ino: Ino) -> bool {
+        self.damaged.lock().values.contains_key(&ino)
     }
 
     /// Whether the requests on an object are expected to be large, if anything is known.
@@ -163,6 +176,7 @@ impl Shared {
                 self.client.strict()
                     && !handle.is_coupled()
                     && !handle.has_writers()
+                    && !self.habits.damaged(file.object)
                     && (size <= SMALL || self.expects_small(file))
             }
         }

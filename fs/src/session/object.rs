@@ -13,8 +13,12 @@ use super::spec::ObjectSpec;
 use super::stat::Stat;
 use crate::call::access::Want;
 use crate::call::path::{PathText, Walk};
-use crate::client::transfer::Memory;
+use crate::client::transfer::{Memory, scope};
 use crate::client::{FsError, Handle, LayoutView, OpenMode, Part};
+
+/// Bytes up to which a read is made in the calling thread. Larger ones are faster as transfers, which have no buffer in between
+/// and whose parts several threads receive.
+const AT_ONCE: u64 = 1 << 20;
 
 /// The access mode of an open object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,9 +233,20 @@ impl Object {
         memory: &Memory,
     ) -> Result<(), Error> {
         self.readable()?;
-        let part = self.part(select.into())?;
-        part.read_into(memory, into)
-            .map_err(|error| self.about(error))
+        let select: Select<'a> = select.into();
+        let part = self.part(select.clone())?;
+        if part.bytes() <= AT_ONCE || self.awaits_data() {
+            let read = part.read_into(memory, into);
+            return read.map_err(|error| self.about(error));
+        }
+        drop(part);
+        let read = scope(|scope| -> Result<(), Error> {
+            let mut read = scope.read_from(self, select, memory, into)?;
+            read.start()?;
+            read.wait()?;
+            Ok(())
+        });
+        read.map_err(|error| self.about(error))
     }
 
     /// Writes a selection from packed bytes. If the slowest axis is unlimited, the object grows as far as a box or

@@ -117,7 +117,12 @@ fn until_it_waits(name: &str, process: u32) {
         let of = |what: &str| fs::read_to_string(format!("/proc/{process}/{what}"));
         let stat = of("stat").expect("it is there");
         assert!(state(&stat) != Some('Z'), "{name} did not wait");
-        of("wchan").is_ok_and(|at| at.starts_with("request_wait_answer"))
+        // A read through pages waits for a page that read-ahead has requested.
+        let waits = |at: &String| {
+            let places = ["request_wait_answer", "folio_wait_bit"];
+            places.iter().any(|place| at.starts_with(place))
+        };
+        of("wchan").is_ok_and(|at| waits(&at))
     });
 }
 

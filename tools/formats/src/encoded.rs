@@ -2,7 +2,7 @@
 //! (docs/formats/chunk-stream.md).
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -92,7 +92,16 @@ pub(crate) struct ChunkWriter {
 /// Opens an array for reading or writing encoded chunks.
 pub(crate) fn open_chunks(path: &Path, write: bool) -> anyhow::Result<File> {
     let with = || format!("opening {}", path.display());
-    let open = |write| OpenOptions::new().read(true).write(write).open(path);
+    // Not through the page cache, which has the bytes of the array.
+    let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let open = |write| {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(write)
+            .custom_flags(direct)
+            .open(path)
+    };
     // Chunks of which a part is hidden are for those only who may write the array.
     let file = match open(true) {
         Err(_) if !write => open(false),

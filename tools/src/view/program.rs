@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,10 +70,18 @@ fn of_its_own(how: &OpenOptions, selection: &Path, object: &Path) -> Option<File
 /// Opens an object and sets a view on it.
 pub(super) fn viewed(how: &OpenOptions, path: &Path, pattern: &Pattern) -> anyhow::Result<File> {
     let display = path.display();
-    let file = how
-        .open(path)
-        .map_err(|error| onmount::explain(path, error))?;
-    set_view(&file, pattern).map_err(|error| match error.raw_os_error() {
+    let open = |how: &OpenOptions| {
+        how.open(path)
+            .map_err(|error| onmount::explain(path, error))
+    };
+    let mut file = open(how)?;
+    let mut set = set_view(&file, pattern);
+    if matches!(&set, Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP)) {
+        // It reads through the page cache, which has the bytes of the object.
+        file = open(how.clone().custom_flags(libc::O_DIRECT))?;
+        set = set_view(&file, pattern);
+    }
+    set.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOTTY) => anyhow!("{display} is not a file on a slabfs mount"),
         Some(libc::EINVAL) => anyhow!(
             "the batch cannot be a view of {display}: offsets below 0, sums beyond 2^63-1 bytes, or too many elements; the log of the mount says which"

@@ -92,6 +92,7 @@ impl Client {
     /// Before a new handle may be used, the kernel's read-only pages, which it could modify without warning, are
     /// dropped.
     fn ready(&self, handle: Arc<Handle>) -> Result<Arc<Handle>, FsError> {
+        self.await_drops(&handle.object);
         if handle.writable {
             self.ready_for_writer(&handle.object);
         }

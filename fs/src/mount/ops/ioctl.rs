@@ -59,7 +59,19 @@ pub(in crate::mount) fn answer(
     }
 }
 
+/// Refuses an open file that reads pages: these are of the object.
+fn bypasses_pages(file: &OpenFile) -> Outcome<()> {
+    match file.has_pages() {
+        true => refused(
+            Errno::EOPNOTSUPP,
+            "this file was opened for reading only and uses the page cache; open it with O_DIRECT",
+        ),
+        false => Ok(()),
+    }
+}
+
 fn set_view(shared: &Shared, caller: Caller, file: &OpenFile, data: &[u8]) -> Outcome<Vec<u8>> {
+    bypasses_pages(file)?;
     if file.is_selection() {
         return refused(
             Errno::EINVAL,
@@ -74,6 +86,7 @@ fn set_view(shared: &Shared, caller: Caller, file: &OpenFile, data: &[u8]) -> Ou
 }
 
 fn set_chunks(shared: &Shared, caller: Caller, file: &OpenFile) -> Outcome<Vec<u8>> {
+    bypasses_pages(file)?;
     if file.is_selection() {
         return refused(
             Errno::EINVAL,

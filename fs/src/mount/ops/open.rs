@@ -227,7 +227,10 @@ fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {
     let parallel = direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
     let plain = file.inode == file.object.0;
     let mut kernel = match plain {
-        true if shared.reads_pages(file, flags) => FopenFlags::FOPEN_KEEP_CACHE,
+        true if shared.reads_pages(file, flags) => {
+            file.set_pages();
+            FopenFlags::FOPEN_KEEP_CACHE
+        }
         true => parallel | FopenFlags::FOPEN_KEEP_CACHE,
         false => parallel,
     };

@@ -13,6 +13,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use fuser::{Errno, LockOwner, OpenFlags, ReplyData, RequestId};
+use slabfs_objstore::StoreError;
 
 use crate::client::{FsError, ReadSink, for_thread};
 use crate::mount::composed::Composed;
@@ -120,24 +121,46 @@ pub(in crate::mount) fn answer(
             let mount = shared.clone();
             pool.submit(Box::new(move || {
                 if let Open::File(file) = &*open {
-                    for_thread(thread, || read(file, inode, offset, len, by_kernel, reply));
+                    for_thread(thread, || {
+                        read(&mount, file, inode, (offset, len), by_kernel, reply);
+                    });
                 }
                 if waits {
                     mount.interrupts.leave(request.0);
                 }
             }));
         }
-        (done, reply) => finish(inode, done.map(|_| ()), reply),
+        (done, reply) => {
+            note_damage(shared, file, by_kernel, &done);
+            finish(inode, done.map(|_| ()), reply);
+        }
     }
 }
 
-fn read(file: &OpenFile, inode: u64, offset: u64, len: u32, by_kernel: bool, reply: ReplyData) {
+fn read(
+    shared: &Shared,
+    file: &OpenFile,
+    inode: u64,
+    (offset, len): (u64, u32),
+    by_kernel: bool,
+    reply: ReplyData,
+) {
     let mut sink = Replying(Some(reply));
     let done = match by_kernel {
         true => file.handle().read_page(offset, len as usize, &mut sink),
         false => file.handle().read(offset, len as usize, &mut sink),
     };
+    note_damage(shared, file, by_kernel, &done);
     finish(inode, done, sink.0);
+}
+
+/// A damaged chunk fails the pages, and the larger units of pages, that have any byte of it. The next files on the object
+/// read exactly what programs ask for, so that the rest can be read.
+fn note_damage<T>(shared: &Shared, file: &OpenFile, by_kernel: bool, read: &Result<T, FsError>) {
+    let damaged = matches!(read, Err(FsError::Store(error)) if !matches!(error, StoreError::Unavailable { .. }));
+    if by_kernel && damaged {
+        shared.habits.note_damaged(file.object);
+    }
 }
 
 /// Reads a file of a view, and replies: as a plain read, if it lies in one object that is open.

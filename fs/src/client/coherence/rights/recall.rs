@@ -205,14 +205,15 @@ impl Client {
         mut state: MutexGuard<'a, State>,
         span: Span,
     ) -> MutexGuard<'a, State> {
-        state.held.drop_begins(span);
+        state.drop_begins(span);
         own.changed.notify_all();
         drop(state);
         if let Some(caches) = self.lease.caches() {
             caches.drop_pages(own.ino, span.first..span.last.saturating_add(1));
         }
         let mut state = own.state.lock();
-        state.held.drop_ended(span);
+        state.drop_ended(span);
+        own.changed.notify_all();
         while state.held.is_paging(span) {
             own.changed.wait(&mut state);
         }
@@ -281,6 +282,17 @@ impl Client {
                     self.pause(PAUSE);
                 }
             }
+        }
+    }
+
+    /// Called before the reply to an open: waits until the kernel has dropped pages for a recall that began before the object
+    /// was closed. Its rights went with that close. So the kernel's next reads of pages have to wait for the recall, and the
+    /// drop would wait for them. It does not wait for those of the closed files, of which none is left.
+    pub(in crate::client) fn await_drops(&self, object: &Object) {
+        let own = &object.own;
+        let mut state = own.state.lock();
+        while state.left_drops && !self.rights.stopping() {
+            own.changed.wait(&mut state);
         }
     }
 

@@ -13,7 +13,7 @@ use slabfs_mdserver::api::{
 };
 
 use super::held::{By, Closing, Held, Want};
-use slabfs_model::BoxSet;
+use slabfs_model::{BoxSet, Span};
 
 /// Most areas of one object that are retained in the next epoch.
 const MOST_HELD: usize = 4;
@@ -32,6 +32,11 @@ pub(super) struct State {
     /// And it began to do so in a session that is lost: the kernel may wait in that drop for pages that it has
     /// requested, and these requests wait for a right of the current session.
     pub(super) stale_work: bool,
+    /// Drops of pages that run in the kernel.
+    pub(super) drops: usize,
+    /// The object was closed while some of them ran: what the kernel reads for its next opening must not be requested
+    /// before they have ended.
+    pub(super) left_drops: bool,
     /// The last grant received at the time of the last release: a grant up to it that arrives later may have been
     /// released by it.
     pub(super) last_release: RightSerial,
@@ -54,6 +59,19 @@ pub(super) struct Asked {
 impl State {
     pub(super) fn is_idle(&self) -> bool {
         !self.working && self.recalls.is_empty()
+    }
+
+    /// The kernel begins to drop pages.
+    pub(super) fn drop_begins(&mut self, span: Span) {
+        self.drops += 1;
+        self.held.drop_begins(span);
+    }
+
+    /// It has dropped them.
+    pub(super) fn drop_ended(&mut self, span: Span) {
+        self.drops -= 1;
+        self.left_drops &= self.drops > 0;
+        self.held.drop_ended(span);
     }
 
     /// The current work is done; no thread releases rights now.
@@ -221,6 +239,7 @@ impl State {
     /// The object is closed: its rights are dropped.
     pub(super) fn disown(&mut self) {
         self.open = false;
+        self.left_drops |= self.drops > 0;
         self.held.lose();
         self.asks.clear();
         self.form = None;

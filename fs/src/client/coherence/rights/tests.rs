@@ -58,3 +58,18 @@ fn a_page_request_does_not_wait_for_work_of_a_lost_session() {
     state.work_ends();
     assert!(!state.needs_ask(&page) && !state.is_stuck(&page));
 }
+
+/// An object is closed while the kernel drops its pages for a recall. The pages that it reads for the next opening would
+/// have to wait for that recall, and the drop for them: the next open waits until the drop has ended.
+#[test]
+fn an_open_waits_for_a_drop_that_began_before_the_close() {
+    let mut state = State::default();
+    state.drop_begins(Span::ALL);
+    assert!(!state.left_drops, "its pages are those of open files");
+    state.disown();
+    state.drop_begins(Span::of(0, 1));
+    state.drop_ended(Span::of(0, 1));
+    assert!(state.left_drops, "one of them runs");
+    state.drop_ended(Span::ALL);
+    assert!(!state.left_drops);
+}
