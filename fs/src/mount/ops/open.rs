@@ -214,7 +214,8 @@ pub(super) fn mode(flags: OpenFlags) -> OpenMode {
 /// How the kernel treats the handle. It sends a flush at each `close`, since `close` ends the process's record locks on the
 /// file, whichever handle they were taken through; but not where no program locks the file ([`Shared::needs_no_flush`]).
 ///
-/// Pages of a plain inode stay: old ones are dropped by this mount (`retained.rs`).
+/// In mode `strict` pages of a plain inode stay: old ones are dropped by this mount (`retained.rs`). In mode `commit` an open
+/// is one of the moments from which others' data is seen.
 fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO;
     let file = match open {
@@ -226,14 +227,14 @@ fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {
     };
     let parallel = direct | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
     let plain = file.inode == file.object.0;
-    let mut kernel = match plain {
-        true if shared.reads_pages(file, flags) => {
-            file.set_pages();
-            FopenFlags::FOPEN_KEEP_CACHE
-        }
-        true => parallel | FopenFlags::FOPEN_KEEP_CACHE,
-        false => parallel,
-    };
+    let mut kernel = parallel;
+    if plain && shared.reads_pages(file, flags) {
+        file.set_pages();
+        kernel = FopenFlags::empty();
+    }
+    if plain && shared.client.strict() {
+        kernel |= FopenFlags::FOPEN_KEEP_CACHE;
+    }
     if shared.needs_no_flush(file) {
         kernel |= FopenFlags::FOPEN_NOFLUSH;
     }
