@@ -12,8 +12,9 @@
 //! - The object is at most [`SMALL`]: pages. It takes few requests either way, and may be read again.
 //! - Otherwise by how the object was read or written before, and if that is not known, what the program did to others
 //!   ([`Habits`]): pages unless these requests were large.
-//! - If nothing is known: pages, but not for an array of several axes, whose readers mostly want parts of rows. Read-ahead would
-//!   bring the rows.
+//! - If nothing is known: pages if the data servers are in this process, but not for an array of several axes, whose readers
+//!   mostly want parts of rows. Read-ahead would bring the rows; and from servers elsewhere it would bring to each mount what
+//!   others read.
 //!
 //! The kernel's first read of a file through pages shows the size of the program's: its first read-ahead is a small multiple
 //! of that.
@@ -185,7 +186,7 @@ impl Shared {
     fn expects_small(&self, file: &OpenFile) -> bool {
         match self.habits.large(file.object, file.program()) {
             Some(large) => !large,
-            None => file.handle().rank() <= 1,
+            None => file.handle().rank() <= 1 && self.client.of(file.object).local(),
         }
     }
 }
