@@ -62,6 +62,8 @@ pub(super) struct Habits {
     locked: Mutex<Table<Ino>>,
     /// Objects of which a page could not be read.
     damaged: Mutex<Table<Ino>>,
+    /// Objects of which a file that could write was closed, and whether the kernel may have attributes from before.
+    written: Mutex<Table<Ino>>,
 }
 
 #[derive(Debug)]
@@ -115,6 +117,21 @@ impl Habits {
         self.locked.lock().values.contains_key(&ino)
     }
 
+    /// Notes that a file that could write is closed. A reply to a lookup that crosses the close may give the kernel the size
+    /// from before, at which reads through pages end.
+    pub(super) fn note_written(&self, ino: Ino) {
+        self.written.lock().note(ino, true);
+    }
+
+    /// Whether that was noted since the last call.
+    fn take_written(&self, ino: Ino) -> bool {
+        let mut written = self.written.lock();
+        written
+            .values
+            .get_mut(&ino)
+            .is_some_and(|noted| std::mem::take(noted))
+    }
+
     /// Notes that a page of an object could not be read.
     pub(super) fn note_damaged(&self, ino: Ino) {
         self.damaged.lock().note(ino, true);
@@ -142,6 +159,11 @@ fn program_of(process: u32) -> Option<Program> {
 }
 
 impl Shared {
+    /// Whether the kernel has to request the attributes of an open file before it reads to the end.
+    pub(super) fn needs_size(&self, file: &OpenFile) -> bool {
+        file.has_pages() && self.habits.take_written(file.object)
+    }
+
     /// Whether the kernel need not send a flush at each `close` of an open file: nothing is written through it, and no
     /// program of this mount has locked the object so far.
     pub(super) fn needs_no_flush(&self, file: &OpenFile) -> bool {

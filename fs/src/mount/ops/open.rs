@@ -83,7 +83,8 @@ pub(super) fn give(
     flags: OpenFlags,
     reply: impl FnOnce(FileHandle, FopenFlags) -> bool + Send + 'static,
 ) {
-    let (kernel, stale) = (kernel_flags(shared, &open, flags), stale_attributes(&open));
+    let kernel = kernel_flags(shared, &open, flags);
+    let stale = stale_attributes(shared, &open);
     let open = Arc::new(open);
     let opened = open.clone();
     shared.settle_retained(&open, move |shared| {
@@ -242,8 +243,9 @@ fn kernel_flags(shared: &Shared, open: &Open, flags: OpenFlags) -> FopenFlags {
 }
 
 /// The inode whose attributes the kernel must no longer cache.
-fn stale_attributes(open: &Open) -> Option<u64> {
+fn stale_attributes(shared: &Shared, open: &Open) -> Option<u64> {
     match open {
+        Open::File(file) if shared.needs_size(file) => Some(file.object.0),
         Open::File(file) if file.write && file.is_selection() => Some(file.object.0),
         Open::File(_) | Open::Text(_) | Open::Composed(_) | Open::Call(_) => None,
     }

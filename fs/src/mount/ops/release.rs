@@ -30,6 +30,9 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
         Open::Composed(_) => false,
         Open::File(file) => {
             shared.note_habit(file);
+            if file.write {
+                shared.habits.note_written(file.object);
+            }
             let locks = file.close(&shared.client);
             shared.client.is_same_host() && !file.has_dirty() && !locks
         }
@@ -41,6 +44,10 @@ fn end(shared: &Arc<Shared>, handle: u64, then: impl FnOnce() + Send + 'static) 
                 && let Some(ending) = file.ending()
             {
                 ending.run(&shared.client, &shared.families);
+                // Again: a lookup may have been answered meanwhile.
+                if file.write {
+                    shared.habits.note_written(file.object);
+                }
             }
             then();
         }
