@@ -126,10 +126,7 @@ impl Habits {
     /// Whether that was noted since the last call.
     fn take_written(&self, ino: Ino) -> bool {
         let mut written = self.written.lock();
-        written
-            .values
-            .get_mut(&ino)
-            .is_some_and(|noted| std::mem::take(noted))
+        written.values.get_mut(&ino).is_some_and(std::mem::take)
     }
 
     /// Notes that a page of an object could not be read.
