@@ -126,8 +126,8 @@ pub(crate) struct MountArgs {
     /// databases, nor for anything that takes a lock and then reads
     #[arg(long, value_name = "MODE", value_parser = parse_consistency, default_value = DEFAULT_CONSISTENCY)]
     pub(crate) consistency: Consistency,
-    /// Which files are read through the kernel's page cache: `auto`, those that are open for reading only and that are
-    /// small, or were read in small pieces before; `always`, all that are open for reading only; or `never`. With
+    /// Which files are read through the kernel's page cache: `auto`, of those that are open for reading only the ones that are
+    /// small, or are expected to be read in small pieces; `always`, all of these; or `never`. With
     /// `--consistency commit`, `auto` is `never`
     #[arg(long, value_name = "WHICH", value_enum, default_value = "auto")]
     pub(crate) pages: PagesArg,

@@ -12,8 +12,9 @@ use crate::systems::{Kind, System};
 use crate::table::Table;
 use crate::{args, cleanup, memory};
 
-/// Files are neither laid out, nor truncated, nor dropped from caches before, and buffers stay as they are.
-const COMMON: [&str; 9] = [
+/// Files are neither laid out, nor truncated, nor dropped from caches before, buffers stay as they are, and no state of a
+/// verification is written to the current directory.
+const COMMON: [&str; 10] = [
     "--ioengine=psync",
     "--thread",
     "--group_reporting",
@@ -23,6 +24,7 @@ const COMMON: [&str; 9] = [
     "--invalidate=0",
     "--gtod_reduce=1",
     "--scramble_buffers=0",
+    "--verify_state_save=0",
 ];
 
 /// Every write has a header, by which reads are verified. That takes half as long as the write, so it is for runs
